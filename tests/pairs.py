@@ -36,6 +36,12 @@ def patient_chart(source: Path, target: Path) -> Path:
     return target
 
 
+def local_chart(cluster: Cluster) -> Path:
+    """Return such a copy of the chart, in the cluster's folder."""
+    chart = cluster.data_dir / "chart"
+    return chart if chart.exists() else patient_chart(CHART, chart)
+
+
 BARE = ClusterSpec(kwok=False, controllers=())
 
 
@@ -63,10 +69,8 @@ def running_pair(
 
 def installed_pair(cluster: Cluster, values: Mapping[str, object], process: WorkloadOptions | None = None) -> Pair:
     """Install the chart with these values and start both processes."""
-    chart = cluster.data_dir / "chart"
-    if not chart.exists():
-        patient_chart(CHART, chart)
-    pair = Pair.install(cluster, find_helm(), PairOptions(chart=chart, set_values={**_LONG_LEASE, **values}))
+    options = PairOptions(chart=local_chart(cluster), set_values={**_LONG_LEASE, **values})
+    pair = Pair.install(cluster, find_helm(), options)
     pair.start(process)
     return pair
 

@@ -8,6 +8,7 @@ early.
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -24,11 +25,12 @@ _TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class Probe:
-    """A run of handshakes."""
+    """A run of handshakes. ``grace_s``: a bundle read longer ago may lack a CA that is in use by now."""
 
     client: KubeClient
     balancer: Balancer
     name: str
+    grace_s: float
     handshakes: int = 0
     refusals: list[str] = field(default_factory=list)
 
@@ -45,19 +47,21 @@ class Probe:
     async def _probe(self) -> None:
         while True:
             with contextlib.suppress(KubeError):
+                began = time.monotonic()
                 configuration = await self.client.get(VALIDATING_WEBHOOKS, "", self.name)
                 trust = client_context(bundle_of(next(entries([configuration]))))
                 ready = [backend.listen for backend in self.balancer.backends if backend.ready]
-                await asyncio.gather(*(self._shake_hands(listen, trust) for listen in ready))
+                await asyncio.gather(*(self._shake_hands(listen, trust, began) for listen in ready))
             await asyncio.sleep(_EVERY_S)
 
-    async def _shake_hands(self, listen: str, trust: ssl.SSLContext) -> None:
+    async def _shake_hands(self, listen: str, trust: ssl.SSLContext, began: float) -> None:
         host, _, port = listen.rpartition(":")
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(host, int(port), ssl=trust)
         except ssl.SSLCertVerificationError as error:
-            self.refusals.append(f"handshake: {error.verify_message}")
+            if time.monotonic() - began < self.grace_s:
+                self.refusals.append(f"handshake: {error.verify_message}")
             return
         except OSError:
             return  # it is stopping, or has been killed

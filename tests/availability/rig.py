@@ -44,6 +44,11 @@ class Rig:
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _stopped_values: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def grace_s(self) -> float:
+        """For how long a new CA is in the bundle before it signs."""
+        return float(self.lifetimes.rpartition(",")[2])
+
     async def add(self) -> LocalProcess:
         """Start a replica; it is called once it is ready."""
         options = WorkloadOptions(

@@ -146,7 +146,7 @@ async def play(rig: Rig, name: str, deed: Disturbance, rate: float = RATE) -> Ou
     replicas, lost_calls = len(rig.replicas), len(rig.lost_calls())
     switches, renewals = rig.total(SWITCHES), rig.total(RENEWALS)
     load = Load(rig.client, rate)
-    probe = Probe(rig.client, rig.balancer, WEBHOOK)
+    probe = Probe(rig.client, rig.balancer, WEBHOOK, rig.grace_s)
     async with load.running(), probe.running():
         await asyncio.sleep(LEAD_S)
         allowed = await deed(rig, load)

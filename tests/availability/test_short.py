@@ -14,8 +14,9 @@ from tests.availability.scenarios import play, roll_replicas, secret_emptied
 
 RATE = 25.0
 # A CA with the lifetime of the test: introduced and used while the Secret is emptied, removed afterwards. A serving
-# certificate is renewed 10 s before it expires, so that a loaded machine has time for it.
-LIFETIMES = "30,3600,0.5"
+# certificate is renewed 10 s before it expires, and a new CA is published 5 s before it signs: a loaded machine needs
+# time for both.
+LIFETIMES = "30,3600,5"
 # The default. In its last quarter each response closes its connection; on a loaded machine requests take seconds.
 DRAIN = "--drain=30s"
 

@@ -14,6 +14,7 @@ from bowline.api import names
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
+from tests.chart.objects import PODS, pod
 from tests.chart.rendering import NAMESPACE, Rendered
 from tests.waiting import wait_until
 
@@ -66,6 +67,7 @@ def installation(cluster: Cluster, manifests: Rendered) -> Iterator[Policies]:
     # A release of another test leaves the namespace for restricted pods only; here policies decide.
     namespace = RESERVATIONS.rpartition("/")[0]
     cluster.api.patch(namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}})
+    until_none_in_force(cluster)
     text = yaml.safe_dump_all(manifests.of_kind(*KINDS))
     cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=text)
     policies = Policies(cluster)
@@ -75,6 +77,20 @@ def installation(cluster: Cluster, manifests: Rendered) -> Iterator[Policies]:
     finally:
         policies.close()
         cluster.kubectl("delete", "-f", "-", input=text)
+
+
+def until_none_in_force(cluster: Cluster) -> None:
+    """Wait until the API server applies no policy of the chart that another test has deleted."""
+    invalid = pod("probe", "bowline", {names.GPU_FRACTION: "50%"})
+
+    def is_created() -> bool:
+        try:
+            cluster.api.post(f"{PODS}{DRY}", invalid)
+        except LocalApiError:
+            return False
+        return True
+
+    wait_until(is_created, "the end of the policies of another test")
 
 
 def remove(api: ApiClient, path: str) -> None:

@@ -17,6 +17,7 @@ from bowline.localcluster.errors import LocalApiError
 from bowline.plugins.gpu_request.rule_table import FRACTION_RANGE, LONGEST_FRACTION, RULES
 from bowline.plugins.gpu_request.rules import Policy, request_errors
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
+from tests.chart.policies import until_none_in_force
 from tests.chart.policy_pods import GPU, random_pods
 from tests.chart.rendering import NAMESPACE, Chart
 from tests.waiting import wait_until
@@ -67,6 +68,7 @@ def cluster_with_policy(request: pytest.FixtureRequest, chart_cluster: Cluster, 
     config, settings = SETTINGS[request.param]
     with_policy = chart.render({"config": config})
     objects = [with_policy.get(f"ValidatingAdmissionPolicy{suffix}", "bowline-pods") for suffix in ("", "Binding")]
+    until_none_in_force(chart_cluster)
     for kind, obj in zip(KINDS, objects, strict=True):
         chart_cluster.api.post(f"{API}{kind}?fieldValidation=Strict", obj)
     until_refused(chart_cluster, True)

@@ -26,6 +26,7 @@ from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import WorkloadOptions, start_workload
 from bowline.testing.builders import bind_request, pod
 from tests.chart.rendering import CHART
+from tests.pairs import local_chart
 from tests.waiting import wait_until
 
 FILES = sorted((CHART / "presets").glob("*.yaml"))
@@ -55,7 +56,8 @@ def cluster() -> Iterator[Cluster]:
 def release(cluster: Cluster, helm: HelmCli, *files: Path, name: str = "bowline") -> Iterator[Pair]:
     """The release with its processes, until the block ends; then it is uninstalled, and nothing of it is left."""
     namespace = f"{name}-system"
-    options = PairOptions(release=name, namespace=namespace, values_files=(*files, LOCAL_VALUES), set_values=VALUES)
+    values_files = (*files, LOCAL_VALUES)
+    options = PairOptions(name, namespace, local_chart(cluster), values_files, set_values=VALUES)
     with running_jobs(cluster, namespace):
         pair = Pair.install(cluster, helm, options)
         try:

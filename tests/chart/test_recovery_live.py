@@ -28,7 +28,8 @@ COMMANDS = [command.text for command in commands("docs/recovery.md")]
 HISTORY, FAILED, SUPERSEDED, FORCED_BACK, FORCED_ON, JOB, JOB_PODS, REMOVAL, DENIALS, AGAIN, OTHER = COMMANDS
 UPGRADE = ("upgrade", "bowline", str(CHART), f"--namespace={NAMESPACE}", "--reset-then-reuse-values", "--wait")
 # A webhook that never starts.
-BROKEN = ("--set=image.tag=broken", "--set=webhook.replicas=1", "--timeout=6s")
+# The rollback has as long: controllers of a busy machine take seconds.
+BROKEN = ("--set=image.tag=broken", "--set=webhook.replicas=1", "--timeout=20s")
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindrequests.scheduling.run.ai"
 
@@ -129,7 +130,7 @@ def test_the_reason_of_a_check_that_does_not_start_is_in_the_events(shell: Shell
     )
     with pytest.raises(CommandError, match="bowline-check"):
         shell.upgrade("--set=hooks.check=true", "--timeout=8s")
-    assert "must specify limits.cpu" in shell.run(JOB)
+    wait_until(lambda: "must specify limits.cpu" in shell.run(JOB), "the Job controller reports why there is no pod")
     shell.run(JOB_PODS)
     job = shell.cluster.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/bowline-check")
     assert job["spec"]["activeDeadlineSeconds"] < 120

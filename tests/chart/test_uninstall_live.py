@@ -111,7 +111,7 @@ def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_can_be_repeated
         waiting(live, Shares(live))
         with pytest.raises(CommandError, match="bowline-uninstall"):
             helm_command.run(
-                ["uninstall", "bowline", "--namespace=bowline-system", "--timeout=3s"], cluster.kubeconfig
+                ["uninstall", "bowline", "--namespace=bowline-system", "--timeout=10s"], cluster.kubeconfig
             )
         job = cluster.api.get("/apis/batch/v1/namespaces/bowline-system/jobs/bowline-uninstall")
         # The process reports what is left before the Job ends, and Helm either within two minutes.

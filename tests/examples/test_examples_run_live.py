@@ -10,13 +10,12 @@ import pytest
 from bowline.api import names
 from bowline.localcluster.checkout import EXAMPLES
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.helm import find_helm
 from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
-from bowline.localcluster.pair import Pair
 from bowline.localcluster.scheduler import SCHEDULER, start_scheduler
 from bowline.testing.builders import bind_request, pod
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
+from tests.pairs import installed_pair
 from tests.plugins.claims import require_api
 
 ENDS = dict(re.findall(r"^- `([a-z0-9-]+)\.yaml`: .* \((.+)\)$", (FOLDER / "README.md").read_text(), re.MULTILINE))
@@ -30,8 +29,7 @@ def local_cluster() -> Iterator[Live]:
     with Cluster.start() as cluster:
         cluster.make_nodes(4, labels=EXAMPLE_LABELS, resources=EXAMPLE_RESOURCES)
         cluster.make_runtime_class()
-        pair = Pair.install(cluster, find_helm())
-        pair.start()
+        pair = installed_pair(cluster, {})
         start_scheduler(cluster)
         yield Live(cluster, "default", pair)
 

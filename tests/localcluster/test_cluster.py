@@ -106,7 +106,11 @@ def test_a_service_account_has_the_rights_of_its_role_only(own_cluster: Cluster,
     kubeconfig = own_cluster.service_account_kubeconfig("limited", "reader", tmp_path / "reader.kubeconfig")
     identity = own_cluster.kubectl("auth", "whoami", "-o=jsonpath={.status.userInfo.username}", kubeconfig=kubeconfig)
     assert identity.stdout == "system:serviceaccount:limited:reader"
-    assert own_cluster.kubectl("get", "pods", kubeconfig=kubeconfig).returncode == 0
+
+    def may_read() -> bool:
+        return own_cluster.kubectl("get", "pods", kubeconfig=kubeconfig, check=False).returncode == 0
+
+    wait_until(may_read, "the API server applies the role")
     result = own_cluster.kubectl("get", "nodes", kubeconfig=kubeconfig, check=False)
     assert result.returncode != 0
     assert "forbidden" in result.stderr

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 import pytest
 
 from bowline.conformance.scheduler import SchedulerCluster
+from bowline.localcluster.pair import CHART
 from tests.kai.team import SCHEDULER as KAI
+from tests.pairs import patient_chart
 from tests.scheduler_conformance.programs import chosen_program
 
 
 @pytest.fixture(scope="session")
-def binder() -> Iterator[SchedulerCluster]:
+def binder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerCluster]:
     """Two nodes of eight GPUs each, and the pair."""
-    with SchedulerCluster.start(["bowline", KAI, chosen_program(os.environ).name]) as cluster:
+    chart = patient_chart(CHART, tmp_path_factory.mktemp("binder") / "chart")
+    with SchedulerCluster.start(["bowline", KAI, chosen_program(os.environ).name], chart=chart) as cluster:
         yield cluster

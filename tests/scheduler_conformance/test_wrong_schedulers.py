@@ -9,11 +9,13 @@ from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from tests.pairs import own_namespace
 from tests.plugins.leftovers import clean_up
 from tests.scheduler_conformance.programs import SETTING, wrong_program
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.skipif(SETTING in os.environ, reason="another scheduler is tested")
 
-# Longer than several passes on a busy machine; what a wrong scheduler does not do is waited for as long.
-SOON_S = 15.0
+# Cases that end by waiting for what the wrong scheduler never does, and how long: several passes on a busy machine.
+IDLE = ("repeated-failure", "stale-node", "ended-pods", "successor")
+IDLE_LIMIT_S = 30.0
 
 
 @pytest.mark.parametrize(
@@ -44,10 +46,10 @@ SOON_S = 15.0
     ],
 )
 def test_a_wrong_scheduler_fails_by_name(binder: SchedulerCluster, program: str, name: str, rule: str) -> None:
-    wrong = wrong_program(program)
+    wrong, limit_s = wrong_program(program), IDLE_LIMIT_S if name in IDLE else LIMIT_S
     (case,) = (case for case in SCHEDULER_CASES if case.name == name)
     with own_namespace(binder.cluster, binder.pair) as live:
         with wrong.running(binder.cluster) as scheduler, pytest.raises(BrokenRuleError) as broken:
-            case.run(SchedulerStage(binder.cluster, binder.pair, scheduler, SOON_S, live.namespace))
+            case.run(SchedulerStage(binder.cluster, binder.pair, scheduler, limit_s, live.namespace))
         clean_up(live)
     assert broken.value.rule == rule, str(broken.value)

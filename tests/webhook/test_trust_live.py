@@ -43,6 +43,8 @@ from bowline_webhook.tls.rotation import CertLifetimes
 from bowline_webhook.tls.secret import read_secret
 from bowline_webhook.tls.serving import ServingContext
 from tests.live import LiveCluster
+from tests.pairs import local_chart
+from tests.waiting import LIMIT_S
 from tests.webhook.process import command, environment
 
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
@@ -58,7 +60,7 @@ LIFE = timedelta(days=1)
 def cluster_and_pair() -> Iterator[tuple[Cluster, Pair]]:
     """A cluster with the chart; no process runs."""
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
-        yield cluster, Pair.install(cluster, find_helm(), PairOptions())
+        yield cluster, Pair.install(cluster, find_helm(), PairOptions(chart=local_chart(cluster)))
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ def test_replicas_that_start_together_agree_on_one_ca(
     replica_options = [WorkloadOptions(name=f"together-{n}", listen=f"127.0.0.1:{free_port()}") for n in range(3)]
     replicas = [start_workload(cluster, NAMESPACE, WEBHOOK, options) for options in replica_options]
     for replica in replicas:
-        replica.wait_ready(60)
+        replica.wait_ready()
     (certificate,) = from_pem(bundle(cluster))
     assert trusted_bundles(cluster) == {to_pem([certificate])}
     repairs = sum('step":"repair"' in replica.log.read_text() for replica in replicas)
@@ -193,7 +195,7 @@ def test_a_webhook_is_not_ready_before_the_api_server_can_verify_it(
     trust(live.cluster, to_pem([stranger.certificate]))
     assert live.until("it still is not", lambda: not_ready(process))
     trust(live.cluster, to_pem([stranger.certificate, signer.certificate]))
-    process.wait_ready(60)
+    process.wait_ready()
     trust(live.cluster, to_pem([stranger.certificate]))
     live.until("it is not ready again", lambda: not_ready(process))
     assert process.stop()
@@ -221,7 +223,7 @@ def test_a_renewed_file_is_served_and_its_ca_published(
     process = from_files(
         tmp_path, to_pem([leaf.certificate]), leaf.private_key, f"--tls-ca-file={tmp_path / 'ca.crt'}"
     )
-    process.wait_ready(60)
+    process.wait_ready()
     assert trusted_bundles(live.cluster) == {to_pem([old.certificate])}
     (tmp_path / "ca.crt").write_bytes(to_pem([new.certificate, old.certificate]))
     trust_both = {frozenset({old.certificate, new.certificate})}
@@ -230,7 +232,7 @@ def test_a_renewed_file_is_served_and_its_ca_published(
     (tmp_path / "tls.crt").write_bytes(to_pem([leaf.certificate]))
     (tmp_path / "tls.key").write_bytes(leaf.private_key)
     live.until("it is served", lambda: "serving the renewed certificate" in process.log.read_text())
-    process.wait_ready(60)
+    process.wait_ready()
     assert process.stop()
 
 
@@ -252,7 +254,7 @@ def test_replicas_with_different_files_keep_each_others_cas_published(
         replicas.append(from_files(folder, pem, leaf.private_key, flag, listen=listen))
     wait_for_bundles(live, frozenset(signer.certificate for signer in signers))
     for replica in replicas:
-        replica.wait_ready(60)
+        replica.wait_ready()
     for replica in replicas:
         assert replica.stop()
 
@@ -267,12 +269,12 @@ def test_self_signed_and_file_replicas_keep_each_others_cas(
     serving = theirs.server(("localhost",))
     flag, listen = f"--tls-ca-file={tmp_path / 'ca.crt'}", f"127.0.0.1:{free_port()}"
     files = from_files(tmp_path, serving.certificate, serving.key, flag, listen=listen)
-    files.wait_ready(60)
+    files.wait_ready()
     signed = pair.launch_webhook()
-    signed.wait_ready(60)
+    signed.wait_ready()
     wait_for_bundles(live, frozenset(from_pem(bundle(live.cluster) + theirs.pem)))
-    files.wait_ready(60)
-    signed.wait_ready(60)
+    files.wait_ready()
+    signed.wait_ready()
     assert files.stop()
 
 
@@ -281,7 +283,7 @@ def test_the_ca_is_published_again_after_an_upgrade_or_a_manual_change(
 ) -> None:
     cluster, pair = cluster_and_pair
     process = pair.launch_webhook()
-    process.wait_ready(60)
+    process.wait_ready()
     live.until("it is called", lambda: answers(live))
     before = trusted_bundles(cluster)
     pair.upgrade({"config.binding": {"workers": 7}})
@@ -293,11 +295,11 @@ def test_the_ca_is_published_again_after_an_upgrade_or_a_manual_change(
     # The emergency procedure must not prevent the webhook from starting again.
     cluster.api.delete(VALIDATING)
     live.until("the gate is deleted", lambda: live.not_found(VALIDATING))
-    process.wait_ready(60)
+    process.wait_ready()
     cluster.api.delete(MUTATING)
     live.until("it reports what is missing", lambda: not_ready(process, "there is no "))
     pair.upgrade()
-    process.wait_ready(60)
+    process.wait_ready()
     assert trusted_bundles(cluster) == before
 
 
@@ -311,14 +313,14 @@ def test_a_missing_right_to_its_secret_is_reported(cluster_and_pair: tuple[Clust
     assert "secrets in namespace bowline-system" in text
     role_binding["metadata"] = {"name": WEBHOOK, "namespace": NAMESPACE}
     cluster.api.post(path.rpartition("/")[0], role_binding)
-    process.wait_ready(60)
+    process.wait_ready()
 
 
 def test_no_upgrade_changes_the_ca_that_the_webhook_has_written(
     cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
     cluster, pair = cluster_and_pair
-    pair.launch_webhook().wait_ready(60)
+    pair.launch_webhook().wait_ready()
     before = cluster.api.get(SECRET)
     pair.upgrade({"log.level": "debug"})
     after = cluster.api.get(SECRET)
@@ -339,7 +341,7 @@ def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
     """The webhook has no right to create one: with it, it could have the token of any account."""
     cluster, pair = cluster_and_pair
     process = pair.launch_webhook()
-    process.wait_ready(60)
+    process.wait_ready()
     before = read_secret(cluster.api.get(SECRET)).active
     cluster.api.delete(SECRET)
     live.until("it reports what is missing", lambda: "bowline-ca is missing" in process.log.read_text())
@@ -358,7 +360,7 @@ async def ca_controller(
     lifetimes = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
     config = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lifetimes, ("127.0.0.1",))
     access = await load_access(api_server(live.cluster.kubeconfig))
-    async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(60):
+    async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(LIMIT_S):
         configurations = Configurations(client, [WEBHOOK], lambda: None)
         controller = CAController(client, configurations, serving, config, CertificateMetrics(CollectorRegistry()))
         runs = (controller.run(), *(reflector.run() for reflector in configurations.reflectors.values()))
@@ -412,7 +414,7 @@ def test_its_own_namespace_and_kube_system_need_no_webhook(
 def test_a_pod_beyond_a_mebibyte_is_validated(cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster) -> None:
     _, pair = cluster_and_pair
     process = pair.launch_webhook()
-    process.wait_ready(60)
+    process.wait_ready()
     live.until("it is called", lambda: answers(live))
     large = pod("large")
     large["spec"]["containers"][0]["env"] = [{"name": f"V{n}", "value": "x" * 1000} for n in range(1300)]

@@ -22,7 +22,7 @@ from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
-from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.pair import CHART, Pair, PairOptions
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.testing.builders import bind_request, pod
@@ -58,7 +58,9 @@ class SchedulerCluster:
 
     @classmethod
     @contextmanager
-    def start(cls, scheduler_names: Sequence[str], kubernetes: str | None = None) -> Iterator["SchedulerCluster"]:
+    def start(
+        cls, scheduler_names: Sequence[str], kubernetes: str | None = None, chart: Path = CHART
+    ) -> Iterator["SchedulerCluster"]:
         """Start it for pods of these schedulers; it ends with the block. Raises LocalClusterError."""
         values: dict[str, object] = {
             "config.schedulerNames": list(dict.fromkeys((*scheduler_names, OTHER))),
@@ -70,7 +72,7 @@ class SchedulerCluster:
         with Cluster.start(ClusterSpec(kubernetes=kubernetes, audit="Metadata")) as cluster:
             cluster.make_nodes(2)
             cluster.make_runtime_class()
-            pair = Pair.install(cluster, helm, PairOptions(set_values=values))
+            pair = Pair.install(cluster, helm, PairOptions(chart=chart, set_values=values))
             pair.start()
             yield cls(cluster, pair)
 

@@ -113,6 +113,7 @@ def _bound(stage: DemoStage) -> None:
     stage.apply("3-good-pod.yaml")
     _until_phase(stage, "train", "Succeeded")
     stage.show("get", "bindrequests")
+    stage.wait("the pod runs", "get", "pod", "train", "-o", "jsonpath={.status.phase}", until=_is_running)
     _expect(stage.show("get", "pod", "train", "-o", "wide"), "gpu-node-0")
 
 
@@ -122,7 +123,7 @@ def _missing_node(stage: DemoStage) -> None:
     _until_phase(stage, "stranded", "Failed")
     stage.show("get", "bindrequest", "stranded")
     events = ("get", "events", "--field-selector=involvedObject.name=stranded,reason=BindingFailed")
-    stage.wait("the event", *events, until=lambda output: "BindingFailed" in output)
+    stage.wait("an event of each", *events, until=lambda output: output.count("BindingFailed") == 2)
     _expect(stage.show(*events), "NodeGone")
 
 
@@ -137,7 +138,7 @@ def _fails_twice(stage: DemoStage) -> None:
         "--field-selector=involvedObject.name=stubborn,source!=kwok",
         "--sort-by=.metadata.name",
     )
-    stage.wait("the event", *events, until=lambda output: "bound to node" in output)
+    stage.wait("all events", *events, until=_has_all_events)
     _expect(stage.show(*events), "BindingRetry", "bound to node gpu-node-1")
 
 
@@ -158,6 +159,15 @@ def _explained(stage: DemoStage) -> None:
     output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     print(output)
     _expect(output, "dataset")
+
+
+def _has_all_events(output: str) -> bool:
+    """Events are written side by side: of each failure one about the pod and one about the request."""
+    return output.count("BindingRetry") == 4 and "bound to node" in output
+
+
+def _is_running(phase: str) -> bool:
+    return phase == "Running"
 
 
 def _names_dataset(reason: str) -> bool:
