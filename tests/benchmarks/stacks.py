@@ -17,6 +17,7 @@ _OWNERS = (
     (re.compile(r"(aiohttp|yarl|multidict)/"), "aiohttp"),
     (re.compile(r"(pydantic|prometheus_client)/"), r"\1"),
 )
+_WAITING = "wait (threading.py)"
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>[^():]+)\)")
 
 
@@ -59,11 +60,16 @@ def owner_of(frame: str) -> str:
 
 
 def parse(text: str) -> Stacks:
-    """Read py-spy's raw format: frames joined by semicolons, a blank, a count. Line numbers are dropped."""
+    """Read py-spy's raw format: frames joined by semicolons, a blank, a count. Line numbers are dropped.
+
+    Without threads that wait: py-spy samples them as well where the kernel does not show that they are idle.
+    """
     counts: Counter[tuple[str, ...]] = Counter()
     for line in text.splitlines():
         stack, _, times = line.rpartition(" ")
-        counts[tuple(re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";"))] += int(times)
+        frames = tuple(re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";"))
+        if frames[-1] != _WAITING:
+            counts[frames] += int(times)
     return Stacks(counts)
 
 
