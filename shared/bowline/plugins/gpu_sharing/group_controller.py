@@ -5,8 +5,8 @@ Requests ask it for a group's device or release it. One worker at a time reconci
 - a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
   that makes the pod a user. It is answered with the device, or with what to wait for;
 - a *release* is answered when the group has been checked and unused reservations are deleted;
-- an *event* (a sharing pod ended or lost its label, a reservation appeared that no claim has asked for) triggers a
-  check if the watch shows no other user; pods are read live only before a delete.
+- an *event* (a sharing pod ended or lost its label) triggers a check if the watch shows no other user; pods are read
+  live only before a delete.
 
 A reconcile waits for API responses only. If an agent has not reported its device, the claim is answered with Pending,
 and the request waits without a worker.
@@ -52,7 +52,6 @@ from bowline.plugins.gpu_sharing.reservation import (
     Unreleased,
     User,
     check_reservations,
-    may_be_on,
     unreported_reservations,
     unused_reservations,
 )
@@ -150,10 +149,6 @@ class GroupController:
             "losses": len(self._losses),
             **self._timeouts.sizes,
         }
-
-    def is_claimed(self, group: str, reservation_name: str) -> bool:
-        """Return whether a request claims the group on the node of a reservation pod of that name."""
-        return any(may_be_on(node, group, reservation_name) for node in self._claimed_nodes(group))
 
     def release_claims(self, request: ObjectKey) -> None:
         """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""

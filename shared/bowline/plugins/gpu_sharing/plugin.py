@@ -233,12 +233,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             return  # a request has joined
         group = group_of(new or old or {"group": ""})
         # The device may have been lost, or this reservation may recover a lost one.
-        if self._idle.has_users(group) or (old is None and new is not None and not self._is_claimed(new)):
+        if self._idle.has_users(group):
             self._controller.enqueue([group])
-
-    def _is_claimed(self, reservation: Object) -> bool:
-        """Return whether a request waits for the reservation; not for one whose write was executed too late."""
-        return self._controller.is_claimed(group_of(reservation), reservation["metadata"]["name"])
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.user_changed(old, new)
