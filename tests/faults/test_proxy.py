@@ -40,7 +40,7 @@ from bowline.testing.fault_proxy.faults import (
 )
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import LIMIT_S, until, wait_until
 
 CREATES = CallMatch(("create",), "configmaps")
 WATCHES = CallMatch(("watch",), "configmaps")
@@ -235,6 +235,23 @@ async def test_a_sent_request_arrives_though_its_sender_has_ended(
             await asyncio.sleep(0.01)
     assert "x" in stored(cluster, namespace)
     assert [e.outcome for e in proxy.exchanges() if e.fault == "Hold"] == ["201, reply lost"]
+
+
+async def test_a_sent_request_arrives_after_its_connection_has_ended(
+    client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
+) -> None:
+    gate, lost = FaultGate(), FaultGate()
+    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), CREATES))
+    sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
+    assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
+    assert not sending.done()
+    lost.open()
+    with pytest.raises(NoResponse):
+        await sending
+    assert "x" not in stored(cluster, namespace)
+    gate.open()
+    await until(lambda: [e.outcome for e in proxy.exchanges() if e.fault == "Hold"] == ["201, reply lost"])
+    assert "x" in stored(cluster, namespace)
 
 
 async def test_a_delayed_request_arrives(

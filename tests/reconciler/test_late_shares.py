@@ -17,7 +17,6 @@ from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import key_of
 from bowline.framework.config import Binding, GpuSharingSettings, Settings
 from bowline.framework.mutable import MutablePod
-from bowline.kube.client import ClientOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import CONFIGMAPS, NAMESPACES, PODS
@@ -30,7 +29,7 @@ from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.sharing import HALF, device_of, group_of
 from tests.reconciler.stage import NO_FLIGHT, Stage
-from tests.reconciler.test_late_writes import LIMIT, decided, landed, touch
+from tests.reconciler.test_late_writes import LIMIT, decided, landed, touch, withdrawn
 from tests.waiting import until, until_awaited
 
 
@@ -107,23 +106,21 @@ async def devices(stage: Stage) -> AsyncIterator[Devices]:
             await stage.client.delete(PODS, made.namespace, reservation["metadata"]["name"], grace_period_s=0)
 
 
-def options(stage: Stage) -> ClientOptions:
-    """Return those of a client that gives up soon."""
-    return ClientOptions(names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=8)
-
-
 async def test_a_reservation_that_lands_while_its_rollback_waits_is_released(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
 ) -> None:
     proxy, access = proxy_route
-    gate = FaultGate()
-    proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "", devices.namespace), nth=1))
+    gate, lost = FaultGate(), FaultGate()
+    creation = CallMatch(("create",), "pods", "", devices.namespace)
+    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), creation, nth=1))
     await devices.make_pod()
     binding = Binding(in_flight_timeout=LIMIT)
-    async with stage.working(devices.plugin(), access=access, options=options(stage), binding=binding) as working:
+    async with stage.working(devices.plugin(), access=access, binding=binding) as working:
         await devices.ask("first", "a")
         assert await asyncio.to_thread(gate.wait_reached, 60)
         await stage.withdraw("first")
+        await withdrawn(working, stage, "first")
+        lost.open()
         await decided(working, stage, "first", "Rollback")
         gate.open()
         await landed(proxy)
@@ -140,15 +137,18 @@ async def test_a_reservation_that_lands_after_the_rollback_promises_no_device_tw
 ) -> None:
     """Later than the API server executes a request: the next share of the node finds it, and no resync is needed."""
     proxy, access = proxy_route
-    gate = FaultGate()
-    proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "", devices.namespace), nth=1))
+    gate, lost = FaultGate(), FaultGate()
+    creation = CallMatch(("create",), "pods", "", devices.namespace)
+    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), creation, nth=1))
     await devices.make_pod()
     await devices.make_pod("next")
     binding = Binding(in_flight_timeout=NO_FLIGHT)
-    async with stage.working(devices.plugin(), access=access, options=options(stage), binding=binding) as working:
+    async with stage.working(devices.plugin(), access=access, binding=binding) as working:
         await devices.ask("first", "a")
         assert await asyncio.to_thread(gate.wait_reached, 60)
         await stage.withdraw("first")
+        await withdrawn(working, stage, "first")
+        lost.open()
         await stage.request_deleted("first")
         gate.open()
         await landed(proxy)
@@ -175,17 +175,19 @@ async def test_a_configmap_that_lands_while_its_rollback_waits_is_deleted(
 ) -> None:
     """The next decision for the pod has another device; it starts when nothing of the first one is left."""
     proxy, access = proxy_route
-    gate = FaultGate()
+    gate, lost = FaultGate(), FaultGate()
     match = CallMatch(("create",), "configmaps", "", stage.namespace)
-    proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
+    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), match, nth=1))
     await devices.make_pod()
     binding = Binding(in_flight_timeout=LIMIT)
-    async with stage.working(devices.plugin(), access=access, options=options(stage), binding=binding) as working:
+    async with stage.working(devices.plugin(), access=access, binding=binding) as working:
         await devices.ask("first", "a")
         await until_awaited(devices.reported, lambda present: present and all(map(device_of, present)))
         assert await asyncio.to_thread(gate.wait_reached, 60)
         await stage.withdraw("first")
         await devices.ask("second", "b")
+        await withdrawn(working, stage, "first")
+        lost.open()
         await decided(working, stage, "first", "Rollback")
         gate.open()
         await landed(proxy)

@@ -132,6 +132,11 @@ async def landed(proxy: FaultProxy) -> None:
     await until(lambda: any(entry.fault == "Hold" and entry.code in (200, 201) for entry in proxy.exchanges()))
 
 
+async def withdrawn(working: Working, stage: Stage, name: str = "pod") -> None:
+    """Wait until the reconciler knows that the request is deleted or being deleted."""
+    await until(lambda: (seen := working.seen(stage.namespace, name)) is None or seen.deleting)
+
+
 async def decided(working: Working, stage: Stage, name: str, decision: str) -> None:
     await until(lambda: decision in working.decided(stage.namespace, name))
 
@@ -205,16 +210,17 @@ async def test_no_claim_stays_reserved_for_the_pod_of_a_withdrawn_request(
     status = {"allocation": allocation("d0"), "reservedFor": [other_consumer]}
     await stage.client.update(*path, {**made, "status": status}, subresource="status")
     await stage.create_pod(resourceClaims=[{"name": "dev", "resourceClaimName": "common"}])
-    gate = FaultGate()
+    gate, lost = FaultGate(), FaultGate()
     match = CallMatch(("update",), "resourceclaims", "status", stage.namespace)
-    proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=10)
-    # The plugin waits for its write: long enough for the withdrawal to precede another attempt.
+    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), match, nth=1))
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
-    async with stage.working(plugin, access=access, options=options, binding=BINDING) as working:
+    async with stage.working(plugin, access=access, binding=BINDING) as working:
         await stage.request_bind(**claim_decisions("d0"))
         assert await asyncio.to_thread(gate.wait_reached, 60)
         await stage.withdraw()
+        # The plugin waits for its write: the withdrawal precedes another attempt.
+        await withdrawn(working, stage)
+        lost.open()
         await decided(working, stage, "pod", "Rollback")
 
         async def consumers() -> list[str]:
@@ -233,16 +239,16 @@ async def test_a_request_that_leaves_nothing_holds_its_pod_while_its_binding_may
 ) -> None:
     """Without side effects the request is gone at once; the next one for its pod still waits."""
     proxy, access = proxy_route
-    gate = FaultGate()
+    gate, lost = FaultGate(), FaultGate()
     await stage.create_pod()
-    proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "binding")))
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=1)
+    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), CallMatch(("create",), "pods", "binding")))
     plugin = Scripted()
-    async with stage.working(plugin, access=access, options=options, binding=BINDING) as working:
+    async with stage.working(plugin, access=access, binding=BINDING) as working:
         await stage.request_bind("first", "gpu-node-0", podName="pod")
         assert await asyncio.to_thread(gate.wait_reached, 60)
         await stage.withdraw("first")
         await stage.request_deleted("first")
+        lost.open()
         await stage.request_bind("second", "gpu-node-1", podName="pod")
         await decided(working, stage, "second", "Wait")
         assert plugin.points("second") == []
@@ -253,12 +259,14 @@ async def test_a_request_that_leaves_nothing_holds_its_pod_while_its_binding_may
     assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
 
 
-async def delete_request(stage: Stage, node: str) -> None:
+async def delete_request(stage: Stage, working: Working, node: str) -> None:
     await stage.withdraw()
+    await withdrawn(working, stage)
 
 
-async def cordon(stage: Stage, node: str) -> None:
+async def cordon(stage: Stage, working: Working, node: str) -> None:
     await stage.client.patch(NODES, "", node, {"spec": {"unschedulable": True}})
+    await until(lambda: "spec" in (working.parts.informers.node(node) or {}))
 
 
 @pytest.mark.parametrize("metadata", [OURS, {}], ids=["held by its finalizer", "not held"])
@@ -266,20 +274,21 @@ async def cordon(stage: Stage, node: str) -> None:
 async def test_the_binding_of_a_withdrawn_request_is_not_repeated(
     stage: Stage,
     proxy_route: tuple[FaultProxy, ClusterAccess],
-    withdraw: Callable[[Stage, str], Awaitable[None]],
+    withdraw: Callable[[Stage, Working, str], Awaitable[None]],
     metadata: Mapping[str, Any],
 ) -> None:
     """The first POST gets no reply, and meanwhile its request is known to be withdrawn."""
     proxy, access = proxy_route
-    node, gate, key = f"node-{stage.namespace}", FaultGate(), ObjectKey(stage.namespace, "pod")
+    node, key = f"node-{stage.namespace}", ObjectKey(stage.namespace, "pod")
+    gate, lost = FaultGate(), FaultGate()
     await stage.client.create(NODES, "", {"metadata": {"name": node}})
     await stage.create_pod(tolerations=[])
-    proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "binding"), nth=1))
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=3)
-    async with stage.working(Scripted(), access=access, options=options, binding=BINDING) as working:
+    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), CallMatch(("create",), "pods", "binding"), nth=1))
+    async with stage.working(Scripted(), access=access, binding=BINDING) as working:
         await stage.request_bind(node=node, metadata=metadata)
         assert await asyncio.to_thread(gate.wait_reached, 60)
-        await withdraw(stage, node)
+        await withdraw(stage, working, node)
+        lost.open()
 
         def has_ended() -> bool:
             state = working.parts.states.get(key)

@@ -121,6 +121,9 @@ class Relay:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         try:
+            if isinstance(fault, Hold) and fault.lost is not None:
+                await _wait_open(fault.lost)
+                _broken(request)  # which cancels this handler
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(partial(self._note_unheard, exchange))

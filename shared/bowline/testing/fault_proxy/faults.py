@@ -106,10 +106,12 @@ class FaultGate:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """The request is delayed until the gate opens. If its client disconnects meanwhile, the request is dropped,
-    unless it ``outlives`` the client: bytes that were sent cannot be recalled."""
+    unless it ``outlives`` the client: bytes that were sent cannot be recalled. ``lost``: of such a request, the gate
+    that opens first, and ends the connection as the client's timeout does."""
 
     gate: FaultGate
     outlives: bool = False
+    lost: FaultGate | None = None
 
 
 @dataclass(frozen=True, slots=True)
