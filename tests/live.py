@@ -118,6 +118,16 @@ class LiveCluster:
             lambda: next((note for event_reason, note in self.events(name) if event_reason == reason), None),
         )
 
+    def until_allowed(self, user: str, verb: str, resource: str, *, group: str = "", is_allowed: bool = True) -> None:
+        """Wait until the API server, which watches roles and bindings, decides so about the user in the namespace."""
+        attributes = {"namespace": self.namespace, "verb": verb, "group": group, "resource": resource}
+        body = {"spec": {"user": user, "resourceAttributes": attributes}}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        self.until(
+            f"{user} is {'allowed' if is_allowed else 'denied'}: {verb} {resource}",
+            lambda: self.cluster.api.post(path, body)["status"]["allowed"] is is_allowed,
+        )
+
     def until(self, description: str, condition: Callable[[], T | None], limit_s: float = LIMIT_S) -> T:
         """Wait until ``condition`` returns a result; fails with the last log lines of the processes."""
         began = time.monotonic()

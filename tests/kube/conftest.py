@@ -4,6 +4,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,24 +14,35 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import InfrastructureError
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.resources import NAMESPACES, PODS
+from bowline.kube.resources import NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
+from tests.live import LiveCluster
 from tests.waiting import until_awaited
 
 
 async def connect(client: KubeClient) -> None:
-    """Open the client's connection: its next request has the whole timeout for itself, however short that is."""
+    """Open the client's connection for writes: the next one has the whole timeout for itself, however short it is."""
 
     async def is_answered() -> bool:
         with suppress(InfrastructureError):
-            await client.list(PODS, "default")
+            await client.get(NAMESPACES, "", "default")  # a list has a connection of its own
             return True
         return False
 
     await until_awaited(is_answered, bool)
+
+
+def administrator(cluster: Cluster, namespace: str, name: str) -> Path:
+    """Create an account with every right in the namespace; returns its kubeconfig, with the right in force."""
+    account = f"--serviceaccount={namespace}:{name}"
+    cluster.kubectl("create", "serviceaccount", name, f"--namespace={namespace}")
+    cluster.kubectl("create", "rolebinding", name, "--clusterrole=cluster-admin", account, f"--namespace={namespace}")
+    user = f"system:serviceaccount:{namespace}:{name}"
+    LiveCluster(cluster, namespace).until_allowed(user, "create", "pods")
+    return cluster.service_account_kubeconfig(namespace, name)
 
 
 @pytest.fixture
@@ -81,10 +93,7 @@ def proxy(bare_cluster: Cluster) -> Iterator[FaultProxy]:
 @pytest.fixture
 async def proxy_client(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> AsyncIterator[KubeClient]:
     """A client behind the proxy with every right in the test's namespace and its own metrics registry."""
-    bare_cluster.kubectl("create", "serviceaccount", "proxied", f"--namespace={namespace}")
-    rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:proxied", f"--namespace={namespace}")
-    bare_cluster.kubectl("create", "rolebinding", "proxied", *rights)
-    account = bare_cluster.service_account_kubeconfig(namespace, "proxied")
+    account = administrator(bare_cluster, namespace, "proxied")
     access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
     async with KubeClient(access, ClientOptions(metrics=KubeMetrics(CollectorRegistry()))) as client:
         yield client

@@ -18,6 +18,7 @@ from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
+from tests.kube.conftest import administrator
 from tests.kube.objects import pod
 from tests.waiting import until
 
@@ -25,11 +26,7 @@ from tests.waiting import until
 @pytest.fixture
 async def pooled(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> ClusterAccess:
     """The access of an account with every right in the test's namespace, through the proxy."""
-    account = bare_cluster.data_dir / f"{namespace}.kubeconfig"
-    bare_cluster.kubectl("create", "serviceaccount", "pooled", f"--namespace={namespace}")
-    rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:pooled", f"--namespace={namespace}")
-    bare_cluster.kubectl("create", "rolebinding", "pooled", *rights)
-    bare_cluster.service_account_kubeconfig(namespace, "pooled", account)
+    account = administrator(bare_cluster, namespace, "pooled")
     return await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
 
 

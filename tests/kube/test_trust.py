@@ -18,6 +18,7 @@ from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import DropBefore
 from bowline.testing.fault_proxy.rules import FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
+from tests.kube.conftest import administrator
 from tests.kube.test_reflector import running
 
 
@@ -26,10 +27,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
     bare_cluster: Cluster, proxy: FaultProxy, namespace: str, tmp_path: Path, in_pod: bool
 ) -> None:
     """First both CAs are trusted, then the API server has a certificate of the new CA; all connections are closed."""
-    bare_cluster.kubectl("create", "serviceaccount", "reader", f"--namespace={namespace}")
-    rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:reader", f"--namespace={namespace}")
-    bare_cluster.kubectl("create", "rolebinding", "reader", *rights)
-    token_file = api_server(bare_cluster.service_account_kubeconfig(namespace, "reader")).token_file
+    token_file = api_server(administrator(bare_cluster, namespace, "reader")).token_file
     assert token_file is not None
     (tmp_path / "token").write_bytes(token_file.read_bytes())
 
