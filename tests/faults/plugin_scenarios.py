@@ -163,16 +163,16 @@ def _shares_a_fresh_device(live: LiveCluster) -> None:
 
 def _joins_a_device(live: LiveCluster) -> None:
     group = group_name(live, "a")
-    # The user first: without one, and without a request, the device would be released.
-    holder = pod(HOLDER, live.namespace, nodeName=NODE)
-    holder["metadata"]["labels"] = {names.LABEL_GPU_GROUP: group, names.LABEL_GPU_SHARING: "true"}
-    post_pod(live, holder)
+    # Device first, then the pod that uses it, as in a bind: used and unreserved, the device would be recovered.
     claim = DeviceRequest(
         ObjectKey(live.namespace, HOLDER), ObjectUID(""), ObjectKey(live.namespace, HOLDER), NODE, group
     )
     reservation_spec = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", is_fake=lambda _: True)
     live.cluster.api.post(RESERVATIONS, reservation_object(claim, reservation_spec))
     live.until("its device is known", lambda: any(device_of(entry) for entry in read_objects(live).reservations))
+    holder = pod(HOLDER, live.namespace, nodeName=NODE)
+    holder["metadata"]["labels"] = {names.LABEL_GPU_GROUP: group, names.LABEL_GPU_SHARING: "true"}
+    post_pod(live, holder)
     make_share(live, "a")
 
 

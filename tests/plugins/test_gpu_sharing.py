@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import parse_time
-from bowline.plugins.gpu_sharing.reservation import reservation_name
+from bowline.api.meta import ObjectKey, ObjectUID, parse_time
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT
-from tests.audit import once_logged
 from tests.live import FLAKY, Live
 from tests.plugins.leftovers import left
 from tests.plugins.series import Series
-from tests.plugins.sharing import SILENT, Shares, device_of, group_of
+from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, group_of
 
 FRESH = [
     "create/pods",  # the reservation
@@ -258,19 +258,27 @@ def test_a_failed_request_is_rolled_back_and_its_sharer_remains(shares: Shares) 
     assert len(shares.reservations("kept")) == 1
 
 
-def test_the_device_of_a_pod_that_ended_without_a_leader_is_freed_before_another_pod_is_bound(shares: Shares) -> None:
-    live, name = shares.live, reservation_name("gpu-node-0", "idle")
-    shares.share("half", "idle")
-    live.phase("half", "Succeeded")
-    assert live.pair.reconcilers[0].stop()
-    shares.delete("half")
+def left_over(shares: Shares, group: str, node: str) -> None:
+    """Create a reservation pod, as the reconciler does, that no pod and no request needs."""
+    pod = ObjectKey(shares.live.namespace, "deleted")
+    claim = DeviceRequest(pod, ObjectUID("deleted"), pod, node, group)
+    body = reservation_object(claim, ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1"))
+    shares.api.post(RESERVATIONS, body)
+
+
+def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares) -> None:
+    live = shares.live
+    for group, node in (("idle", "gpu-node-0"), ("elsewhere", "gpu-node-1")):
+        left_over(shares, group, node)
+    # The reconciler has them in its cache, and kwok does not write to them any more.
+    Series(live).until(2, "gpu_sharing_reservations", state="held")
     live.create_pod("whole")
     live.request_bind("whole", receivedGPU={"count": 1, "portion": "1.00"})
-    live.pair.launch_reconciler().wait_ready()
     live.phase("whole", "Succeeded")
-
-    def order() -> list[str]:
-        writes = shares.writes("whole", name, expected=())
-        return [write for write in writes if write in ("delete/pods", "create/pods/binding")]
-
-    assert once_logged(live, 2, order) == ["delete/pods", "create/pods/binding"]
+    expectation = ["delete/pods", "create/pods/binding", "patch/bindrequests/status"]
+    assert shares.writes("whole", reservation_name("gpu-node-0", "idle"), expected=expectation) == expectation
+    # It is on another node, and remains until a resync or until a pod is bound to that node.
+    assert [group_of(reservation) for reservation in shares.reservations()] == ["elsewhere"]
+    shares.share("half", "fresh", node="gpu-node-1")
+    live.phase("half", "Succeeded")
+    assert [group_of(reservation) for reservation in shares.reservations()] == ["fresh"]

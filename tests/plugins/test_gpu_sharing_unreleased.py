@@ -124,7 +124,7 @@ def test_an_unused_device_that_cannot_be_released_delays_only_pods_that_need_it(
     labels = unlabelled(shares)
     with obstacle(shares) as is_in_force:
         live.until("the delete fails", is_in_force)
-        # An unused device is released at once, if it can be.
+        # From here on it is an unused device of the node.
         shares.api.patch(f"{RESERVATIONS}/{NAME}", {"metadata": {"labels": labels}})
         # Both devices: the reconciler has them in its cache, and kwok does not write to them any more. A delete of a
         # pod that has just changed is repeated and not reported.
