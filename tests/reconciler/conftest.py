@@ -14,7 +14,7 @@ from bowline.kube.resources import NAMESPACES, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline_reconciler import leader
+from bowline_reconciler import bound_pods, leader
 from bowline_reconciler.controller import Term
 from tests.pairs import bare_control_plane
 from tests.reconciler.stage import Stage
@@ -33,6 +33,12 @@ def bare_cluster() -> Iterator[Cluster]:
 def no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that ends does not drain, like a process that is killed."""
     monkeypatch.setattr(leader, "Term", partial(Term, drain=timedelta()))
+
+
+@pytest.fixture
+def no_late_bind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bind is read from the watch, however late its event is: the limit is only for a watch that has stopped."""
+    monkeypatch.setattr(bound_pods, "LIMIT", bound_pods.LIMIT * 60)
 
 
 async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:

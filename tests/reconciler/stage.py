@@ -62,12 +62,19 @@ class ShiftedClock(SystemClock):
     def __init__(self) -> None:
         self.shift = timedelta()
         self.passed = timedelta()
+        self._stopped_at: tuple[datetime, float] | None = None
+
+    def stop(self) -> None:
+        """From here on the only elapsed time is ``passed``: for a test of a time that a busy machine exceeds."""
+        self._stopped_at = super().now(), super().monotonic()
 
     def now(self) -> datetime:
-        return super().now() + self.shift + self.passed
+        moment = self._stopped_at[0] if self._stopped_at is not None else super().now()
+        return moment + self.shift + self.passed
 
     def monotonic(self) -> float:
-        return super().monotonic() + self.passed.total_seconds()
+        seconds = self._stopped_at[1] if self._stopped_at is not None else super().monotonic()
+        return seconds + self.passed.total_seconds()
 
 
 class Scripted(BindingPlugin):

@@ -1,5 +1,7 @@
 """The call path of one bind: how often a reconcile changes modules between its start and its result."""
 
+import pytest
+
 from bowline.framework.config import Binding
 from bowline_reconciler.reconciler import Reconciler
 from tests.call_path import recorded_stops, returns_of
@@ -11,6 +13,7 @@ PATH = ("/bowline_reconciler/", "/bowline/framework/binding/")
 MAX_STOPS, MAX_RETURNS = 134, 109
 
 
+@pytest.mark.usefixtures("no_late_bind")
 async def test_a_bind_with_side_effects_passes_few_modules(stage: Stage) -> None:
     scripted = Scripted(effects=True)
     await stage.create_pod()

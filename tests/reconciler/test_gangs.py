@@ -274,6 +274,7 @@ async def test_without_the_gate_each_pod_is_bound_by_itself(stage: Stage) -> Non
         await stage.phase("member-0", "Succeeded")
 
 
+@pytest.mark.usefixtures("no_late_bind")
 async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:

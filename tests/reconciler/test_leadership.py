@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, format_micro_time
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle
 from bowline.framework.plugin_status import Status
@@ -37,13 +37,15 @@ class Starts(Scripted):
         if start_ends:
             self.start_ends.set()
         self.worked = 0
+        self.worked_at = datetime.min.replace(tzinfo=UTC)
 
     async def setup(self, handle: Handle) -> None:
-        self.client = handle.client
+        self.client, self.clock = handle.client, handle.clock
         self.add = handle.worker("own", self._work)
 
     async def _work(self, _: ObjectKey) -> timedelta:
         self.worked += 1
+        self.worked_at = self.clock.now()
         return timedelta(milliseconds=10)
 
     async def start(self) -> None:
@@ -133,10 +135,10 @@ async def test_workers_of_plugins_end_with_the_lease_although_a_call_continues(s
         await arrival.wait()
         await wire.cut()
         await until(lambda: leader.parts.client.read_only)
-        worked = plugin.worked
         await another_leads(stage, first)
+        acquire_time = (await stage.client.get(LEASES, stage.namespace, "reconciler"))["spec"]["acquireTime"]
         await stage.phase("pod", "Succeeded")
-        assert plugin.worked == worked
+        assert format_micro_time(plugin.worked_at) < acquire_time
         ends.set()
 
 

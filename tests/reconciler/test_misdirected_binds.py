@@ -12,7 +12,6 @@ from bowline.framework.binding.post import bind_by_post
 from bowline.framework.plugin_status import Status
 from bowline.kube.resources import PODS, Resource
 from bowline.testing.builders import pod
-from bowline_reconciler import bound_pods
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 
@@ -107,9 +106,8 @@ async def test_a_pod_without_the_annotations_of_its_binding_is_reported_as_unpre
     assert names.PREPARED_FOR in condition["message"]
 
 
+@pytest.mark.usefixtures("no_late_bind")
 async def test_a_bind_is_read_from_the_watch_without_a_call(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However late the event is: the limit is only for a watch that has stopped."""
-    monkeypatch.setattr(bound_pods, "LIMIT", bound_pods.LIMIT * 60)
     reads: list[str] = []
     async with stage.working(Scripted()) as working:
         read = working.client.get

@@ -128,6 +128,7 @@ async def test_one_wait_has_one_attempt_and_one_for_its_report(stage: Stage, rec
         assert calls.made() == WAIT_WRITES + Counter({("get", "configmaps"): 3})
 
 
+@pytest.mark.usefixtures("no_late_bind")
 async def test_one_bind_is_reconciled_once(stage: Stage, reconciles: Counter[ObjectKey]) -> None:
     """And once without any call, when its pod has left the watch."""
     plugin, calls, key = Scripted(effects=True), Calls(stage), ObjectKey(stage.namespace, "pod")

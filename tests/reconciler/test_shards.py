@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.kube.lease import LeaseTimings
-from bowline.kube.resources import BINDREQUESTS, LEASES, NAMESPACES, Resource
+from bowline.kube.resources import BINDREQUESTS, LEASES, NAMESPACES, SUBJECT_ACCESS_REVIEWS, Resource
 from bowline_reconciler.options import parse_options
-from bowline_reconciler.shards import MAX_DURATION_S, MAX_SELECTOR, held_shard
+from bowline_reconciler.shards import MAX_DURATION_S, MAX_SELECTOR, access_review, held_shard
 from tests.reconciler.conftest import SERVICEACCOUNTS
 from tests.reconciler.stage import Hold, Scripted, Stage
 from tests.waiting import until, until_awaited
@@ -129,6 +130,12 @@ CLUSTERROLES, BINDINGS = (
 RECONCILER = {"apiGroups": [names.GROUP], "resources": ["bindrequests/status"], "verbs": ["patch"]}
 
 
+async def is_reconciler(stage: Stage, namespace: str, account: str) -> bool:
+    """Whether the API server, which watches roles and bindings, allows the account what a reconciler may do."""
+    review = await stage.client.create(SUBJECT_ACCESS_REVIEWS, "", access_review(namespace, account))
+    return bool(review["status"]["allowed"])
+
+
 @asynccontextmanager
 async def lease_elsewhere(
     stage: Stage, selector: str, *, account: str = "", rules: Any = (), **spec: Any
@@ -145,6 +152,8 @@ async def lease_elsewhere(
         await stage.client.create(CLUSTERROLES, "", {"metadata": {"name": namespace}, "rules": [*rules]})
         binding = {"metadata": {"name": namespace}, "roleRef": reference, "subjects": [subject]}
         await stage.client.create(BINDINGS, "", binding)
+        if RECONCILER in rules:
+            await until_awaited(partial(is_reconciler, stage, namespace, account), bool)
     metadata = {
         "name": "reconciler",
         "labels": {names.SHARD_LABEL: stage.namespace},
