@@ -7,6 +7,7 @@ import pytest
 
 from bowline_cli.main import main
 from bowline_cli.plugin_new import files
+from tests.waiting import LIMIT_S
 
 
 def install(folder: Path, name: str) -> None:
@@ -29,7 +30,7 @@ def test_a_new_plugin_passes_its_check(
     install(tmp_path, name)
     monkeypatch.syspath_prepend(tmp_path)
     try:
-        assert main(["plugin", "check", name]) == 0, capsys.readouterr().out
+        assert main(["plugin", "check", name, f"--limit={LIMIT_S}"]) == 0, capsys.readouterr().out
     finally:
         for module in [module for module in sys.modules if module.startswith(f"bowline_{name}")]:
             del sys.modules[module]
