@@ -6,8 +6,15 @@ import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
+from tests.live import Live
 
 OWNER = "owner"
+
+
+def own(live: Live) -> None:
+    """Give the owner the role ``view`` in the namespace, and wait until the API server applies it."""
+    live.kubectl("create", "rolebinding", OWNER, "--clusterrole=view", f"--serviceaccount=default:{OWNER}")
+    live.until_allowed(f"system:serviceaccount:default:{OWNER}", "list", "pods")
 
 
 @pytest.fixture(scope="session")

@@ -25,12 +25,13 @@ from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.kubeconfig import api_server
-from bowline.localcluster.pair import Pair
+from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 from bowline.testing.builders import bind_request, pod
 from tests.live import Live
+from tests.pairs import local_chart
 
 CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 PODS = Resource("", "v1", "pods", "Pod")
@@ -45,7 +46,7 @@ def cluster_and_pair() -> Iterator[tuple[Cluster, Pair]]:
     with Cluster.start(ClusterSpec()) as cluster:
         cluster.make_nodes(1)
         cluster.make_runtime_class()
-        pair = Pair.install(cluster, find_helm())
+        pair = Pair.install(cluster, find_helm(), PairOptions(chart=local_chart(cluster)))
         pair.launch_webhook(NO_DRAIN).wait_ready()
         yield cluster, pair
 

@@ -22,7 +22,7 @@ from bowline_cli.cluster import connect
 from bowline_cli.explain import Reading, as_text, find_subject
 from bowline_cli.reader import Reader
 from tests.live import FLAKY, Live
-from tests.pair.conftest import OWNER
+from tests.pair.conftest import OWNER, own
 from tests.pair.test_explain_live import FALSE, commands, deployment, stored, without_reconciler, works
 from tests.pairs import own_namespace
 from tests.plugins.claims import template
@@ -434,7 +434,7 @@ def place(pair: Live, owner: Path) -> Iterator[Place]:
     """Three namespaces, readable by the owner; what is outside them is removed at the end."""
     with own_namespace(pair.cluster, pair.pair) as denying, own_namespace(pair.cluster, pair.pair) as fenced:
         for live in (pair, denying, fenced):
-            live.kubectl("create", "rolebinding", "owner", "--clusterrole=view", "--serviceaccount=default:owner")
+            own(live)
         level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
         pair.cluster.api.patch(f"/api/v1/namespaces/{fenced.namespace}", level)
         install_pod_groups(pair.cluster)

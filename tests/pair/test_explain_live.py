@@ -21,7 +21,7 @@ from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import bind_request, pod
 from bowline_cli.main import main
 from tests.live import FLAKY, Live
-from tests.pair.conftest import OWNER
+from tests.pair.conftest import own
 from tests.pair.test_tenants_live import forged_lease, leases
 from tests.plugins.claims import claim_decisions, publish, template
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
@@ -39,7 +39,7 @@ Explain = Callable[..., str]
 @pytest.fixture
 def explain(pair: Live, owner: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
     """Run the command as the namespace's owner and each command that it names; returns its output."""
-    pair.kubectl("create", "rolebinding", OWNER, "--clusterrole=view", f"--serviceaccount=default:{OWNER}")
+    own(pair)
 
     def run(target: str, *, kubeconfig: Path = owner, status: int = 0) -> str:
         arguments = ["explain", target, f"--namespace={pair.namespace}", f"--kubeconfig={kubeconfig}"]

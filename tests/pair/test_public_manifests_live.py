@@ -56,13 +56,15 @@ class Submitter:
 
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._api: ApiClient = live.cluster.api_as(f"system:serviceaccount:{live.namespace}:submitter")
+        user = f"system:serviceaccount:{live.namespace}:submitter"
+        self._api: ApiClient = live.cluster.api_as(user)
         self._paths: dict[str, Mapping[str, tuple[str, bool]]] = {}
         live.kubectl("create", "serviceaccount", "submitter")
         account = f"--serviceaccount={live.namespace}:submitter"
         live.kubectl(
             "create", "clusterrolebinding", f"{live.namespace}-submitter", "--clusterrole=cluster-admin", account
         )
+        live.until_allowed(user, "create", "pods")
 
     def denial(self, raw: Mapping[str, Any]) -> str | None:
         """Return why the API server denies the object; empty if it admits it, None if it does not serve the kind."""

@@ -17,7 +17,9 @@ def tenant(pair: Live) -> Iterator[Any]:
     """A client as an account that has the role edit in the namespace."""
     pair.kubectl("create", "serviceaccount", "tenant")
     pair.kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", f"--serviceaccount={pair.namespace}:tenant")
-    client = pair.cluster.api_as(f"system:serviceaccount:{pair.namespace}:tenant")
+    user = f"system:serviceaccount:{pair.namespace}:tenant"
+    pair.until_allowed(user, "create", "leases", group="coordination.k8s.io")
+    client = pair.cluster.api_as(user)
     yield client
     client.close()
 

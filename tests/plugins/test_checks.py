@@ -22,6 +22,7 @@ from tests.waiting import wait_until
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "checks"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindchecks.bowline.dev"
+GROUP = names.BIND_CHECK_API_VERSION.partition("/")[0]
 ACCOUNT = "system:serviceaccount:default:network"
 TENANT = "tenant@example.com"
 LEASE = {"config.leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s"}}
@@ -255,6 +256,7 @@ def test_only_the_account_of_a_check_answers_it(live: Live) -> None:
     }
     live.kubectl("apply", "-f", "-", objects=everything)
     live.kubectl("create", "rolebinding", "everything", "--role=everything", f"--user={TENANT}")
+    live.until_allowed(TENANT, "patch", "bindchecks", group=GROUP)
     live.until("both are asked", lambda: len(bind_checks(live)) == 2 or None)
     network, audit = sorted(bind_checks(live), key=lambda check: check["spec"]["check"] != "network")
     patch = "application/merge-patch+json"
@@ -281,6 +283,8 @@ def test_a_missing_right_is_a_wait_that_names_it(live: Live) -> None:
     rules = [rule for rule in before if rule["resources"] != ["bindchecks"]]
     live.cluster.api.request("PATCH", role, {"rules": rules}, "application/merge-patch+json")
     try:
+        account = f"system:serviceaccount:{live.pair.options.namespace}:bowline-reconciler"
+        live.until_allowed(account, "create", "bindchecks", group=GROUP, is_allowed=False)
         request(live)
         waits(live, "bindchecks")
         assert live.request()["status"]["phase"] != "Failed"
@@ -301,7 +305,8 @@ def test_without_the_definition_only_pods_with_checks_wait_and_bowline_check_nam
     for check in live.cluster.api.get(f"/apis/{names.BIND_CHECK_API_VERSION}/bindchecks")["items"]:
         live.cluster.api.request("PATCH", path_of(check), free, "application/merge-patch+json")
     live.cluster.api.delete(CRD)
-    wait_until(lambda: live.not_found(CRD), "the definition is deleted")
+    objects = f"/apis/{names.BIND_CHECK_API_VERSION}/bindchecks"
+    wait_until(lambda: live.not_found(CRD) and live.not_found(objects), "the API server serves no BindChecks")
     request(live)
     waits(live, "CustomResourceDefinition bindchecks.bowline.dev is not installed")
     live.create_pod("plain")

@@ -27,6 +27,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.runtime.clock import SystemClock
 from bowline.testing.clock import SteppedClock
+from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
 from tests.plugins.claims import (
     NODE,
@@ -306,6 +307,8 @@ async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
     cluster.kubectl("create", "clusterrole", role, f"--verb={verbs}", f"--resource={resources}")
     account = f"--serviceaccount={case.namespace}:weak"
     cluster.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", account)
+    user = f"system:serviceaccount:{case.namespace}:weak"
+    LiveCluster(cluster, case.namespace).until_allowed(user, "update", "resourceclaims", group="resource.k8s.io")
     await case.create(claim("one"))
     created_pod = await case.pod(resourceClaims=CLAIMED)
     path = cluster.service_account_kubeconfig(case.namespace, "weak")

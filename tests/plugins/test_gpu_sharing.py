@@ -30,8 +30,10 @@ FRESH = [
     "patch/bindrequests",  # the finalizer
     "patch/bindrequests/status",
 ]
-# Times are stored in whole seconds, and the end follows the deadline by a few writes.
+# Times are stored in whole seconds.
 ROUNDED = timedelta(seconds=2)
+# Of the tests' pair.
+AGENT_TIMEOUT = timedelta(seconds=30)
 
 # All orders are equally valid, but all of them together take minutes.
 SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_SHARING_SEEDS", "2")))
@@ -174,6 +176,7 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     # No wait expires earlier after a leader's start: a change of what it waits for may not have been read yet.
     system = shares.live.pair.options.namespace
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{system}/leases/bowline-reconciler"
+    shares.live.until("a reconciler leads", lambda: not shares.live.not_found(lease))
     start = parse_time(shares.live.cluster.api.get(lease)["spec"]["acquireTime"])
     assert start is not None
     shares.live.until("the leader's watches are old enough", lambda: datetime.now(UTC) - start > FRESH_CONTACT, 70)
@@ -190,11 +193,12 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     shares.make("joins", tolerations=SILENT)
     shares.ask("joins", ["never"])
     deadlines = {name: until_deadline(shares, name) for name in ("silent", "joins")}
+    assert abs(deadlines["joins"] - deadlines["silent"]) <= ROUNDED, deadlines
     status = shares.live.phase("silent", "Failed")["status"]
     ends = {name: parse_time(shares.live.phase(name, "Failed")["status"]["completionTime"]) for name in deadlines}
-    assert {name: str(ends[name]) for name in deadlines if abs(ends[name] - deadlines[name]) > ROUNDED} == {}, (
-        deadlines
-    )
+    for name, deadline in deadlines.items():
+        # A busy machine ends it late, but not by the time of another agent.
+        assert -ROUNDED <= ends[name] - deadline < AGENT_TIMEOUT, (name, ends, deadlines)
     assert status["reason"].startswith("WaitTimeout: ")
     assert "has not reported its device within 30 s" in status["reason"]
     assert status["suggestion"] == "RescheduleElsewhere"
@@ -268,6 +272,11 @@ def left_over(shares: Shares, group: str, node: str) -> None:
 
 def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares) -> None:
     live = shares.live
+    # The next resync, which would release both, follows in ten minutes: the first one releases this.
+    assert live.pair.reconcilers[0].stop()
+    left_over(shares, "resynced", "gpu-node-0")
+    live.pair.launch_reconciler().wait_ready()
+    shares.await_release("resynced")
     for group, node in (("idle", "gpu-node-0"), ("elsewhere", "gpu-node-1")):
         left_over(shares, group, node)
     # The reconciler has them in its cache, and kwok does not write to them any more.

@@ -1,5 +1,6 @@
 """GPU fractioning on the nodes whose agents report that they work, and ConfigMaps on the others."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -31,12 +32,18 @@ def shares(live: Live) -> Iterator[Shares]:
 
 
 def report(live: Live, node: str, status: str) -> None:
-    """Set the node's condition, as the operator of GPU fractioning does."""
+    """Set the node's condition, as the operator of GPU fractioning does, and wait until the reconciler knows it."""
     condition = {"type": names.NODE_FRACTIONING_READY, "status": status, "reason": "Test", "message": ""}
     path = f"/api/v1/nodes/{node}/status"
-    live.cluster.api.request(
-        "PATCH", path, {"status": {"conditions": [condition]}}, "application/strategic-merge-patch+json"
-    )
+    kind = "application/strategic-merge-patch+json"
+    stored_node = live.cluster.api.request("PATCH", path, {"status": {"conditions": [condition]}}, kind)
+
+    def is_cached() -> bool:
+        _, caches = live.pair.reconcilers[0].get_debug("/debug/caches")
+        version = json.loads(caches)["watches"]["nodes"]["resourceVersion"]
+        return int(version or 0) >= int(stored_node["metadata"]["resourceVersion"])
+
+    live.until("the reconciler has read the condition", is_cached)
 
 
 def test_a_fraction_runs_on_every_node(shares: Shares) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.helm import find_helm
-from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
 from tests.live import Live
+from tests.pairs import installed_pair
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 from tests.plugins.storage import PROVISIONER, Storage
 
@@ -29,9 +28,7 @@ def storage() -> Iterator[Storage]:
     with Cluster.start(ClusterSpec(scheduler=True)) as cluster:
         cluster.make_nodes(1)
         cluster.make_namespace("compared")
-        pair = Pair.install(cluster, find_helm())
-        pair.start()
-        yield Storage(Live(cluster, "compared", pair))
+        yield Storage(Live(cluster, "compared", installed_pair(cluster, {})))
 
 
 def local(storage: Storage, name: str) -> None:

@@ -390,6 +390,7 @@ async def test_a_missing_right_is_named(storage: Storage, cluster: Cluster) -> N
         "create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", f"--serviceaccount={namespace}:poor"
     )
     try:
+        storage.live.until_allowed(f"system:serviceaccount:{namespace}:poor", "get", "persistentvolumeclaims")
         access = await load_access(api_server(cluster.service_account_kubeconfig(namespace, "poor")))
         async with KubeClient(access) as client:
             status = await (await process(client)).pre_bind(context(storage, "pod", "data"))
