@@ -23,7 +23,7 @@ from tests.benchmarks.cpu import cpu_s
 from tests.benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, warm_up
 from tests.benchmarks.load import clear, make
 from tests.benchmarks.report import Figure, Report
-from tests.benchmarks.rig import Rig, rig
+from tests.benchmarks.rig import HERE, OTHER, Rig, rig
 
 _SPY_ENDS_S = 30
 
@@ -38,7 +38,6 @@ class CostSizes:
 
 
 QUICK = CostSizes(pods=300, functions=10, turns=1)
-HERE, OTHER = "this checkout", "other checkout"
 
 
 async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:

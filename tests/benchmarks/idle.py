@@ -5,18 +5,15 @@ from dataclasses import dataclass
 
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
-from bowline.kube.resources import PODS
 from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.scheduler import start_scheduler
-from bowline.testing.builders import pod
 from tests.benchmarks.cpu import cpu_s
-from tests.benchmarks.load import each
+from tests.benchmarks.load import make_bound
 from tests.benchmarks.report import Figure, Report
-from tests.benchmarks.rig import NAMESPACE, READY_S
+from tests.benchmarks.rig import NAMESPACE
 from tests.pairs import running_pair
 
 NODES = 10
-POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +36,11 @@ async def bench_idle(sizes: IdleProcessSizes) -> Report:
         pids["example scheduler"] = scheduler.pid
         access = await load_access(api_server(cluster.kubeconfig))
         async with KubeClient(access, ClientOptions(name="bench")) as client:
-
-            async def create(number: int) -> None:
-                await client.create(PODS, NAMESPACE, pod(f"idle-{number}", NAMESPACE, schedulerName="bowline"))
-
-            async with asyncio.timeout(READY_S):
-                await each(sizes.pods, create)
-                # The example scheduler decides for all of them.
-                while await client.list_all(PODS, NAMESPACE, field_selector="spec.nodeName="):  # noqa: ASYNC110
-                    await asyncio.sleep(POLL_S)
-            await asyncio.sleep(sizes.rest_s)
-            before = cpu_s(pids)
-            await asyncio.sleep(sizes.seconds)
-            after = cpu_s(pids)
+            await make_bound(client, 0, sizes.pods, NODES)
+        await asyncio.sleep(sizes.rest_s)
+        before = cpu_s(pids)
+        await asyncio.sleep(sizes.seconds)
+        after = cpu_s(pids)
     for name in pids:
         share = 100 * (after[name] - before[name]) / sizes.seconds
         report.add(Figure(f"{name}, idle", "% of a core", (share,), wanted="<= 0.5"))

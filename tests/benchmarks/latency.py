@@ -1,8 +1,8 @@
 """From a request's creation to its bound pod, at a steady rate: by the loading client, and by the reconciler.
 
-With another checkout its reconciler takes turns with this one's, because the machine's speed changes.
 Both run some seconds at that rate before measuring: connections are open, modules are loaded, and a reconciler has
-processed the existing objects.
+processed the existing objects. Another checkout's reconciler takes turns with this one's, because the machine's speed
+changes.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from bowline.testing.builders import bind_request
 from tests.benchmarks.drain import NODES, SPOKEN, warm_up
 from tests.benchmarks.load import BindTarget, big_pod, bind, clear, each
 from tests.benchmarks.report import Figure, Report, percentile
-from tests.benchmarks.rig import NAMESPACE, READY_S, rig
+from tests.benchmarks.rig import HERE, NAMESPACE, OTHER, READY_S, rig
 
 WARM_S = 3.0
 # Entered while requests are created at the rate.
@@ -122,9 +122,7 @@ class LatencySizes:
 async def bench_latency(sizes: LatencySizes, checkout: Path | None = None) -> Report:
     """Measure floor and reconciler in turns; takes five minutes in full, with another checkout eight."""
     report = Report(f"Latency at {sizes.rate} requests a second, in turns")
-    sides: dict[str, Path | None] = {"this checkout": None}
-    if checkout is not None:
-        sides["other checkout"] = checkout
+    sides = [(HERE, None), *([(OTHER, checkout)] if checkout is not None else [])]
     with rig(NODES) as stage:
         async with await stage.client() as client, await stage.bare() as bare:
             await warm_up(client, bare)
@@ -133,8 +131,8 @@ async def bench_latency(sizes: LatencySizes, checkout: Path | None = None) -> Re
                     report.add(figure)
                 await clear(client)
                 # Neither is always the first of its pair.
-                for name in sorted(sides, reverse=turn % 2 == 0):
-                    with stage.reconciler(SPOKEN, checkout=sides[name]) as process:
+                for name, folder in sides if turn % 2 else reversed(sides):
+                    with stage.reconciler(SPOKEN, checkout=folder) as process:
                         process.wait_ready(READY_S)
                         values = await our_latency(client, sizes.rate, sizes.seconds)
                     await clear(client)

@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from bowline.kube.client import ClientOptions, KubeClient
@@ -21,6 +22,8 @@ from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 
 NAMESPACE = "bench"
 READY_S = 120.0
+# Of which of two versions a figure is.
+HERE, OTHER = "this checkout", "other checkout"
 POLL_S = 0.1
 FINISHED = 'bowline_requests_finished_total{reason="Succeeded"}'
 
@@ -57,24 +60,7 @@ class Rig:
         """
         pair, options = self._pair, WorkloadOptions(in_pod=in_pod)
         if checkout is not None:
-            roots = source_roots(checkout)
-            local_values = next(
-                path for root in roots if (path := root / "bowline/localcluster/values.yaml").exists()
-            )
-            chart = PairOptions(
-                chart=checkout / "charts" / "bowline",
-                values_files=(local_values,),
-                set_values=self._pair.options.set_values,
-            )
-            pair = Pair(self.cluster, self._helm, chart)
-            env = {"PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONSAFEPATH": "1"}
-            # A checkout that is older than the flags of the API server.
-            has_kubeconfig = any(
-                (root / package / "kube/kubeconfig.py").exists()
-                for root in roots
-                for package in ("bowline", "shared")
-            )
-            options = WorkloadOptions(in_pod=in_pod, env=env, has_kubeconfig=has_kubeconfig)
+            pair, options = self._of_checkout(checkout, options)
         pair.upgrade({"config.plugins": [], **(values or {})})
         _without_admission(self.cluster)
         process = pair.launch_reconciler(options)
@@ -83,14 +69,26 @@ class Rig:
         finally:
             process.stop(60)
 
+    def _of_checkout(self, checkout: Path, options: WorkloadOptions) -> tuple[Pair, WorkloadOptions]:
+        """Return the release with another checkout's chart, and the options with its code."""
+        is_linked = (checkout / "bowline").is_dir()  # before the present layout: links to the other folders
+        roots = [checkout] if is_linked else source_roots(checkout)
+        chart = PairOptions(
+            chart=checkout / "charts" / "bowline",
+            values_files=(roots[0] / "bowline/localcluster/values.yaml",),
+            set_values=self._pair.options.set_values,
+        )
+        env = {"PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONSAFEPATH": "1"}
+        # Older than the flags of the API server.
+        has_kubeconfig = is_linked or (roots[0] / "bowline/kube/kubeconfig.py").exists()
+        return Pair(self.cluster, self._helm, chart), replace(options, env=env, has_kubeconfig=has_kubeconfig)
+
 
 def source_roots(checkout: Path) -> Sequence[Path]:
-    """Return the folders with the code of a checkout, for PYTHONPATH. Raises FileNotFoundError if it has none."""
-    if (checkout / "bowline").is_dir():
-        return [checkout]  # before the present layout, with links to the other folders
+    """Return the folders of a checkout's code. Raises FileNotFoundError before the present layout."""
     roots = [checkout / root for root in ("shared", "webhook", "reconciler", "cli")]
     if not (roots[0] / "bowline").is_dir():
-        raise FileNotFoundError(f"{checkout} is no checkout of Bowline: it has no shared/bowline")
+        raise FileNotFoundError(f"{checkout} has no shared/bowline: its packages have other names")
     return roots
 
 

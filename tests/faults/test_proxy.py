@@ -40,7 +40,8 @@ from bowline.testing.fault_proxy.faults import (
 )
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.waiting import LIMIT_S, until, wait_until
+from tests.live import LiveCluster
+from tests.waiting import LIMIT_S, until
 
 CREATES = CallMatch(("create",), "configmaps")
 WATCHES = CallMatch(("watch",), "configmaps")
@@ -52,8 +53,7 @@ def account(cluster: Cluster) -> Path:
     name = f"proxied-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "serviceaccount", name, "--namespace=default")
     cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=edit", f"--serviceaccount=default:{name}")
-    may = ("auth", "can-i", "create", "configmaps", f"--as=system:serviceaccount:default:{name}")
-    wait_until(lambda: cluster.kubectl(*may, check=False).returncode == 0, "the API server applies the role")
+    LiveCluster(cluster, "default").until_allowed(f"system:serviceaccount:default:{name}", "create", "configmaps")
     return cluster.service_account_kubeconfig("default", name)
 
 

@@ -29,8 +29,8 @@ from bowline.kube.resources import (
     Selection,
 )
 from bowline.localcluster.cluster import Cluster
-from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import configmap
+from bowline.testing.clock import SteppedClock
 from bowline.testing.fault_proxy.faults import ExpireWatch, FailWatch, Fault, FaultAnswer, Page
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
@@ -44,18 +44,11 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 
 
-class StoppedClock(SystemClock):
-    """For which no time passes."""
-
-    def monotonic(self) -> float:
-        return 0.0
-
-
 @pytest.fixture
 async def wired(access: ClusterAccess, wire: Wire) -> AsyncIterator[KubeClient]:
     """A client behind the relay, for which each outage is short: after a long one a reflector trusts no version."""
     relayed = replace(access, server=f"https://127.0.0.1:{wire.port}")
-    async with KubeClient(relayed, ClientOptions(clock=StoppedClock())) as client:
+    async with KubeClient(relayed, ClientOptions(clock=SteppedClock())) as client:
         yield client
 
 

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectUID, parse_time
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.api.meta import parse_time
+from bowline.plugins.gpu_sharing.reservation import reservation_name
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT
 from tests.live import FLAKY, Live
 from tests.plugins.leftovers import left
 from tests.plugins.series import Series
-from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, group_of
+from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, group_of, reservation
 
 FRESH = [
     "create/pods",  # the reservation
@@ -264,10 +263,7 @@ def test_a_failed_request_is_rolled_back_and_its_sharer_remains(shares: Shares) 
 
 def left_over(shares: Shares, group: str, node: str) -> None:
     """Create a reservation pod, as the reconciler does, that no pod and no request needs."""
-    pod = ObjectKey(shares.live.namespace, "deleted")
-    claim = DeviceRequest(pod, ObjectUID("deleted"), pod, node, group)
-    body = reservation_object(claim, ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1"))
-    shares.api.post(RESERVATIONS, body)
+    shares.api.post(RESERVATIONS, reservation(shares.live.namespace, group, node))
 
 
 def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares) -> None:

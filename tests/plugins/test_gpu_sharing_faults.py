@@ -9,14 +9,11 @@ import pytest
 
 from bowline.api import names
 from bowline.api.failed_decision import failed_decision_of
-from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.localcluster.errors import LocalApiError
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.live import Live
 from tests.plugins.denied_bindings import denied_bindings
 from tests.plugins.series import Series
-from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, Shares, device_of
+from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, Shares, device_of, reservation
 
 
 @pytest.fixture
@@ -279,10 +276,7 @@ def test_a_used_up_quota_of_reservations_is_retried(shares: Shares) -> None:
     shares.api.post(quotas, {"metadata": {"name": "none"}, "spec": hard})
     # No quota controller runs here: the test writes its status.
     shares.api.patch(f"{quotas}/none/status", {"status": {**hard, "used": {"pods": "0"}}})
-    request = DeviceRequest(ObjectKey("", ""), ObjectUID(""), ObjectKey("", ""), "gpu-node-0", "probe")
-    probe = reservation_object(
-        request, ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1"), name="probe"
-    )
+    probe = reservation(shares.live.namespace, "probe", name="probe")
     del probe["metadata"]["labels"]  # the reconciler must not see it
 
     def is_in_force() -> bool:

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.localcluster.errors import LocalApiError
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.live import Live
 from tests.plugins.series import Series
-from tests.plugins.sharing import RESERVATIONS, Shares
+from tests.plugins.sharing import RESERVATIONS, Shares, reservation
 
 # As KAI-Scheduler's binder named them up to v0.15: the name shows the node.
 NAME = "gpu-reservation-gpu-node-0-x7k2p"
@@ -95,10 +92,7 @@ def hanging(shares: Shares) -> Iterator[IsInForce]:
 
 def unlabelled(shares: Shares) -> dict[str, str]:
     """Create a reservation pod that no pod and no request needs, without the labels of one, which are returned."""
-    pod = ObjectKey(shares.live.namespace, "ended")
-    request = DeviceRequest(pod, ObjectUID("ended"), pod, "gpu-node-0", "ended")
-    spec = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1")
-    body = reservation_object(request, spec, name=NAME)
+    body = reservation(shares.live.namespace, "ended", name=NAME)
     labels: dict[str, str] = body["metadata"].pop("labels")
     shares.api.post(RESERVATIONS, body)
     return labels

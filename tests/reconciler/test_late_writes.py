@@ -134,7 +134,7 @@ async def landed(proxy: FaultProxy) -> None:
 
 async def withdrawn(working: Working, stage: Stage, name: str = "pod") -> None:
     """Wait until the reconciler knows that the request is deleted or being deleted."""
-    await until(lambda: (seen := working.seen(stage.namespace, name)) is None or seen.deleting)
+    await until(lambda: (request := working.seen(stage.namespace, name)) is None or request.deleting)
 
 
 async def decided(working: Working, stage: Stage, name: str, decision: str) -> None:

@@ -113,7 +113,8 @@ def _bound(stage: DemoStage) -> None:
     stage.apply("3-good-pod.yaml")
     _until_phase(stage, "train", "Succeeded")
     stage.show("get", "bindrequests")
-    stage.wait("the pod runs", "get", "pod", "train", "-o", "jsonpath={.status.phase}", until=_is_running)
+    phase = ("get", "pod", "train", "-o", "jsonpath={.status.phase}")
+    stage.wait("the pod runs", *phase, until=lambda output: output == "Running")
     _expect(stage.show("get", "pod", "train", "-o", "wide"), "gpu-node-0")
 
 
@@ -164,10 +165,6 @@ def _explained(stage: DemoStage) -> None:
 def _has_all_events(output: str) -> bool:
     """Events are written side by side: of each failure one about the pod and one about the request."""
     return output.count("BindingRetry") == 4 and "bound to node" in output
-
-
-def _is_running(phase: str) -> bool:
-    return phase == "Running"
 
 
 def _names_dataset(reason: str) -> bool:
