@@ -63,7 +63,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
+    """Register the markers. State that there is no event loop: asked for one, as looptime does, the policy makes one."""
+    asyncio.set_event_loop(None)
     for marker, text in OWN_TARGETS.items():
         config.addinivalue_line("markers", f"{marker}: {text}")
 
@@ -130,8 +131,14 @@ def _texts(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-async def _no_leaked_tasks() -> AsyncIterator[None]:
-    """Fail a test that leaves tasks of its own behind."""
+def _no_leaked_tasks(request: pytest.FixtureRequest) -> None:
+    """Fail an asynchronous test that leaves tasks of its own behind. An event loop for each other test costs CPU."""
+    if request.node.get_closest_marker("asyncio") is not None:
+        request.getfixturevalue("_tasks")
+
+
+@pytest.fixture
+async def _tasks() -> AsyncIterator[None]:
     before = asyncio.all_tasks()
     yield
     # The fixture's own teardown runs in a task of its own.

@@ -8,6 +8,7 @@ with the exact versions that the image is locked to. Reads what is installed, an
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Final
@@ -53,6 +54,7 @@ def _error(name: str, present_version: str | None, message: str) -> FieldError:
     return FieldError(VERSION, f"installed[{name}]", present_version, message)
 
 
+@cache
 def _own_requirements() -> Iterable[str]:
     try:
         return requires(DISTRIBUTION) or ()
@@ -65,6 +67,7 @@ def _locked(lock: Path) -> dict[str, str]:
     return {name: text for name, _, text in (line.partition("==") for line in lines)}
 
 
+@cache  # reading it costs a parser of the distribution's whole description
 def _installed(name: str) -> str | None:
     try:
         return version(name)
