@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers. State that there is no event loop: asked for one, as looptime does, the policy makes one."""
+    """Register the markers. State that there is no event loop: asked for one, as by looptime, a policy makes one."""
     asyncio.set_event_loop(None)
     for marker, text in OWN_TARGETS.items():
         config.addinivalue_line("markers", f"{marker}: {text}")
