@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from tests.scrambled import scrambled_texts
+from bowline.localcluster import workload
+from tests.scrambled import scrambled_launch, scrambled_texts
 
 # How long an example takes says nothing here: the machine may be busy with a control plane.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -65,6 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers. State that there is no event loop: asked for one, as by looptime, a policy makes one."""
     asyncio.set_event_loop(None)
+    config.addinivalue_line("markers", "wording: the subject is the wording of a text for people")
     for marker, text in OWN_TARGETS.items():
         config.addinivalue_line("markers", f"{marker}: {text}")
 
@@ -72,7 +73,13 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests of other targets. Mark the rest by folder: ``live``, or the shorter limit of unit tests."""
-    deselected = [item for item in items if _is_of_another_target(item, config.option.markexpr)]
+    is_scrambled = config.getoption("scrambled_texts")
+    deselected = [
+        item
+        for item in items
+        if _is_of_another_target(item, config.option.markexpr)
+        or (is_scrambled and item.get_closest_marker("wording") is not None)
+    ]
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if item not in deselected]
@@ -125,8 +132,12 @@ def _place(unit: str) -> int:
 
 @pytest.fixture(autouse=True, scope="session")
 def _texts(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With ``--scrambled-texts`` replace the texts of the product."""
-    with scrambled_texts() if request.config.getoption("scrambled_texts") else nullcontext():
+    """With ``--scrambled-texts`` replace the texts of the product, also in the processes that tests start."""
+    if not request.config.getoption("scrambled_texts"):
+        yield
+        return
+    with scrambled_texts(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workload, "Launch", scrambled_launch)
         yield
 
 

@@ -32,7 +32,7 @@ from tests.pod_groups import (
 )
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
-from tests.waiting import until, until_awaited
+from tests.waiting import until
 
 ON = {GANG_BINDING: True}
 # A wait may expire when the watches have been connected for a minute.
@@ -130,9 +130,8 @@ async def test_a_gang_that_does_not_become_complete_is_released_with_one_reason_
             await touch(stage, name)
         reasons = Counter([(await stage.phase(name, "Failed"))["reason"].partition(": ")[0] for name in gang])
         assert reasons == {Reason.WAIT_TIMEOUT.value: 8}
-        status = await stage.status("member-0")
-        assert f"fewer than 8 pods of PodGroup {stage.namespace}/gang are prepared or bound" in status["reason"]
-        assert "its device is not ready" in (await stage.status("member-7"))["reason"]
+        assert [ref["kind"] for ref in (await stage.status("member-0"))["failure"]["objects"]] == ["PodGroup"]
+        assert (await stage.status("member-7"))["failure"]["objects"] == [], "it waits for its device"
         assert devices.prepared == set()
         for name in gang:
             assert not (await stage.request(name))["metadata"].get("finalizers")
@@ -299,7 +298,7 @@ async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
     assert without["create pods/binding"] == 1
 
 
-async def test_a_denied_read_of_the_pod_group_names_the_missing_right(stage: Stage, bare_cluster: Cluster) -> None:
+async def test_a_denied_read_of_the_pod_group_is_reported_when_it_lasts(stage: Stage, bare_cluster: Cluster) -> None:
     await make_group(stage, 2)
     account = f"no-groups-{stage.namespace}"
     rules: Any = [
@@ -319,8 +318,6 @@ async def test_a_denied_read_of_the_pod_group_names_the_missing_right(stage: Sta
         # A denial is reported when it has lasted for a minute: an authorizer may just have started.
         stage.clock.passed += timedelta(seconds=61)
         await touch(stage, "member-0")
-        status = await until_awaited(
-            lambda: stage.status("member-0"), lambda status: "podgroups" in str(status.get("reason"))
-        )
-    assert 'resources: ["podgroups"], verbs: ["get"]' in status["reason"]
+        status = await stage.phase("member-0", "Failed")
+    assert status["failure"]["reason"] == "RBACMissing"
     assert await bound(stage) == set()

@@ -48,7 +48,7 @@ async def test_an_unfinished_request_takes_no_later_pod_of_that_name(stage: Stag
     await stage.create_pod()
     async with stage.working(Scripted(effects=is_owned)):
         status = await stage.phase("pod", "Failed", "Succeeded")
-    assert status["reason"].startswith("PodGone: pod")
+    assert status["failure"]["reason"] == "PodGone"
     assert "nodeName" not in (await stage.pod())["spec"]
 
 

@@ -319,7 +319,7 @@ async def test_the_wait_for_writes_of_a_former_leader_is_reported(stage: Stage) 
     plugin = Scripted(effects=True, pre_bind=refuse)
     async with stage.working(plugin, binding=Binding(in_flight_timeout=HOUR)) as working:
         status = await until_awaited(stage.status, lambda status: "phase" in status)
-        assert status["reason"].startswith("Retrying: a write of the previous leader, or one without a reply, may")
+        assert status["reason"].startswith("Retrying: ")
         assert "failedAttempts" not in status
         assert "BindingRetry" in await stage.event("pod", "BindingRetry")
         assert "rollback" not in plugin.points("pod")

@@ -20,6 +20,7 @@ def test_equal_texts_have_equal_words() -> None:
     assert words("") == ""
 
 
+@pytest.mark.wording
 def test_texts_are_replaced_until_the_end(caplog: pytest.LogCaptureFixture) -> None:
     status = Status.retry("no seat")
     note = events.EventNote(ObjectRef("v1", "Pod", ObjectKey("n", "p")), "Waiting", "no seat")

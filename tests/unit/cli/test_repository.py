@@ -113,6 +113,6 @@ def test_the_annotations_of_github_have_the_line_of_the_field_and_what_was_not_r
     )
     status, lines, _ = lint("deploy", "-o", "github", files={"deploy/pod.yaml": text})
     assert status == 1
-    assert lines[0].startswith("::error file=deploy/pod.yaml,line=9,title=kubernetes/name::metadata.labels[a]: ")
+    assert lines[0].startswith("::error file=deploy/pod.yaml,line=9,title=kubernetes/name::")
     assert lines[1].startswith("::notice title=not reviewed::deploy/pod.yaml:1: Pod ${NAME}: unrendered")
     assert lines[2] == "2 objects: 1 error, 0 warnings, 1 not reviewed"

@@ -118,11 +118,14 @@ def test_without_a_file_the_defaults_apply() -> None:
         pytest.param(b"\xff\xfe", "is not UTF-8", id="a file that is not text"),
     ],
 )
+@pytest.mark.wording
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, part: str) -> None:
     file = tmp_path / "config.yaml"
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigurationError) as caught:
         load_settings(file)
-    assert str(file) in str(caught.value)
-    assert part in str(caught.value)
+    (error,) = caught.value.errors
+    assert error.rule.id == "config/file"
+    assert error.message.startswith(str(file))
+    assert part in error.message

@@ -58,119 +58,127 @@ def messages(candidate: Any) -> list[tuple[str, str]]:
     return [(error.rule.id, str(error)) for error in class_errors(candidate, "licence", PATH)]
 
 
+MISTAKES: list[Any] = [
+    pytest.param(
+        {"prebind": binding},
+        (BindingPlugin,),
+        "plugin/unknown-method",
+        ("licence.prebind", "nearest is BindingPlugin.pre_bind", "begin a helper's with _"),
+        id="a misspelt method",
+    ),
+    pytest.param(
+        {"preBind": binding},
+        (BindingPlugin,),
+        "plugin/unknown-method",
+        ("licence.preBind", "BindingPlugin.pre_bind"),
+        id="a method in camel case",
+    ),
+    pytest.param(
+        {"validate_pods": lambda self, pod, old, info: ()},
+        (AdmissionPlugin, BindingPlugin),
+        "plugin/unknown-method",
+        ("licence.validate_pods", "AdmissionPlugin.validate_pod"),
+        id="a plural",
+    ),
+    pytest.param(
+        {"seats_left": lambda self: 3},
+        (AdmissionPlugin,),
+        "plugin/unknown-method",
+        ("licence.seats_left", "is never called"),
+        id="a public helper",
+    ),
+    pytest.param(
+        {"seats_left": staticmethod(lambda: 3)},
+        (BindingPlugin,),
+        "plugin/unknown-method",
+        ("licence.seats_left",),
+        id="a public static helper",
+    ),
+    pytest.param(
+        {"pre_bind": binding},
+        (AdmissionPlugin,),
+        "plugin/kind",
+        ("licence.pre_bind", "derive the class from BindingPlugin too"),
+        id="a binding method of an admission plugin",
+    ),
+    pytest.param(
+        {"mutate_pod": lambda self, pod, info: None},
+        (BindingPlugin,),
+        "plugin/kind",
+        ("licence.mutate_pod", "derive the class from AdmissionPlugin too"),
+        id="an admission method of a binding plugin",
+    ),
+    pytest.param(
+        {"pre_bind": lambda self, ctx: Status.ok()},
+        (BindingPlugin,),
+        "plugin/async",
+        ("licence.pre_bind", "must be asynchronous", "`async def pre_bind(self, ctx)`"),
+        id="pre_bind without async",
+    ),
+    pytest.param(
+        {"setup": lambda self, handle: None},
+        (BindingPlugin,),
+        "plugin/async",
+        ("licence.setup", "`async def setup(self, handle)`"),
+        id="setup without async",
+    ),
+    pytest.param(
+        {"applies": undo},
+        (BindingPlugin,),
+        "plugin/async",
+        ("licence.applies", "must not be asynchronous", "`def applies(self, pod, request)`"),
+        id="applies with async",
+    ),
+    pytest.param(
+        {"validate_pod": generator},
+        (AdmissionPlugin,),
+        "plugin/async",
+        ("licence.validate_pod", "must not be asynchronous"),
+        id="an asynchronous generator",
+    ),
+    pytest.param(
+        {"pre_bind": undo},
+        (BindingPlugin,),
+        "plugin/arguments",
+        ("licence.pre_bind", "missing a required argument: 'why'", "`async def pre_bind(self, ctx)`"),
+        id="an argument too many",
+    ),
+    pytest.param(
+        {"validate_pod": lambda self, pod, info: ()},
+        (AdmissionPlugin,),
+        "plugin/arguments",
+        ("licence.validate_pod", "too many positional arguments", "`def validate_pod(self, pod, old, info)`"),
+        id="an argument too few",
+    ),
+    pytest.param(
+        {"bind": Status.ok()},
+        (BindingPlugin,),
+        "plugin/method",
+        ("licence.bind", "must be a method", "`async def bind(self, ctx)`"),
+        id="a value for a method",
+    ),
+    pytest.param(
+        {"budgets": 60}, (BindingPlugin,), "config/plugin", ("`budgets` must be a Budgets, not 60",), id="budgets"
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("members", "kinds", "rule", "parts"),
-    [
-        pytest.param(
-            {"prebind": binding},
-            (BindingPlugin,),
-            "plugin/unknown-method",
-            ("licence.prebind", "nearest is BindingPlugin.pre_bind", "begin a helper's with _"),
-            id="a misspelt method",
-        ),
-        pytest.param(
-            {"preBind": binding},
-            (BindingPlugin,),
-            "plugin/unknown-method",
-            ("licence.preBind", "BindingPlugin.pre_bind"),
-            id="a method in camel case",
-        ),
-        pytest.param(
-            {"validate_pods": lambda self, pod, old, info: ()},
-            (AdmissionPlugin, BindingPlugin),
-            "plugin/unknown-method",
-            ("licence.validate_pods", "AdmissionPlugin.validate_pod"),
-            id="a plural",
-        ),
-        pytest.param(
-            {"seats_left": lambda self: 3},
-            (AdmissionPlugin,),
-            "plugin/unknown-method",
-            ("licence.seats_left", "is never called"),
-            id="a public helper",
-        ),
-        pytest.param(
-            {"seats_left": staticmethod(lambda: 3)},
-            (BindingPlugin,),
-            "plugin/unknown-method",
-            ("licence.seats_left",),
-            id="a public static helper",
-        ),
-        pytest.param(
-            {"pre_bind": binding},
-            (AdmissionPlugin,),
-            "plugin/kind",
-            ("licence.pre_bind", "derive the class from BindingPlugin too"),
-            id="a binding method of an admission plugin",
-        ),
-        pytest.param(
-            {"mutate_pod": lambda self, pod, info: None},
-            (BindingPlugin,),
-            "plugin/kind",
-            ("licence.mutate_pod", "derive the class from AdmissionPlugin too"),
-            id="an admission method of a binding plugin",
-        ),
-        pytest.param(
-            {"pre_bind": lambda self, ctx: Status.ok()},
-            (BindingPlugin,),
-            "plugin/async",
-            ("licence.pre_bind", "must be asynchronous", "`async def pre_bind(self, ctx)`"),
-            id="pre_bind without async",
-        ),
-        pytest.param(
-            {"setup": lambda self, handle: None},
-            (BindingPlugin,),
-            "plugin/async",
-            ("licence.setup", "`async def setup(self, handle)`"),
-            id="setup without async",
-        ),
-        pytest.param(
-            {"applies": undo},
-            (BindingPlugin,),
-            "plugin/async",
-            ("licence.applies", "must not be asynchronous", "`def applies(self, pod, request)`"),
-            id="applies with async",
-        ),
-        pytest.param(
-            {"validate_pod": generator},
-            (AdmissionPlugin,),
-            "plugin/async",
-            ("licence.validate_pod", "must not be asynchronous"),
-            id="an asynchronous generator",
-        ),
-        pytest.param(
-            {"pre_bind": undo},
-            (BindingPlugin,),
-            "plugin/arguments",
-            ("licence.pre_bind", "missing a required argument: 'why'", "`async def pre_bind(self, ctx)`"),
-            id="an argument too many",
-        ),
-        pytest.param(
-            {"validate_pod": lambda self, pod, info: ()},
-            (AdmissionPlugin,),
-            "plugin/arguments",
-            ("licence.validate_pod", "too many positional arguments", "`def validate_pod(self, pod, old, info)`"),
-            id="an argument too few",
-        ),
-        pytest.param(
-            {"bind": Status.ok()},
-            (BindingPlugin,),
-            "plugin/method",
-            ("licence.bind", "must be a method", "`async def bind(self, ctx)`"),
-            id="a value for a method",
-        ),
-        pytest.param(
-            {"budgets": 60}, (BindingPlugin,), "config/plugin", ("`budgets` must be a Budgets, not 60",), id="budgets"
-        ),
-    ],
+    MISTAKES,
 )
-def test_a_mistake_is_one_error_with_plugin_method_and_remedy(
+def test_a_mistake_is_one_error_of_the_plugin(
     members: dict[str, Any], kinds: Sequence[type], rule: str, parts: Sequence[str]
 ) -> None:
-    ((actual, text),) = messages(plugin_class(members, *kinds))
-    assert actual == rule
-    assert text.startswith(PATH)
-    assert [part for part in parts if part not in text] == []
+    (error,) = class_errors(plugin_class(members, *kinds), "licence", PATH)
+    assert (error.rule.id, error.path) == (rule, PATH)
+
+
+@pytest.mark.wording
+def test_each_mistake_is_named_with_method_and_remedy() -> None:
+    for members, kinds, _, parts in (entry.values for entry in MISTAKES):
+        ((_, text),) = messages(plugin_class(members, *kinds))
+        assert [part for part in parts if part not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -306,6 +314,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.wording
 def test_no_program_starts_with_a_misspelt_method(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
 ) -> None:
@@ -323,6 +332,7 @@ def test_every_program_starts_with_the_corrected_method(
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.wording
 def test_no_program_starts_with_two_plugins_of_one_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
 ) -> None:
@@ -336,6 +346,7 @@ def test_no_program_starts_with_two_plugins_of_one_name(
 
 
 @pytest.mark.parametrize("program", PROGRAMS[:2])  # lint reads what is installed only if the configuration names it
+@pytest.mark.wording
 def test_no_process_starts_with_a_plugin_that_has_the_name_of_a_built_in_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
 ) -> None:

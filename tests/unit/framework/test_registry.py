@@ -155,51 +155,98 @@ def _exits() -> PluginClass:
     sys.exit(3)
 
 
+WRONG_SETTINGS: list[Any] = [
+    pytest.param(
+        settings_of({"name": "nope"}),
+        ("config/plugin", "plugins[0].name"),
+        'plugins[0].name: "nope": is no plugin; known:',
+        id="an unknown one",
+    ),
+    pytest.param(
+        settings_of({"name": "one"}, {"name": "one"}),
+        ("config/plugin", "plugins[1].name"),
+        'plugins[1].name: "one": is listed twice',
+        id="one given twice",
+    ),
+    pytest.param(
+        settings_of({"name": "one", "args": {"sise": 3}}),
+        ("one/args", "plugins[0].args.sise"),
+        "plugins[0].args.sise: 3: is not a known",
+        id="wrong args",
+    ),
+    pytest.param(
+        settings_of({"name": "one", "args": {"size": "x"}}),
+        ("one/args", "plugins[0].args.size"),
+        'plugins[0].args.size: "x": ',
+        id="args of a wrong type",
+    ),
+    pytest.param(
+        settings_of({"name": "broken"}),
+        ("config/plugin", "plugins[0].name"),
+        "cannot be loaded: ImportError",
+        id="one that cannot be imported",
+    ),
+    pytest.param(
+        settings_of({"name": "exits"}),
+        ("config/plugin", "plugins[0].name"),
+        "cannot be loaded: SystemExit(3)",
+        id="one that exits at import",
+    ),
+    pytest.param(
+        settings_of({"name": "function"}),
+        ("config/plugin", "plugins[0].name"),
+        "must name a subclass of",
+        id="one that is not a class",
+    ),
+    pytest.param(
+        settings_of({"name": "alias"}),
+        ("config/plugin", "plugins[0].name"),
+        "must name a subclass of",
+        id="one of another name",
+    ),
+    pytest.param(
+        settings_of(plugin_order=("one",)),
+        ("config/plugin-order", "pluginOrder"),
+        f"missing: {LAST}",
+        id="an order that leaves one out",
+    ),
+    pytest.param(
+        settings_of(plugin_order=("one", LAST, "off")),
+        ("config/plugin-order", "pluginOrder"),
+        'pluginOrder: "off": is not enabled',
+        id="one that is off",
+    ),
+    pytest.param(
+        settings_of(plugin_order=("one", "one", LAST)),
+        ("config/plugin-order", "pluginOrder"),
+        'pluginOrder: "one": is listed twice',
+        id="one ordered twice",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("settings", "expectation"),
-    [
-        pytest.param(
-            settings_of({"name": "nope"}), 'plugins[0].name: "nope": is no plugin; known:', id="an unknown one"
-        ),
-        pytest.param(
-            settings_of({"name": "one"}, {"name": "one"}),
-            'plugins[1].name: "one": is listed twice',
-            id="one given twice",
-        ),
-        pytest.param(
-            settings_of({"name": "one", "args": {"sise": 3}}),
-            "plugins[0].args.sise: 3: is not a known",
-            id="wrong args",
-        ),
-        pytest.param(
-            settings_of({"name": "one", "args": {"size": "x"}}),
-            'plugins[0].args.size: "x": ',
-            id="args of a wrong type",
-        ),
-        pytest.param(
-            settings_of({"name": "broken"}), "cannot be loaded: ImportError", id="one that cannot be imported"
-        ),
-        pytest.param(
-            settings_of({"name": "exits"}), "cannot be loaded: SystemExit(3)", id="one that exits at import"
-        ),
-        pytest.param(settings_of({"name": "function"}), "must name a subclass of", id="one that is not a class"),
-        pytest.param(settings_of({"name": "alias"}), "must name a subclass of", id="one of another name"),
-        pytest.param(settings_of(plugin_order=("one",)), f"missing: {LAST}", id="an order that leaves one out"),
-        pytest.param(
-            settings_of(plugin_order=("one", LAST, "off")), 'pluginOrder: "off": is not enabled', id="one that is off"
-        ),
-        pytest.param(
-            settings_of(plugin_order=("one", "one", LAST)),
-            'pluginOrder: "one": is listed twice',
-            id="one ordered twice",
-        ),
-    ],
+    ("settings", "place", "expectation"),
+    WRONG_SETTINGS,
 )
-def test_an_error_of_the_configuration_is_reported(settings: Settings, expectation: str) -> None:
-    offers = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
-    faults = errors(registry_of(offers=offers), settings)
-    assert len(faults) == 1
-    assert expectation in str(faults[0])
+def test_an_error_of_the_configuration_is_reported(
+    settings: Settings, place: tuple[str, str], expectation: str
+) -> None:
+    assert places(errors(registry_of(offers=OFFERS), settings)) == [place]
+
+
+OFFERS = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
+
+
+@pytest.mark.wording
+def test_the_text_of_each_error_of_the_configuration() -> None:
+    for settings, _, expectation in (entry.values for entry in WRONG_SETTINGS):
+        (fault,) = errors(registry_of(offers=OFFERS), settings)
+        assert expectation in str(fault)
+    for attributes, expectation in (entry.values for entry in WRONG_PLUGINS):
+        first, second = errors_of_two(attributes)
+        assert expectation in str(first)
+        assert "class attribute `name`" in str(second)
 
 
 @pytest.mark.parametrize(
@@ -340,25 +387,31 @@ def fails(self: Plugin, args: Any, settings: Settings) -> None:
     raise ValueError("needs a socket")
 
 
+WRONG_PLUGINS: list[Any] = [
+    pytest.param(
+        {"__init__": fails}, "cannot be created: ValueError: needs a socket", id="a constructor that raises"
+    ),
+    pytest.param({"requires": "base"}, "class attribute `requires` must be a tuple of names", id="requires"),
+    pytest.param({"before": ["base"]}, "class attribute `before` must be a tuple of names", id="before"),
+    pytest.param({"gates": ("MyAlpha",)}, "class attribute `gates` must be a tuple of Gate", id="gates"),
+    pytest.param({"budgets": {"call_s": 1}}, "class attribute `budgets` must be a Budgets", id="budgets"),
+    pytest.param({"config_model": dict}, "class attribute `config_model` must be a subclass", id="config_model"),
+]
+
+
 @pytest.mark.parametrize(
     ("attributes", "expectation"),
-    [
-        pytest.param(
-            {"__init__": fails}, "cannot be created: ValueError: needs a socket", id="a constructor that raises"
-        ),
-        pytest.param({"requires": "base"}, "class attribute `requires` must be a tuple of names", id="requires"),
-        pytest.param({"before": ["base"]}, "class attribute `before` must be a tuple of names", id="before"),
-        pytest.param({"gates": ("MyAlpha",)}, "class attribute `gates` must be a tuple of Gate", id="gates"),
-        pytest.param({"budgets": {"call_s": 1}}, "class attribute `budgets` must be a Budgets", id="budgets"),
-        pytest.param({"config_model": dict}, "class attribute `config_model` must be a subclass", id="config_model"),
-    ],
+    WRONG_PLUGINS,
 )
 def test_a_mistake_of_the_plugin_is_an_error_with_its_path(attributes: dict[str, Any], expectation: str) -> None:
+    first, second = errors_of_two(attributes)
+    assert (first.rule.id, first.path.partition(".")[0]) == ("config/plugin", "plugins[0]")
+    assert (second.rule.id, second.path) == ("config/plugin", "plugins[1].name")
+
+
+def errors_of_two(attributes: dict[str, Any]) -> list[FieldError]:
+    """The errors of a plugin with these attributes and of one without a name, in this order."""
     registry = registry_of(
         offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (BindingPlugin,), {})}
     )
-    faults = errors(registry, settings_of({"name": "mine"}, {"name": "two"}))
-    assert len(faults) == 2
-    texts = list(map(str, faults))
-    assert any(text.startswith("plugins[0]") and expectation in text for text in texts)
-    assert any(text.startswith("plugins[1].name") and "class attribute `name`" in text for text in texts)
+    return sorted(errors(registry, settings_of({"name": "mine"}, {"name": "two"})), key=lambda fault: fault.path)

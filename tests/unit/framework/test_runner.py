@@ -148,7 +148,6 @@ async def test_an_exception_is_a_wait_and_reported(point: str) -> None:
     status = await run_cycle(run, context())
     assert status.code is Code.WAIT
     assert status.plugin == "a"
-    assert "KeyError" in status.message
     assert observer.errors == [("a", point)]
 
 
@@ -206,7 +205,6 @@ async def test_two_plugins_that_set_one_key_to_different_values_let_the_request_
     second = RecordingPlugin("b", calls, {point: lambda: {"y": "2"}})
     status = await runner(first, second)[0].run_bind(context())
     assert status.code is Code.WAIT
-    assert f"{point}: a sets y to '1' and b to '2'" in status.message
     assert "b.bind" not in calls
 
 
@@ -215,8 +213,21 @@ async def test_a_plugin_cannot_replace_an_annotation_of_the_framework() -> None:
     c.annotations["bowline.dev/prepared-for"] = "uid"
     plugin = RecordingPlugin("a", [], {"binding_annotations": lambda: {"bowline.dev/prepared-for": "other"}})
     status = await runner(plugin)[0].run_bind(c)
-    assert status.code is Code.WAIT
-    assert "the framework sets" in status.message
+    assert (status.code, status.plugin) == (Code.WAIT, "a")
+
+
+@pytest.mark.wording
+async def test_a_wait_for_a_plugin_with_a_defect_names_the_defect() -> None:
+    raising = runner(RecordingPlugin("a", [], {"bind": raises(KeyError("oops"))}))[0]
+    assert "KeyError" in (await run_cycle(raising, context())).message
+    first = RecordingPlugin("a", [], {"binding_labels": lambda: {"y": "1"}})
+    second = RecordingPlugin("b", [], {"binding_labels": lambda: {"y": "2"}})
+    status = await runner(first, second)[0].run_bind(context())
+    assert "binding_labels: a sets y to '1' and b to '2'" in status.message
+    c = context()
+    c.annotations["bowline.dev/prepared-for"] = "uid"
+    replacing = RecordingPlugin("a", [], {"binding_annotations": lambda: {"bowline.dev/prepared-for": "other"}})
+    assert "the framework sets" in (await runner(replacing)[0].run_bind(c)).message
 
 
 async def test_what_a_plugin_shares_is_there_for_the_others_of_its_attempt_only() -> None:

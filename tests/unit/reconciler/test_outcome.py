@@ -9,6 +9,8 @@ import pytest
 from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import decision_of
 from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.binding.post import denied_status
+from bowline.framework.binding.results import defect
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
@@ -32,6 +34,7 @@ from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
     conditions,
     failed_status,
+    preparation,
     reason_text,
     rollback_incomplete_status,
     rolled_back_status,
@@ -72,12 +75,14 @@ def test_a_retry_is_counted_and_dated() -> None:
     status = end.report.status
     assert status["failedAttempts"] == 1
     assert status["phase"] == "Pending"
-    assert status["reason"] == "Retrying: attempt 1 of 7 failed: p: no luck"
+    assert status["reason"].startswith("Retrying: ")
     assert status["nextAttemptTime"] == "2026-01-01T00:01:01Z"  # rounded up, never early
     assert status["lastAttemptTime"] == status["startTime"] == "2026-01-01T00:00:58Z"
     assert condition(status, "Prepared")["status"] == "False"
-    why = "attempt 1 of 7 failed: p: no luck"
-    assert end.report.event == Event("Warning", "BindingRetry", why), "without a time: events of equal notes are one"
+    assert end.report.event is not None
+    assert end.report.condition is not None
+    why = end.report.event.note
+    assert end.report.event == Event("Warning", "BindingRetry", why)
     assert end.report.condition == PodBound("False", "BindingRetry", why, decision_of(request().raw["spec"]))
 
 
@@ -411,17 +416,17 @@ def test_no_difference_is_no_patch() -> None:
     )
 
 
-def test_a_wait_names_its_deadline() -> None:
+def test_a_wait_has_its_deadline() -> None:
     since = NOW - timedelta(seconds=5)
     first = waiting_status(request(), replace(waiting("a"), left=timedelta(seconds=595.002)), since, NOW)
     assert first["wait"]["deadline"] == "2026-01-01T00:10:55Z"
     assert first["reason"].startswith("Waiting: ")
-    assert first["reason"].endswith("2026-01-01T00:10:55Z")
     assert first["startTime"] == "2026-01-01T00:00:55Z", "the start of the attempt, not of the report"
     later = NOW + timedelta(seconds=60)
     restored = replace(waiting("a"), left=timedelta(seconds=534.4))
     again = waiting_status(request(first), restored, since - timedelta(seconds=0.6), later)
-    assert again["reason"] == first["reason"], "a restart reports the same deadline"
+    assert again["wait"] == first["wait"], "a restart reports the same deadline"
+    assert again["reason"] == first["reason"]
 
 
 def test_the_event_of_a_wait_has_its_limit_and_no_time() -> None:
@@ -464,3 +469,34 @@ def test_the_pod_condition_costs_a_write_only_after_a_failure(
     seen = pod() | {"status": {"conditions": pod_conditions}}
     report = success_report(request(), PREPARED_BY_US, seen, STARTED, NOW, bound_events=True)
     assert (report.condition is not None) is is_written
+
+
+# --- the texts ---
+
+
+@pytest.mark.wording
+def test_the_text_of_each_report() -> None:
+    retry = action_for(Status.retry("no luck").from_plugin("p"))
+    assert isinstance(retry, RetryAt)
+    why = "attempt 1 of 7 failed: p: no luck"
+    assert retry.report.status["reason"] == f"Retrying: {why}"
+    assert retry.report.event == Event("Warning", "BindingRetry", why), (
+        "without a time: events of equal notes are one"
+    )
+    last = action_for(Status.retry("no luck").from_plugin("p"), request(backoffLimit=0))
+    assert isinstance(last, Fail)
+    assert last.message == "gave up after 1 attempt, the last: p: no luck"
+    wait = waiting_status(request(), replace(waiting("a"), left=timedelta(minutes=10)), NOW, NOW)
+    assert wait["reason"] == "Waiting: a; fails with WaitTimeout at 2026-01-01T00:11:00Z"
+    refusal = Status.retry("it is still in use")
+    rollback = rollback_incomplete_status(request(), None, refusal, NOW)
+    assert rollback["reason"].startswith("RollbackFailed: it is still in use; ")
+    share = request(receivedResourceType="Fraction")
+    assert "Fraction was not prepared here" in preparation(share, False, True, pod()).warning
+    lacks = preparation(request(), True, True, pod(), ("annotation bowline.dev/prepared-for",))
+    assert "does not have what its Binding contained: annotation bowline.dev/prepared-for" in lacks.warning
+    assert "the plugin is defective: repair or disable it" in defect("p", "applies raised").message
+    right = denied_status(
+        'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API group "" in x'
+    )
+    assert 'lacks a right (apiGroups: [""], resources: ["pods/binding"], verbs: ["create"])' in right.message

@@ -104,4 +104,6 @@ async def test_an_address_in_use_is_only_logged(caplog: pytest.LogCaptureFixture
         server = DebugServer(ListenAddress("127.0.0.1", listener.getsockname()[1]))
         await server.start()
         await server.stop()
-    assert [record.message for record in caplog.records] == ["debug pages are not served"]
+    assert [(record.name, record.levelname) for record in caplog.records] == [
+        ("bowline.runtime.debugpages", "WARNING")
+    ]

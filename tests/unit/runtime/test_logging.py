@@ -37,7 +37,7 @@ def logged(format_: LogFormat, level: str = "info") -> io.StringIO:
 
 def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
     stream = logged("json")
-    log = logging.getLogger("bowline_reconciler.binding.attempt")
+    log = logging.getLogger("acme.binding")
     log.info("pod bound", extra={"pod": ObjectKey("ns", "a"), "attempt": 2, "note": "two\nlines"})
     log.debug("not shown")
     (line,) = stream.getvalue().splitlines()
@@ -45,7 +45,7 @@ def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
     assert entry.pop("time").endswith("Z")
     assert entry == {
         "level": "info",
-        "logger": "bowline_reconciler.binding.attempt",
+        "logger": "acme.binding",
         "message": "pod bound",
         "pod": "ns/a",
         "attempt": 2,

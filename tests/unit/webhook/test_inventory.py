@@ -149,8 +149,8 @@ def test_plugins_never_get_a_malformed_old_pod(old: dict[str, Any], name: str) -
         [Reads(PluginConfig(), Settings())], Settings(), on_error=lambda *error: bugs.append(error[2])
     )
     document = review(pod(), old, subResource="ephemeralcontainers")
-    (warning,) = response_of(Hook.VALIDATE_EPHEMERAL_CONTAINERS, document, chain)["warnings"]
-    assert name in warning
+    verdict = review_object(Hook.VALIDATE_EPHEMERAL_CONTAINERS, decode_review(encode(document)), chain)
+    assert [warning.path for warning in verdict.warnings] == [name]
     assert bugs == []
 
 

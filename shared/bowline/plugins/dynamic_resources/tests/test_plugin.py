@@ -15,7 +15,7 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
 from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.plugin_status import Code
+from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.resources import RESOURCECLAIMS
@@ -110,27 +110,35 @@ def without_allocation(**fields: Any) -> ExtendedResourceClaimAllocation:
     )
 
 
+OFFERS: list[Any] = [
+    pytest.param({"gpu": "1"}, None, "", id="a node with a device plugin needs no claim"),
+    pytest.param({"gpu": "0"}, None, "node n does not offer gpu", id="a node without devices"),
+    pytest.param({}, None, "node n does not offer gpu", id="a node that does not know the resource"),
+    pytest.param({"gpu": "1"}, [], "it maps them to no resource", id="requests that belong to no resource"),
+]
+
+
 @pytest.mark.parametrize(
     ("allocatable", "mappings", "words"),
-    [
-        pytest.param({"gpu": "1"}, None, "", id="a node with a device plugin needs no claim"),
-        pytest.param({"gpu": "0"}, None, "node n does not offer gpu", id="a node without devices"),
-        pytest.param({}, None, "node n does not offer gpu", id="a node that does not know the resource"),
-        pytest.param({"gpu": "1"}, [], "it maps them to no resource", id="requests that belong to no resource"),
-    ],
+    OFFERS,
 )
 def test_without_a_claim_the_node_must_offer_the_resources(
     allocatable: dict[str, str], mappings: list[Any] | None, words: str
 ) -> None:
+    against = offer(allocatable, mappings)
+    assert (against is None) is (not words)
+    assert against is None or (against.code, against.reason) == (Code.FATAL, Reason.INVALID)
+
+
+def offer(allocatable: dict[str, str], mappings: list[Any] | None) -> Status | None:
     block = without_allocation() if mappings is None else without_allocation(containerMappings=mappings)
-    node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
-    against = resources_not_offered(node, block)
-    if not words:
-        assert against is None
-    else:
-        assert against is not None
-        assert (against.code, against.reason) == (Code.FATAL, Reason.INVALID)
-        assert words in against.message
+    return resources_not_offered({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, block)
+
+
+@pytest.mark.wording
+def test_the_message_names_what_the_node_does_not_offer() -> None:
+    for allocatable, mappings, words in (entry.values for entry in OFFERS):
+        assert words in (against.message if (against := offer(allocatable, mappings)) is not None else "")
 
 
 def test_an_allocation_without_devices_is_no_decision_for_extended_resources() -> None:

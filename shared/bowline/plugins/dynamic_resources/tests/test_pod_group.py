@@ -125,13 +125,18 @@ def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as
         ),
     ],
 )
-def test_a_claim_of_another_group_is_a_conflict_without_the_advice_to_delete_it(
-    owner: dict[str, Any], requirement: RequiredClaim
-) -> None:
+def test_a_claim_of_another_group_is_a_conflict(owner: dict[str, Any], requirement: RequiredClaim) -> None:
     answer = next_reservation(protected_claim(**owner), requirement, NOW)
     assert isinstance(answer, Status)
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert f"belongs to PodGroup {owner['ownerReferences'][0]['name']} (UID " in answer.message
+
+
+@pytest.mark.wording
+def test_the_conflict_with_another_group_names_it_and_does_not_advise_to_delete_its_claim() -> None:
+    requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
+    answer = next_reservation(protected_claim(**group_owner("other", "other-uid")), requirement, NOW)
+    assert isinstance(answer, Status)
+    assert "belongs to PodGroup other (UID " in answer.message
     assert "delete" not in answer.message
 
 

@@ -1,6 +1,7 @@
 """The texts of the errors: one golden text for each rule, and every rule has one and is documented."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,6 @@ from bowline.plugins.gpu_request.tests.builders import (
     INVENTORY,
     MIG,
     NAME,
-    Json,
     claiming,
     container,
     pod,
@@ -25,7 +25,7 @@ UNLABELLED = Inventory(max_gpus_per_node=0, nodes_with_memory_label=0)
 OFF = Policy(sharing=False)
 KNOWN = Policy(gpu_device_classes=frozenset({"gpu.example.com"}))
 
-GOLDEN = [
+GOLDEN: list[Any] = [
     pytest.param(
         pod({"gpu-fraction": "50%"}),
         DEFAULT,
@@ -362,39 +362,37 @@ GOLDEN = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "policy", "inventory", "text"), GOLDEN)
-def test_the_text_of_each_rule(raw: Json, policy: Policy, inventory: Inventory | None, text: str) -> None:
-    assert [str(fault) for fault in request_errors(raw, policy, inventory)] == [text]
+FORBIDDEN_UPDATES: list[Any] = [
+    pytest.param(
+        {"gpu-fraction": "0.5"},
+        {"gpu-fraction": "0.6"},
+        'metadata.annotations[gpu-fraction]: "0.6": is fixed when the pod is created (it was "0.5"); '
+        "create a new pod with the value wanted",
+        id="changed",
+    ),
+    pytest.param(
+        {},
+        {"mps": "true"},
+        'metadata.annotations[mps]: "true": is fixed when the pod is created (there was none); '
+        "create a new pod with the value wanted",
+        id="added",
+    ),
+    pytest.param(
+        {"gpu-memory": "1"},
+        {},
+        'metadata.annotations[gpu-memory]: null: is fixed when the pod is created (it was "1"); '
+        "create a new pod with the value wanted",
+        id="removed",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "text"),
-    [
-        pytest.param(
-            {"gpu-fraction": "0.5"},
-            {"gpu-fraction": "0.6"},
-            'metadata.annotations[gpu-fraction]: "0.6": is fixed when the pod is created (it was "0.5"); '
-            "create a new pod with the value wanted",
-            id="changed",
-        ),
-        pytest.param(
-            {},
-            {"mps": "true"},
-            'metadata.annotations[mps]: "true": is fixed when the pod is created (there was none); '
-            "create a new pod with the value wanted",
-            id="added",
-        ),
-        pytest.param(
-            {"gpu-memory": "1"},
-            {},
-            'metadata.annotations[gpu-memory]: null: is fixed when the pod is created (it was "1"); '
-            "create a new pod with the value wanted",
-            id="removed",
-        ),
-    ],
-)
-def test_the_text_of_a_forbidden_update(before: Json, after: Json, text: str) -> None:
-    assert [str(fault) for fault in update_errors(pod(after), pod(before))] == [text]
+@pytest.mark.wording
+def test_the_text_of_each_rule() -> None:
+    for raw, policy, inventory, text in (entry.values for entry in GOLDEN):
+        assert [str(fault) for fault in request_errors(raw, policy, inventory)] == [text]
+    for before, after, text in (entry.values for entry in FORBIDDEN_UPDATES):
+        assert [str(fault) for fault in update_errors(pod(after), pod(before))] == [text]
 
 
 def test_a_message_names_a_bounded_number_of_containers() -> None:

@@ -158,8 +158,10 @@ def test_the_plugin_is_off_by_default_and_requires_gpu_sharing() -> None:
         "hami_core",
     ]
     alone = Settings(plugins=(*ENTRIES, PluginEntry(name="gpu_sharing", enabled=False)))
-    with pytest.raises(ConfigurationError, match="requires plugin gpu_sharing"):
+    with pytest.raises(ConfigurationError) as caught:
         Registry(BUILTINS).build(alone)
+    (error,) = caught.value.errors
+    assert (error.rule.id, error.value) == ("config/plugin-requires", "hami_core")
 
 
 def test_settings_take_no_arguments() -> None:

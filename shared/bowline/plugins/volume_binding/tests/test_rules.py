@@ -1,5 +1,6 @@
 """The meaning of a claim, a volume and a node for a pod; which volume is chosen, written and reported."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -54,9 +55,9 @@ SELECTED = "volume.kubernetes.io/selected-node"
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-def parts_of(status: Any) -> tuple[Code, Reason | None, Suggestion | None, str]:
+def facts_of(status: Any) -> tuple[Code, Reason | None, Suggestion | None]:
     assert isinstance(status, Status), status
-    return status.code, status.reason, status.suggestion, status.message
+    return status.code, status.reason, status.suggestion
 
 
 def waiting(why: str) -> tuple[Code, None, None, str]:
@@ -121,56 +122,54 @@ FOREIGN = (
 )
 
 
-@pytest.mark.parametrize(
-    ("pod_volume", "existing_claim", "expected"),
-    [
-        pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
-        pytest.param(
-            SCRATCH,
-            None,
-            waiting("claim pod-scratch for the pod's ephemeral volume scratch does not exist yet"),
-            id="a claim that the controller has yet to make",
-        ),
-        pytest.param(
-            WANTED,
-            claim(meta=DELETING, annotations=DONE, volumeName="v"),
-            final("claim data is being deleted; create it again, or let the pod mount another one"),
-            id="a claim that is going",
-        ),
-        pytest.param(
-            WANTED,
-            claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
-            final("claim data has lost its volume v; restore the volume, or create the claim again"),
-            id="a claim that has lost its volume",
-        ),
-        pytest.param(
-            SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="a claim without an owner"
-        ),
-        pytest.param(
-            SCRATCH,
-            claim("pod-scratch", meta=owner_meta("StatefulSet", "pod", "x")),
-            final(FOREIGN, Suggestion.DELETE_POD),
-            id="a claim of something else of the name",
-        ),
-        pytest.param(
-            SCRATCH,
-            claim("pod-scratch", meta=owner_meta(controller=False)),
-            final(FOREIGN, Suggestion.DELETE_POD),
-            id="a claim that the pod owns but does not control",
-        ),
-        pytest.param(
-            SCRATCH,
-            claim("pod-scratch", meta=owner_meta(uid="earlier") | DELETING),
-            waiting("claim pod-scratch still belongs to an earlier pod of this name"),
-            id="a claim of the pod's predecessor",
-        ),
-    ],
-)
+ENDING_CLAIMS: list[Any] = [
+    pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
+    pytest.param(
+        SCRATCH,
+        None,
+        waiting("claim pod-scratch for the pod's ephemeral volume scratch does not exist yet"),
+        id="a claim that the controller has yet to make",
+    ),
+    pytest.param(
+        WANTED,
+        claim(meta=DELETING, annotations=DONE, volumeName="v"),
+        final("claim data is being deleted; create it again, or let the pod mount another one"),
+        id="a claim that is going",
+    ),
+    pytest.param(
+        WANTED,
+        claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
+        final("claim data has lost its volume v; restore the volume, or create the claim again"),
+        id="a claim that has lost its volume",
+    ),
+    pytest.param(SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="a claim without an owner"),
+    pytest.param(
+        SCRATCH,
+        claim("pod-scratch", meta=owner_meta("StatefulSet", "pod", "x")),
+        final(FOREIGN, Suggestion.DELETE_POD),
+        id="a claim of something else of the name",
+    ),
+    pytest.param(
+        SCRATCH,
+        claim("pod-scratch", meta=owner_meta(controller=False)),
+        final(FOREIGN, Suggestion.DELETE_POD),
+        id="a claim that the pod owns but does not control",
+    ),
+    pytest.param(
+        SCRATCH,
+        claim("pod-scratch", meta=owner_meta(uid="earlier") | DELETING),
+        waiting("claim pod-scratch still belongs to an earlier pod of this name"),
+        id="a claim of the pod's predecessor",
+    ),
+]
+
+
+@pytest.mark.parametrize(("pod_volume", "existing_claim", "expected"), ENDING_CLAIMS)
 def test_a_claim_that_ends_the_check(
     pod_volume: PodVolume, existing_claim: PersistentVolumeClaim | None, expected: Any
 ) -> None:
     status = check_claim(pod_volume, existing_claim, POD)
-    assert parts_of(status) == expected
+    assert facts_of(status) == expected[:3]
     if isinstance(status, Status) and status.code is Code.WAIT:
         assert [ref.key for ref in status.wake_on] == [pod_volume.claim]
 
@@ -217,90 +216,90 @@ def test_a_bound_claim_and_one_to_check() -> None:
 # --- a claim without a volume ---
 
 
-@pytest.mark.parametrize(
-    ("existing_claim", "its_class", "requested_before", "expected"),
-    [
-        pytest.param(
-            claim(volumeName="v"),
-            cls(),
-            False,
-            waiting("claim data is not bound to its volume v yet"),
-            id="bound by hand, not by the controller yet",
+ENDING_UNBOUND: list[Any] = [
+    pytest.param(
+        claim(volumeName="v"),
+        cls(),
+        False,
+        waiting("claim data is not bound to its volume v yet"),
+        id="bound by hand, not by the controller yet",
+    ),
+    pytest.param(
+        claim(storageClassName=""),
+        None,
+        False,
+        waiting("claim data has no StorageClass and is not bound to a volume yet"),
+        id="no class",
+    ),
+    pytest.param(
+        claim(),
+        None,
+        False,
+        waiting("claim data is not bound and its StorageClass late does not exist"),
+        id="a class that is not there",
+    ),
+    pytest.param(
+        claim(),
+        cls(CSI, "Immediate"),
+        False,
+        waiting("claim data is not bound yet; StorageClass late binds it without waiting for a pod"),
+        id="a class that does not wait for pods",
+    ),
+    pytest.param(
+        claim(annotations={SELECTED: "node-7"}),
+        cls(CSI),
+        False,
+        final("a volume for claim data is being provisioned for node node-7", ELSEWHERE),
+        id="asked for on another node: never overwritten",
+    ),
+    pytest.param(
+        claim(),
+        cls(CSI),
+        True,
+        final(
+            "the provisioner csi.example.com cannot create a volume for claim data on node node-0: it has "
+            "removed the annotation selected-node",
+            ELSEWHERE,
         ),
-        pytest.param(
-            claim(storageClassName=""),
-            None,
-            False,
-            waiting("claim data has no StorageClass and is not bound to a volume yet"),
-            id="no class",
-        ),
-        pytest.param(
-            claim(),
-            None,
-            False,
-            waiting("claim data is not bound and its StorageClass late does not exist"),
-            id="a class that is not there",
-        ),
-        pytest.param(
-            claim(),
-            cls(CSI, "Immediate"),
-            False,
-            waiting("claim data is not bound yet; StorageClass late binds it without waiting for a pod"),
-            id="a class that does not wait for pods",
-        ),
-        pytest.param(
-            claim(annotations={SELECTED: "node-7"}),
-            cls(CSI),
-            False,
-            final("a volume for claim data is being provisioned for node node-7", ELSEWHERE),
-            id="asked for on another node: never overwritten",
-        ),
-        pytest.param(
-            claim(),
-            cls(CSI),
-            True,
-            final(
-                "the provisioner csi.example.com cannot create a volume for claim data on node node-0: it has "
-                "removed the annotation selected-node",
-                ELSEWHERE,
-            ),
-            id="requested here before and rejected",
-        ),
-    ],
-)
+        id="requested here before and rejected",
+    ),
+]
+
+
+@pytest.mark.parametrize(("existing_claim", "its_class", "requested_before", "expected"), ENDING_UNBOUND)
 def test_an_unbound_claim_that_ends_the_check(
     existing_claim: PersistentVolumeClaim, its_class: Any, requested_before: bool, expected: Any
 ) -> None:
     result = check_unbound(existing_claim, its_class, NODE, requested_before)
     assert isinstance(result, ProvisioningRejected) == (requested_before and not existing_claim.selected_node)
-    assert parts_of(result.status if isinstance(result, ProvisioningRejected) else result) == expected
+    assert facts_of(result.status if isinstance(result, ProvisioningRejected) else result) == expected[:3]
+
+
+UNPROVISIONED: list[Any] = [
+    pytest.param(
+        cls(),
+        final(
+            "claim data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
+            f"claim's annotation {SELECTED}, or delete the claim"
+        ),
+        id="a class without a provisioner",
+    ),
+    pytest.param(
+        cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
+        final(
+            "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only",
+            ELSEWHERE,
+        ),
+        id="a class for other nodes",
+    ),
+]
 
 
 @pytest.mark.parametrize("before", [False, True])
-@pytest.mark.parametrize(
-    ("its_class", "expected"),
-    [
-        pytest.param(
-            cls(),
-            final(
-                "claim data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
-                f"claim's annotation {SELECTED}, or delete the claim"
-            ),
-            id="a class without a provisioner",
-        ),
-        pytest.param(
-            cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
-            final(
-                "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only",
-                ELSEWHERE,
-            ),
-            id="a class for other nodes",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("its_class", "expected"), UNPROVISIONED)
 def test_a_volume_that_cannot_be_provisioned_is_not_awaited(its_class: Any, expected: Any, before: bool) -> None:
     selected_claim = claim(annotations={SELECTED: "node-0"})
-    assert parts_of(check_unbound(selected_claim, its_class, NODE, requested_before=before)) == expected
+    assert facts_of(check_unbound(selected_claim, its_class, NODE, requested_before=before)) == expected[:3]
 
 
 @pytest.mark.parametrize(
@@ -338,25 +337,25 @@ def test_a_missing_class_is_awaited_with_the_claim() -> None:
 # --- the volume of a bound claim ---
 
 
-@pytest.mark.parametrize(
-    ("bound_volume", "expected"),
-    [
-        pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
-        pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
-        pytest.param(
-            volume(node="node-1"),
-            final("volume v of claim data cannot be used on node node-0 (node affinity)", ELSEWHERE),
-            id="another node's",
-        ),
-        pytest.param(
-            None,
-            final("volume v of claim data does not exist; restore it, or create the claim again"),
-            id="a deleted volume",
-        ),
-    ],
-)
+BOUND_VOLUMES: list[Any] = [
+    pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
+    pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
+    pytest.param(
+        volume(node="node-1"),
+        final("volume v of claim data cannot be used on node node-0 (node affinity)", ELSEWHERE),
+        id="another node's",
+    ),
+    pytest.param(
+        None,
+        final("volume v of claim data does not exist; restore it, or create the claim again"),
+        id="a deleted volume",
+    ),
+]
+
+
+@pytest.mark.parametrize(("bound_volume", "expected"), BOUND_VOLUMES)
 def test_the_volume_of_a_bound_claim(bound_volume: Volume | None, expected: Any) -> None:
-    assert parts_of(check_volume(claim(volumeName="v"), bound_volume, NODE)) == expected
+    assert facts_of(check_volume(claim(volumeName="v"), bound_volume, NODE)) == expected[:3]
 
 
 # --- the choice ---
@@ -365,7 +364,7 @@ def test_the_volume_of_a_bound_claim(bound_volume: Volume | None, expected: Any)
 def choose_names(*unbound: Unbound, volumes: tuple[Volume, ...] = (), unavailable_name: str = "") -> Any:
     result = choose(unbound, NODE, volumes, lambda volume, _: volume.name == unavailable_name)
     if isinstance(result, Status):
-        return parts_of(result)
+        return facts_of(result)
     return [
         (choice.claim.key.name, choice.volume.name if isinstance(choice, BindVolume) else "asked")
         for choice in result
@@ -387,11 +386,7 @@ def test_the_smaller_claim_does_not_get_the_only_volume_for_the_larger_one() -> 
 
 def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
     a, b = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
-    assert choose_names(a, b, volumes=(volume(),)) == final(
-        "no free volume for claim b (class late, at least 1073741824 bytes, ReadOnlyMany, ReadWriteMany) can be used "
-        "on node node-0",
-        ELSEWHERE,
-    )
+    assert choose_names(a, b, volumes=(volume(),)) == (Code.FATAL, Reason.VOLUME_CONFLICT, ELSEWHERE)
 
 
 def test_a_free_volume_is_preferred_to_provisioning() -> None:
@@ -404,9 +399,8 @@ def test_a_free_volume_is_preferred_to_provisioning() -> None:
 
 def test_a_class_for_other_topologies_is_not_used() -> None:
     only = {"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}
-    assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(
-        "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only", ELSEWHERE
-    )
+    elsewhere = Code.FATAL, Reason.VOLUME_CONFLICT, ELSEWHERE
+    assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == elsewhere
     # An existing volume may have been created under other rules; its own affinity decides.
     assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
 
@@ -414,10 +408,7 @@ def test_a_class_for_other_topologies_is_not_used() -> None:
 def test_a_new_volume_is_awaited() -> None:
     result = choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False)
     assert isinstance(result, Status)
-    assert (result.code, result.message) == (
-        Code.WAIT,
-        "volume v matches claim data but is not Available yet",
-    )
+    assert result.code is Code.WAIT
     assert (result.timeout, result.suggestion) == (PREREQUISITE, ELSEWHERE)
     assert [ref.kind for ref in result.wake_on] == ["PersistentVolume", "PersistentVolumeClaim"]
 
@@ -527,14 +518,10 @@ def test_no_other_node_is_suggested_that_cannot_use_the_volumes(
 # --- reports ---
 
 
-def test_a_wait_names_every_claim_and_its_drivers_message() -> None:
+def test_a_wait_is_woken_by_every_claim_and_its_volume() -> None:
     take = BindVolume(claim("a"), volume())
     status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
-    assert (status.code, status.message) == (
-        Code.WAIT,
-        "claim a is being bound to volume v; a volume for claim b is being provisioned; "
-        "a volume for claim c is being provisioned; hint",
-    )
+    assert status.code is Code.WAIT
     assert [(ref.kind, ref.key.name, ref.resource_version) for ref in status.wake_on] == [
         ("PersistentVolumeClaim", "a", "7"),
         ("PersistentVolume", "v", "3"),
@@ -563,11 +550,7 @@ def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedel
 def test_a_bound_volume_must_remain_the_claims(bound_volume: Volume, withdrawn: bool) -> None:
     status = check_reserved(claim(), bound_volume)
     if withdrawn:
-        assert parts_of(status) == final(
-            "volume v was reserved for claim data, and its claimRef has been changed since; the volume controller or "
-            "an administrator has withdrawn it",
-            ELSEWHERE,
-        )
+        assert facts_of(status) == (Code.FATAL, Reason.VOLUME_CONFLICT, ELSEWHERE)
     else:
         assert status is None
 
@@ -603,3 +586,55 @@ def test_the_drivers_reported_capacity(capacities: list[dict[str, Any]], hint: s
 def test_a_volume_of_another_node_does_not_prevent_provisioning() -> None:
     result = choose([Unbound(claim(), cls(CSI))], NODE, [volume(node="node-1")], lambda *_: False)
     assert result == [Provision(claim())]
+
+
+# --- the texts ---
+
+
+@pytest.mark.wording
+def test_the_text_of_each_status() -> None:
+    unbound, rejected = check_unbound(claim(), cls(CSI), NODE, True), ENDING_UNBOUND[-1].values[3]
+    assert isinstance(unbound, ProvisioningRejected)
+    selected = claim(annotations={SELECTED: "node-0"})
+    both = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
+    pairs = [
+        *((check_claim(wish, stored, POD), end) for wish, stored, end in values_of(ENDING_CLAIMS)),
+        *((check_unbound(stored, kind, NODE, was), end) for stored, kind, was, end in values_of(ENDING_UNBOUND[:-1])),
+        (unbound.status, rejected),
+        *((check_unbound(selected, kind, NODE, False), end) for kind, end in values_of(UNPROVISIONED)),
+        *((check_volume(claim(volumeName="v"), stored, NODE), end) for stored, end in values_of(BOUND_VOLUMES)),
+        (
+            choose(both, NODE, (volume(),), lambda *_: False),
+            final(
+                "no free volume for claim b (class late, at least 1073741824 bytes, ReadOnlyMany, ReadWriteMany) can "
+                "be used on node node-0"
+            ),
+        ),
+        (
+            choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False),
+            waiting("volume v matches claim data but is not Available yet"),
+        ),
+        (
+            waits_for_volumes(
+                [BindVolume(claim("a"), volume())], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120)
+            ),
+            waiting(
+                "claim a is being bound to volume v; a volume for claim b is being provisioned; "
+                "a volume for claim c is being provisioned; hint"
+            ),
+        ),
+        (
+            check_reserved(claim(), volume()),
+            final(
+                "volume v was reserved for claim data, and its claimRef has been changed since; the volume "
+                "controller or an administrator has withdrawn it"
+            ),
+        ),
+    ]
+    for status, end in pairs:
+        assert isinstance(status, Status), status
+        assert status.message == end[3]
+
+
+def values_of(table: Iterable[Any]) -> Iterable[tuple[Any, ...]]:
+    return (entry.values for entry in table)
