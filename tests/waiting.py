@@ -12,11 +12,11 @@ LIMIT_S = 120
 
 
 def pause_s(began: float) -> float:
-    """How long to wait before the next read; longer when the wait lasts, because each read costs CPU.
+    """How long to wait before the next read; longer when the wait lasts, because each read costs CPU of all tests.
 
     ``began``: when the wait began, monotonic.
     """
-    return min(0.1, max(0.02, (time.monotonic() - began) / 20))
+    return min(0.3, max(0.02, (time.monotonic() - began) / 20))
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -6,6 +6,7 @@ time: an idle machine runs twenty million of them a second, and a slow one half 
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.failed_decision import failed_decision_of
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.selectors import MAX_REQUIREMENTS, Node
 from bowline.api.taints import MAX_TOLERATIONS, untolerated
 from bowline.framework.plugin_status import Code, Status
@@ -52,15 +53,22 @@ def lines_of(work: Callable[[], Any]) -> tuple[int, Any]:
     return count, result
 
 
-def raw_claim(number: int, operator: str) -> dict[str, Any]:
+def raw_claim(operator: str) -> dict[str, Any]:
     """Return a claim with the largest selector that is evaluated."""
     values = {"values": ["x"]} if operator in ("In", "NotIn") else {}
     keys = range(MAX_REQUIREMENTS // (2 if values else 1))
     expressions = [{"key": f"k{key}", "operator": operator, **values} for key in keys]
     spec = {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": GIB}
-    return stored({"metadata": {"name": f"c{number}", "namespace": "ns"}, "spec": spec}, uid=f"c{number}") | {
+    return stored({"metadata": {"name": "c", "namespace": "ns"}, "spec": spec}, uid="c") | {
         "spec": {**spec, "selector": {"matchExpressions": expressions}}
     }
+
+
+def unbound_claims(operator: str, cls: StorageClass) -> list[Unbound]:
+    """Return as many such claims as are bound for one pod."""
+    claim = read_claim(raw_claim(operator))
+    names_of_claims = [f"c{number}" for number in range(MAX_CLAIMS)]
+    return [Unbound(replace(claim, key=ObjectKey("ns", name), uid=ObjectUID(name)), cls) for name in names_of_claims]
 
 
 def volumes(count: int, labels: Sequence[str]) -> list[Volume]:
@@ -77,18 +85,17 @@ def volumes(count: int, labels: Sequence[str]) -> list[Volume]:
 def test_the_claims_of_a_pod_with_the_largest_selectors(operator: str, labels: list[str]) -> None:
     provisioned = StorageClass("c", "example.com/disks", wait_for_first_consumer=True, topologies=())
     free = volumes(MAX_PAIRS // MAX_CLAIMS, labels)
-    claims = [read_claim(raw_claim(number, operator)) for number in range(MAX_CLAIMS)]
-    unbound = [Unbound(claim, provisioned) for claim in claims]
+    unbound = unbound_claims(operator, provisioned)
     lines, choices = lines_of(lambda: choose(unbound, NODE, free, lambda volume, claim: False))
     assert len(choices) == MAX_CLAIMS
     assert lines <= MAX_LINES, "a comparison does not depend on the selector's size"
-    lines, _ = lines_of(lambda: read_claim(raw_claim(0, operator)))
+    lines, _ = lines_of(lambda: read_claim(raw_claim(operator)))
     assert lines <= MAX_LINES / 4
 
 
 def test_more_pairs_are_not_compared() -> None:
     cls = StorageClass("c", "example.com/disks", wait_for_first_consumer=True, topologies=())
-    unbound = [Unbound(read_claim(raw_claim(number, "Exists")), cls) for number in range(MAX_CLAIMS)]
+    unbound = unbound_claims("Exists", cls)
     free = volumes(MAX_PAIRS // MAX_CLAIMS + 1, ())
     lines, status = lines_of(lambda: choose(unbound, NODE, free, lambda volume, claim: False))
     assert isinstance(status, Status)
