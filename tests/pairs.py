@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from bowline.framework.workload_kinds import READY
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART, Pair, PairOptions
@@ -21,6 +22,26 @@ from tools.generate import crd
 # A leader that gets no CPU keeps its Lease: a new term would repeat calls that tests count.
 _LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline": "50s"}}
 
+
+# The configuration for the tests' plugins; everything else is the chart's default.
+TEST_CONFIG = {
+    "config.plugins": [{"name": "example_flaky"}],
+    # Long for an agent that starts on a loaded machine, and short for a test with a silent one.
+    "config.gpuSharing": {"agentTimeout": "30s", "fakeGPUs": True},
+    # Kinds of other projects, whose CRDs tests install; a hook for a kind that does not exist costs nothing.
+    "config.workloads": [
+        *(
+            {"kind": ready.kind, "group": ready.group, "action": "Warn" if ready.kind == "RayCluster" else "Deny"}
+            for ready in READY
+        ),
+        {
+            **{"kind": "Own", "group": "example.com", "resource": "owns", "templates": ["spec.pod"]},
+            "podSpecs": [{"path": "spec.podSpec", "metadata": "spec"}],
+        },
+    ],
+    # A reconciler waits this long after its start before the first rollback, because of its predecessor's Bindings.
+    "config.binding.inFlightTimeout": "2s",
+}
 
 _TIMEOUT = re.compile(r"timeoutSeconds: \d+")
 
@@ -43,6 +64,14 @@ def local_chart(cluster: Cluster) -> Path:
 
 
 BARE = ClusterSpec(kwok=False, controllers=())
+
+
+@contextmanager
+def control_plane() -> Iterator[Cluster]:
+    """Start a control plane with controllers, kwok and three nodes; nothing of Bowline is installed."""
+    with Cluster.start(ClusterSpec()) as cluster:
+        cluster.make_nodes(3)
+        yield cluster
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tests.faults.lab import PLUGINS_CONFIG, Lab, open_lab
 from tests.faults.truth import TruthObserver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab() -> Iterator[Lab]:
     """The cluster with the chart; the tests start reconcilers."""
     with open_lab(PLUGINS_CONFIG) as lab:

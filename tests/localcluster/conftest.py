@@ -34,7 +34,7 @@ def make_script() -> MakeScript:
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def own_cluster() -> Iterator[Cluster]:
     """A real control plane with kwok and two nodes, for this folder's tests only."""
     with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:

@@ -22,7 +22,7 @@ from tests.reconciler.stage import Stage
 SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bare_cluster() -> Iterator[Cluster]:
     """An API server on which no other tests create pods and requests."""
     with bare_control_plane() as control_plane:

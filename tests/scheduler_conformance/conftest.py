@@ -12,7 +12,7 @@ from tests.pairs import patient_chart
 from tests.scheduler_conformance.programs import chosen_program
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def binder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerCluster]:
     """Two nodes of eight GPUs each, and the pair."""
     chart = patient_chart(CHART, tmp_path_factory.mktemp("binder") / "chart")

@@ -1,0 +1,4 @@
+"""The reconciler.
+
+A package, so that fixtures of this scope, its control planes, end with the folder.
+"""
