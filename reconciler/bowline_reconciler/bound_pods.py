@@ -7,13 +7,14 @@ watch does not deliver in time, the caller reads the pod live. Decision 221.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
-from bowline.api.meta import Object, ObjectKey, ObjectUID, key_of, uid_of
+from bowline.api.bindrequest import BindRequest, PodID
+from bowline.api.meta import Object, key_of, uid_of
 from bowline.kube.client import KubeClient
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import PODS, Selection
@@ -38,17 +39,20 @@ class AwaitedBind:
 
 
 class BoundPodWatch:
-    """The watch. ``schedulers``: of whose pods; a single one is selected by the API server."""
+    """The watch. ``schedulers``: of whose pods; a single one is selected by the API server. ``on_bound``: called with
+    each pod that is awaited.
+    """
 
-    def __init__(self, client: KubeClient, schedulers: Collection[str]) -> None:
-        self._awaited: WeakValueDictionary[tuple[ObjectKey, ObjectUID], AwaitedBind] = WeakValueDictionary()
+    def __init__(self, client: KubeClient, schedulers: Collection[str], on_bound: Callable[[Object], None]) -> None:
+        self._on_bound = on_bound
+        self._awaited: WeakValueDictionary[PodID, AwaitedBind] = WeakValueDictionary()
         self._is_late = False
         selector = _STARTING + "".join(f",spec.schedulerName={name}" for name in schedulers if len(schedulers) == 1)
         self.reflector = Reflector(client, Selection(PODS, field_selector=selector), transform=self._observe)
 
-    def expect(self, pod: ObjectKey, uid: ObjectUID) -> AwaitedBind:
-        """Await the pod's bind; called before the Binding is sent."""
-        bind = self._awaited[pod, uid] = AwaitedBind()
+    def expect(self, request: BindRequest) -> AwaitedBind:
+        """Await the bind of the request's pod; called before the Binding is sent."""
+        bind = self._awaited[request.pod_id] = AwaitedBind()
         return bind
 
     async def pod_of(self, bind: AwaitedBind) -> Object | None:
@@ -67,3 +71,4 @@ class BoundPodWatch:
         bind = self._awaited.get((key_of(pod), uid_of(pod)))
         if bind is not None:
             bind.resolve(pod)
+            self._on_bound(pod)

@@ -17,6 +17,7 @@ from bowline.framework.plugin import Plugin
 from bowline.kube.reflector import Reflector
 from bowline.runtime.clock import Clock
 from bowline.runtime.debugpages import DebugPage, Misdirected
+from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.options import Options
 from bowline_reconciler.wiring import Components
 
@@ -54,6 +55,7 @@ class WorkPages:
         self._caches = partial(caches, parts)
         self._leader = leader
         self._observation = parts.observation
+        self._calls = parts.calls
         self._history = parts.observation.history
         self._queue = parts.queue
         self._states = parts.states
@@ -70,11 +72,11 @@ class WorkPages:
 
     def requests(self) -> dict[str, Any]:
         """Return the reconciles in progress, the waiting requests and the latest results."""
-        observation, now = self._observation, self._clock.monotonic()
+        observation, now, calls = self._observation, self._clock.monotonic(), self._calls.in_progress
         longest = sorted(observation.reconciles.values(), key=lambda current: current.since)
         latest = self._history.latest(SHOWN)
         return {
-            "inProgress": _first({str(current.key): current.view(now) for current in longest}),
+            "inProgress": _first({str(current.key): current.view(calls, now) for current in longest}),
             "waiting": _first({str(key): plugin for key, plugin in observation.waiting.items()}),
             "latest": {
                 str(key): {"at": entry.at, "decision": entry.decision, "outcome": entry.outcome, "why": entry.why}
@@ -90,10 +92,10 @@ class WorkPages:
         queue = self._queue
         content = {
             "request": str(key),
-            "inProgress": in_progress.view(self._clock.monotonic()) if in_progress is not None else None,
+            "inProgress": in_progress and in_progress.view(self._calls.in_progress, self._clock.monotonic()),
             "waitingFor": observation.waiting.get(key),
             "queue": queue.describe(key),
-            "remembered": state.view() if state is not None else None,
+            "remembered": _remembered(state) if state is not None else None,
             "reconciles": [asdict(entry) for entry in self._history.of(key)],
         }
         if any(value for label, value in content.items() if label != "request"):
@@ -133,6 +135,20 @@ def standby_text(leader: str) -> str:
     if not leader:
         return "this reconciler is a standby, and none leads"
     return f"this reconciler is a standby: read this page from the leader, {leader}"
+
+
+def _remembered(state: RequestState) -> dict[str, Any]:
+    attempt = state.attempt
+    return {
+        "uid": state.uid,
+        "done": state.is_finished,
+        "bindStarted": attempt.running is not None and attempt.past_point,
+        "unpersistedOutcome": attempt.pending_outcome is not None,
+        "waitCause": state.wait.cause or None,
+        "reportedWait": state.wait.last_report or None,
+        "unacknowledgedBinding": attempt.unacknowledged_at is not None,
+        "needsLiveRead": state.overlay.needs_live_read,
+    }
 
 
 def _plugin(plugin: Plugin) -> dict[str, Any]:

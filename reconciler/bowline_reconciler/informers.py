@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
-from bowline.api.failed_decision import binder_entries
 from bowline.api.label_selector import parse_label_selector
 from bowline.api.meta import (
     Object,
@@ -28,7 +26,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.node_view import NodeView, node_view, reduced_node
-from bowline.api.request_facts import MAX_CARRIED
+from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NoResponse, NotFound
@@ -36,21 +34,11 @@ from bowline.kube.late_writes import WrittenObject
 from bowline.kube.reflector import EventType, Listener, OnList, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
-from bowline_reconciler.bound_pods import AwaitedBind, BoundPodWatch
-from bowline_reconciler.decide.snapshot import (
-    Absent,
-    PodView,
-    following_request,
-    is_unfinished,
-    is_withdrawn,
-    pod_view,
-)
+from bowline_reconciler.bound_pods import BoundPodWatch
+from bowline_reconciler.decide.snapshot import Absent, PodView, following_request, is_withdrawn, pod_view
 from bowline_reconciler.pod_cache import PodCache
 
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 UNBOUND = "spec.nodeName="
-# Of a request's labels, and of its annotations, the characters that are kept at most.
-_MAX_METADATA = 8192
 # Nodes of a page of a list: one has up to 50 KB, most of it the names of its images.
 NODE_PAGE = 100
 
@@ -72,36 +60,9 @@ class EventHandlers:
     on_list: OnList
 
 
-def transform_pod(pod: dict[str, Any]) -> Object:
-    """Transform: remove what nothing reads; everything else of an unbound pod is kept."""
-    metadata, binder_writes = pod["metadata"], binder_entries(pod)
-    metadata.pop("managedFields", None)
-    if binder_writes:
-        metadata["managedFields"] = binder_writes
-    annotations = metadata.get("annotations")
-    if annotations:
-        annotations.pop(LAST_APPLIED, None)
-    return pod
-
-
 def transform_request(request: dict[str, Any]) -> Object | None:
     """Transform: remove the writers' bookkeeping; returns None for a Succeeded request."""
-    return None if status_of(request).get("phase") == Phase.SUCCEEDED.value else reduce_request(request)
-
-
-def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
-    """Remove what no plugin reads, and the longest labels and annotations beyond ``_MAX_METADATA`` bytes."""
-    transform_pod(request)["metadata"].pop("managedFields", None)
-    for field in ("labels", "annotations"):
-        values = request["metadata"].get(field) or {}
-        room = _MAX_METADATA
-        for key in sorted(values, key=lambda key: len(key) + len(values[key])):
-            if key == names.CARRIED_STATUS and len(values[key]) <= MAX_CARRIED:
-                continue
-            room -= len(key) + len(values[key])
-            if room < 0:
-                del values[key]
-    return request
+    return None if status_of(request).get("phase") == Phase.SUCCEEDED.value else reduced_request(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +98,7 @@ class Informers:
             transform=transform_request,
             fallback=True,
         )
-        bound_pods = self._bound_pods = BoundPodWatch(client, schedulers)
+        bound_pods = self.bound_pods = BoundPodWatch(client, schedulers, self.offer_pod)
         self._ill_since: dict[str, float] = {}  # by node with a taint of its health, monotonic
         self._pod_cache = PodCache()
         self.pods = Reflector(
@@ -211,7 +172,7 @@ class Informers:
             return Absent.NOT_FOUND
         labels = request_object["metadata"].get("labels") or {}
         return (
-            reduce_request(request_object)
+            reduced_request(request_object)
             if self._selector.selects(labels) or key in self._adopted_keys
             else Absent.ELSEWHERE
         )
@@ -224,22 +185,11 @@ class Informers:
         """Return the cached pod, if it is unbound; absence proves nothing."""
         return self.pods.store.get(key)
 
-    def expect_bind(self, request: BindRequest) -> AwaitedBind:
-        """Await the bind of the request's pod; called before the Binding is sent."""
-        return self._bound_pods.expect(request.pod_key, request.pod_uid)
-
-    async def bound_pod(self, awaited: AwaitedBind) -> Object | None:
-        """Return the pod as it was bound; None if the watch does not show it in time.
-
-        The next request for this pod must not be attempted because the watch of unbound pods still shows it.
-        """
-        pod = await self._bound_pods.pod_of(awaited)
-        if pod is not None:
-            self._pod_cache.offer(key_of(pod), pod)
-        return pod
-
     def offer_pod(self, pod: Object) -> None:
-        """Cache a pod that was read live, if its content is missing in the cache; a bound one is absent there."""
+        """Cache a pod that was read live, if its content is missing in the cache; a bound one is absent there.
+
+        The next request for it must not be attempted because the watch of unbound pods still shows it.
+        """
         self._pod_cache.offer(key_of(pod), pod)
 
     def pod_view(self, key: ObjectKey) -> PodView | None:
@@ -264,18 +214,13 @@ class Informers:
     def rivals(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
         """Return the cached requests for the pod that have not ended; most pods have one."""
         named = self._by_pod.get(pod_key, {}).values()
-        return [request for request in named if request.pod_uid == pod_uid and is_unfinished(request)]
-
-    def node_uid(self, name: str) -> ObjectUID | None:
-        """Return the cached node's UID; None if it is not cached."""
-        node = self.node(name)
-        return uid_of(node) if node is not None else None
+        return [request for request in named if request.pod_uid == pod_uid and request.is_unfinished]
 
     def still_wanted(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
         """Return whether, by the caches, an attempt for the request may continue.
 
-        ``node_uid``: the result of ``node_uid()`` when the attempt began. A node that was not cached then may have
-        been newer than the cache; its absence proves nothing.
+        ``node_uid``: of the cached node when the attempt began, None if there was none: that one may have been newer
+        than the cache; its absence proves nothing.
         """
         current, pod, node = (
             self.request(request.key),
@@ -329,7 +274,7 @@ class Informers:
 
     def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
-        return transform_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
+        return reduced_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         if key in self._by_pod:
@@ -363,7 +308,10 @@ class Informers:
             self._ill_since.pop(key.name, None)
         self._handlers.on_object(NODES, key)
         is_tainted = new is not None and "spec" in new and (old is None or new["spec"] != old.get("spec"))
-        if new is None or is_deleting(new) or is_tainted:
+        is_another = (
+            old is not None and new is not None and uid_of(old) != uid_of(new)
+        )  # a list may skip the deletion
+        if new is None or is_deleting(new) or is_tainted or is_another:
             # Another wait of these requests would last until its timeout. Nodes are deleted, cordoned and tainted too
             # rarely to need an index.
             for request in self._by_key.values():

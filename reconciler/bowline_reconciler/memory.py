@@ -13,6 +13,7 @@ from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import Requeue
 from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.observe.tracker import Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Memory:
     requeue: Requeue
     writer: Writer
     runner: Runner
+    observation: Observation
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -33,8 +35,8 @@ class Memory:
             "pluginStates": self.runner.remembered,
             **self.requeue.sizes,
             "podConditions": self.writer.pending_conditions,
-            "transientFailures": sum(state.failures.streak is not None for _, state in self.states.items()),
             "stale": self.reads.stale,
+            **self.observation.sizes,
         }
 
     def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
@@ -59,3 +61,4 @@ class Memory:
         for key, uid in self.states.clear():
             await self.runner.drop_request(key, uid)
         self.requeue.clear()
+        self.observation.clear()

@@ -68,6 +68,7 @@ class Reconciler:
             state = self.states.get(key)
             if state is None or state.is_finished:
                 self.requeue.discard_turn(key)
+                self.observation.on_end(key)
 
     # --- one reconcile ---
 
@@ -84,29 +85,26 @@ class Reconciler:
             self.observation.on_decision(latest, Complete())
             ctx = replace(deferred.context, request=latest)
             return await self.completer.complete(ctx, state, deferred.started_at)
-        snapshot, action = await self.reads.read(identity)
-        request = snapshot.lookup if isinstance(snapshot.lookup, BindRequest) else None
-        former = identity.remembered
-        if former is not None and (request is None or request.uid != former.uid):
+        answer, former = await self.reads.read(identity), identity.remembered
+        if former is not None and (isinstance(answer, Absent) or answer[0].request.uid != former.uid):
             # A request that moved to another shard keeps its side effects: its finalizer hands them over.
-            roll_back = snapshot.lookup is not Absent.ELSEWHERE
+            roll_back = answer is not Absent.ELSEWHERE
             pending = await self.completer.release_request(key, former, roll_back=roll_back)
             if pending is not None:
                 return pending
             self.states.drop(key)
-        if request is None:
+        if isinstance(answer, Absent):
             return DONE
-        state = self.states.ensure(request)
-        state.overlay.confirm()
-        if Target.REQUEST in snapshot.live and identity.cached is not None:
-            state.overlay.replace(identity.cached, request)
-        self.observation.on_decision(request, action)
-        return await self._execute(action, request, snapshot, state)
-
-    async def _execute(self, action: Action, request: BindRequest, snapshot: Snapshot, state: RequestState) -> Result:
+        snapshot, action = answer
+        state = self.states.observe(snapshot.request, identity.cached, is_live=Target.REQUEST in snapshot.live)
         begins = isinstance(action, Attempt | Fail | Rollback)
-        if begins and request.pod_uid and not self.states.acquire_pod(request):
+        if begins and snapshot.request.pod_uid and not self.states.acquire_pod(snapshot.request):
             return Result(ROLLBACK_PAUSE)  # another request has begun since the decision
+        self.observation.on_decision(snapshot.request, action)
+        return await self._execute(action, snapshot, state)
+
+    async def _execute(self, action: Action, snapshot: Snapshot, state: RequestState) -> Result:
+        request = snapshot.request
         match action:
             case Attempt():
                 return await self._attempt(snapshot, state, action.effects)
@@ -149,7 +147,7 @@ class Reconciler:
         pending = state.attempt.pending_outcome
         if pending is not None and pending.failed_before == snapshot.request.failed_attempts:
             # The failure must be counted before the next attempt starts.
-            return await self._follow_up(self.attempts.ended_attempt(snapshot, pending.outcome), state)
+            return await self._follow_up(self.attempts.ended_attempt(snapshot, pending.outcome), state, is_new=False)
         ended = await self.attempts.run(snapshot, state, effects)
         if not ended.outcome.status.may_be_transient:
             state.failures.reset()
@@ -161,15 +159,15 @@ class Reconciler:
         if status.may_be_transient:
             self.requeue.extend_streak(state, status.retry_after)
             status = state.failures.classify(status)
-        self.observation.attempt_ended(ended.context, status)
-        return await self._follow_up(replace(ended, outcome=replace(ended.outcome, status=status)), state)
+        ended = replace(ended, outcome=replace(ended.outcome, status=status))
+        return await self._follow_up(ended, state, is_new=True)
 
-    async def _follow_up(self, ended: EndedAttempt, state: RequestState) -> Result:
-        """Execute what follows from an attempt's outcome."""
-        state.attempt.finish()
-        outcome, snapshot = ended.outcome, ended.snapshot
-        request = snapshot.request
-        action = self.reads.follow_up(request, outcome)
+    async def _follow_up(self, ended: EndedAttempt, state: RequestState, *, is_new: bool) -> Result:
+        """Execute what follows from an attempt's outcome. ``is_new``: it was not observed before."""
+        outcome, snapshot, request = ended.outcome, ended.snapshot, ended.snapshot.request
+        action = self.reads.follow_up(request, outcome, state)
+        if is_new:
+            self.observation.attempt_ended(ended.context, outcome.status)
         match action:
             case Complete():
                 deferred = self.requeue.defer(request.key, DeferredBind(ended.context, outcome.started_at))
@@ -220,7 +218,7 @@ class Reconciler:
         if request is None or request.deleting:
             return None
         if was_attempting:
-            return await self._conclude(await self.attempts.interrupted_attempt(request, why), state)
+            return await self._conclude(await self.attempts.interrupted_attempt(request, state, why), state)
         await self.completer.report_blocked(request, state, why)
         return None
 

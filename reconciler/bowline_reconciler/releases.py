@@ -29,6 +29,7 @@ from bowline.api.meta import (
     status_of,
     uid_of,
 )
+from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
@@ -43,7 +44,7 @@ from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event
 from bowline_reconciler.decide.snapshot import Absent
-from bowline_reconciler.informers import Informers, transform_pod
+from bowline_reconciler.informers import Informers
 
 log = logging.getLogger(__name__)
 
@@ -214,13 +215,13 @@ class Releases:
             return Absent.NOT_FOUND
         except TooLarge:
             return Absent.TOO_LARGE
-        return transform_pod(pod) if uid_of(pod) == held_pod.uid else Absent.NOT_FOUND
+        return reduced_pod(pod) if uid_of(pod) == held_pod.uid else Absent.NOT_FOUND
 
     async def _release(self, request: BindRequest, pod: Object | Absent) -> None:
         """Call the plugins, then drop the finalizer."""
         if request.phase is not Phase.SUCCEEDED or not self._runner.holders(request):
             return
-        ctx = self._reads.context(replace(self._reads.from_cache(request.key, request), pod=pod))
+        ctx = self._reads.context(replace(self._reads.from_cache(request, None), pod=pod))
         status = await self._runner.run_release(ctx)
         if status.code is not Code.OK:
             if request.key not in self._reported:

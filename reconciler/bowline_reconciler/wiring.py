@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey
+from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.lifecycle import PluginLifecycle, Watch
-from bowline.framework.binding.runner import PluginCall, Runner
+from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.gates import GANG_BINDING
 from bowline.framework.plugin import Plugin
@@ -19,6 +20,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.events import EventRecorder
 from bowline.kube.reflector import Reflector
+from bowline.runtime.clock import Clock
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.binding.attempt import AttemptRunner
@@ -26,14 +28,14 @@ from bowline_reconciler.binding.complete import Completer
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.hand_over import hand_over
 from bowline_reconciler.binding.reads import Reads
-from bowline_reconciler.binding.requeue import Requeue
+from bowline_reconciler.binding.requeue import Requeue, WaitIndex, WaitSource
 from bowline_reconciler.binding.state import RequestStates
-from bowline_reconciler.binding.wait_index import WaitIndex, WaitSource
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.controller import Controller, new_queue
 from bowline_reconciler.informers import EventHandlers, Informers
 from bowline_reconciler.memory import Memory
 from bowline_reconciler.observe.outside import OutsideShards
+from bowline_reconciler.observe.reconciles import OverdueMonitor, points_of
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.reconciler import Reconciler
 from bowline_reconciler.releases import Releases
@@ -57,6 +59,8 @@ class Components:
     memory: Memory
     controller: Controller
     runner: Runner
+    calls: PluginCaller
+    overdue: OverdueMonitor
     plugins: PluginLifecycle
     ttl: TTLController
     shards: Shards
@@ -65,7 +69,7 @@ class Components:
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of what the process remembers of requests, by kind."""
-        return {**self.memory.sizes, **self.observation.sizes}
+        return self.memory.sizes
 
     def unsynced(self) -> str | None:
         """Return which watch has not been listed yet, and why; a plugin's with the plugin's name. None if all have.
@@ -116,21 +120,20 @@ async def build(
         raise
     informers = Informers(client, handlers, shard, settings.scheduler_names)
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
-    runner = Runner(plugins, observation)
+    caller = PluginCaller(observation, clock.monotonic)
+    runner = Runner(plugins, caller)
     states = RequestStates(clock.monotonic, informers.rivals, handlers.on_change)
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
     writer = Writer(client, recorder.record, states.wrote)
-    requeue = Requeue(
-        wait_index, writer, client.availability, clock, jitter, lambda: queue.normal_depth > binding.workers
-    )
+    requeue = Requeue(wait_index, writer, client.availability, clock, jitter, lambda: queue.is_busy)
     events = WatchEvents(queue, states, informers, requeue)
     gangs = Gangs(client, states, events.on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
-    attempts = AttemptRunner(reads, informers, runner, writer, clock, gangs)
+    attempts = AttemptRunner(reads, informers.bound_pods, runner, writer, clock, gangs)
     completer = Completer(reads, states, runner, writer, observation.metrics, clock, binding.bound_events)
     reconciler = Reconciler(reads, states, attempts, completer, requeue, observation)
-    memory = Memory(states, reads, requeue, writer, runner)
+    memory = Memory(states, reads, requeue, writer, runner, observation)
     outside = OutsideShards(observation.metrics.outside_shards, recorder.record)
-    components = Components(
+    return Components(
         settings,
         client,
         informers,
@@ -142,13 +145,21 @@ async def build(
         memory,
         Controller(queue, reconciler, memory, informers, observation, client.availability, jitter),
         runner,
+        caller,
+        _overdue_monitor(observation, caller, memory, clock),
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock, shard),
         Shards(client, informers, outside, shard, events.on_change, registry),
         Releases(client, informers, reads, writer, runner, shard, uninstalling=uninstalling),
     )
-    observation.metrics.remembered(lambda: components.sizes)
-    return components
+
+
+def _overdue_monitor(observation: Observation, caller: PluginCaller, memory: Memory, clock: Clock) -> OverdueMonitor:
+    """Return the monitor of what is in progress, which the metrics export from now on, like what is remembered."""
+    metrics, reconciles = observation.metrics, observation.reconciles
+    metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
+    metrics.remembered(lambda: memory.sizes)
+    return OverdueMonitor(reconciles, lambda: caller.in_progress, metrics.overdue, clock)
 
 
 def _late_handlers(events: Callable[[], WatchEvents]) -> EventHandlers:
@@ -175,7 +186,7 @@ def new_watchdog(
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
         await hand_over(access, options, lease, call, why, identity())
 
-    return EventLoopWatchdog(parts.runner.current_call, parts.observation.metrics.plugin_errors, fence_and_hand_over)
+    return EventLoopWatchdog(parts.calls.current, parts.observation.metrics.plugin_errors, fence_and_hand_over)
 
 
 def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
@@ -49,7 +50,7 @@ async def bench_idle_plugins(sizes: IdleSizes) -> Report:
     binds = Binds(PluginConfig(), Settings())
     kinds = [type(f"Idle{number}", (BindingPlugin,), {"name": f"idle_{number}"}) for number in range(IDLE)]
     idle = [kind(PluginConfig(), Settings()) for kind in kinds]
-    runners = {NONE: Runner([binds], Calls()), TEN: Runner([*idle, binds], Calls())}
+    runners = {NONE: Runner([binds], PluginCaller(Calls())), TEN: Runner([*idle, binds], PluginCaller(Calls()))}
     values: dict[str, list[float]] = {name: [] for name in runners}
     for turn in range(sizes.turns):
         for name in (NONE, TEN) if turn % 2 == 0 else (TEN, NONE):

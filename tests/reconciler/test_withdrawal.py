@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
-from bowline.api.meta import Object, ObjectKey
+from bowline.api.meta import Object, ObjectKey, uid_of
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import BackoffSettings, Binding
 from bowline.framework.plugin_status import Status
@@ -147,7 +147,8 @@ async def test_a_node_replaced_during_an_attempt_gets_no_pod_of_that_attempt(sta
         await stage.client.delete(NODES, "", node)
         made = await stage.client.create(NODES, "", {"metadata": {"name": node}})
         working.go_on("nodes")
-        await until(lambda: working.parts.informers.node_uid(node) == made["metadata"]["uid"])
+        uid = made["metadata"]["uid"]
+        await until(lambda: (cached := working.parts.informers.node(node)) is not None and uid_of(cached) == uid)
         hold.go.set()
         await stage.phase("pod", "Succeeded")
     assert len(plugin.uids("pre_bind")) == 2, "a separate attempt prepares for the new node"
@@ -360,4 +361,4 @@ async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluste
 
 def calls_under_way(working: Working) -> list[str]:
     """Return the plugins of all reconciles whose calls are running."""
-    return [call.plugin for current in working.parts.observation.reconciles.values() for call in current.calls]
+    return [call.plugin for call in working.parts.calls.in_progress]

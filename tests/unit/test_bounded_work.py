@@ -16,6 +16,7 @@ from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.failed_decision import failed_decision_of
 from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.selectors import MAX_REQUIREMENTS, Node
 from bowline.api.taints import MAX_TOLERATIONS, untolerated
 from bowline.framework.plugin_status import Code, Status
@@ -27,7 +28,6 @@ from bowline.plugins.volume_binding.rules import MAX_CLAIMS, MAX_PAIRS, Unbound,
 from bowline.plugins.volume_binding.volumes import StorageClass, Volume, pod_volumes, read_claim, read_volume
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.decide.snapshot import pod_view
-from bowline_reconciler.informers import reduce_request, transform_pod
 from bowline_reconciler.shards import MAX_SELECTOR, held_shard
 
 # 50 ms at ten million lines a second.
@@ -141,7 +141,7 @@ FIELDS = (
     "annotations",
 )
 OF_A_POD: list[Callable[[dict[str, Any]], object]] = [
-    transform_pod,
+    reduced_pod,
     pod_view,
     share_of,
     transform_user,
@@ -206,6 +206,6 @@ def test_a_request_at_the_limits(field: str) -> None:
         body["spec"]["selectedGPUGroups"] = [f"g{n}" for n in range(1024)]
     else:
         body["metadata"][field] = {f"k{n}": "v" for n in range(10_000)}
-    lines, _ = lines_of(lambda: decode_bind_request(reduce_request(body)))
+    lines, _ = lines_of(lambda: decode_bind_request(reduced_request(body)))
     assert lines <= MAX_LINES
     assert decode_bind_request(body).key == ObjectKey(body["metadata"]["namespace"], "r")

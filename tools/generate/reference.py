@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from bowline.api import names
-from bowline.api.bindrequest import Phase
+from bowline.api.bindrequest import BOUND, PREPARED, ROLLED_BACK, Phase
 from bowline.framework.reason import Reason, Suggestion
-from bowline_reconciler.decide.snapshot import BOUND, PREPARED, ROLLED_BACK
 from tools.generate.tables import between, table
 
 _EVENT_NAMES: Final = sorted(

@@ -1,15 +1,15 @@
 """Runs one attempt for a request: pre_bind, the gang, bind, verify. ``reconciler`` acts on its outcome.
 
-Without failures, no API call precedes the Binding except the finalizer's and those of plugins. The caches are checked
-once more, with no await between that check and the Binding; the Binding's own preconditions cover the rest.
-Decision 104.
+Without failures, no API call precedes the Binding except the finalizer's and those of plugins. From its beginning an
+attempt is withdrawn by the events of the caches (``watch_events``), which are not read once more before the Binding;
+the Binding's own preconditions cover the rest. Decision 104.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from bowline.api.bindrequest import BindRequest
-from bowline.api.meta import ObjectUID
+from bowline.api.meta import ObjectUID, uid_of
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import WITHDRAWN, Runner
 from bowline.framework.plugin_status import Code, Status
@@ -19,8 +19,8 @@ from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.state import RequestState, Running
 from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.decide.snapshot import Outcome, Snapshot, Target, is_bound_as_asked
-from bowline_reconciler.informers import Informers
+from bowline_reconciler.bound_pods import BoundPodWatch
+from bowline_reconciler.decide.snapshot import Absent, Outcome, Snapshot, Target, is_bound_as_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class AttemptRunner:
     """Runs attempts. Methods raise the client's errors; repeating the reconcile after an error or a crash is safe."""
 
     reads: Reads
-    informers: Informers
+    bound_pods: BoundPodWatch
     runner: Runner
     writer: Writer
     clock: Clock
@@ -48,25 +48,34 @@ class AttemptRunner:
 
         ``effects``: the plugins that may leave side effects, so the finalizer records them first.
         """
-        request = snapshot.request
-        state.attempt.confirm()
-        state.attempt.start()
-        started_at = self.clock.now()
-        if effects:
-            request = await self._hold(request, state, frozenset(effects))
-            state.rollback.expect(request)
-            snapshot = replace(snapshot, lookup=request)
-        ctx = self.reads.context(snapshot)
-        status, snapshot = await self._bind(request, ctx, snapshot, state)
+        request, started_at = snapshot.request, self.clock.now()
+        node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
+        running = state.attempt.begin(request, uid_of(node) if node is not None else None)
+        if snapshot.live and not self.reads.is_wanted(running):
+            state.attempt.withdraw()  # it has changed during the live read
+        try:
+            if effects:
+                request = await self._hold(request, state, frozenset(effects))
+                state.rollback.expect(request)
+            snapshot = replace(snapshot, request=request, live=frozenset())  # read before the attempt
+            ctx = self.reads.context(snapshot, running)
+            with noting(state.attempt.writes):
+                status = await self._run_points(ctx, running, state)
+        finally:
+            state.attempt.stop()
+            state.rollback.prepare(state.attempt.past_point)
+        if status.code is not Code.OK or not running.posts.acknowledged:
+            status, snapshot = await self._verify(running, status, snapshot, state)
+        state.attempt.finish()
         return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
 
     def ended_attempt(self, snapshot: Snapshot, outcome: Outcome) -> EndedAttempt:
         """Return an attempt that has ended with that outcome, of which nothing else is known."""
         return EndedAttempt(outcome, self.reads.context(snapshot), snapshot)
 
-    async def interrupted_attempt(self, request: BindRequest, why: str) -> EndedAttempt:
+    async def interrupted_attempt(self, request: BindRequest, state: RequestState, why: str) -> EndedAttempt:
         """Return the attempt that a failed call outside of the plugins has ended."""
-        snapshot = await self.reads.with_pod(self.reads.from_cache(request.key, request))
+        snapshot = await self.reads.with_pod(self.reads.from_cache(request, state))
         return self.ended_attempt(snapshot, Outcome(Status.retry(why), self.clock.now()))
 
     async def set_owner(self, request: BindRequest, state: RequestState, pod_uid: ObjectUID) -> None:
@@ -88,28 +97,16 @@ class AttemptRunner:
             return await self.writer.fence(request)
         return request
 
-    async def _bind(
-        self, request: BindRequest, ctx: BindContext, snapshot: Snapshot, state: RequestState
+    async def _verify(
+        self, running: Running, status: Status, snapshot: Snapshot, state: RequestState
     ) -> tuple[Status, Snapshot]:
-        """Run the attempt; return its status, OK only if the pod is on its node, and the snapshot after it."""
-        node_uid = self.informers.node_uid(request.selected_node)
-        running = Running(request, node_uid, ctx.cancelled, ctx.posts)
-        state.attempt.hold(running)
-        try:
-            with noting(state.attempt.writes):
-                status = await self._run_points(ctx, running, state)
-        finally:
-            state.attempt.stop()
-            if running.past_point:
-                state.rollback.prepare()
-        snapshot = replace(snapshot, live=frozenset())  # read before the attempt
-        is_ok = status.code is Code.OK
+        """Return the status of an attempt without an acknowledged Binding, OK only if the pod is on its node; and the
+        snapshot after it.
+        """
+        is_ok, request = status.code is Code.OK, snapshot.request
         is_unacknowledged = state.attempt.unacknowledged_at is not None
-        may_be_unknown = (running.past_point and not ctx.posts.rejected) or is_unacknowledged
-        if is_ok and ctx.posts.acknowledged:
-            return status, snapshot
         state.attempt.end_bind()
-        if not is_ok and not may_be_unknown:
+        if not is_ok and not is_unacknowledged and (not state.attempt.past_point or running.posts.rejected):
             return status, snapshot
         # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind
         # plugin has sent a Binding of its own.
@@ -119,12 +116,14 @@ class AttemptRunner:
         if not is_ok:
             return status, snapshot
         # A call that the plugin has sent may still take effect.
-        state.attempt.mark_unacknowledged(self.clock.monotonic())
+        state.attempt.end_bind(self.clock.monotonic())
         why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return Status.retry(why).from_plugin(status.plugin), snapshot
 
     async def _run_points(self, ctx: BindContext, running: Running, state: RequestState) -> Status:
         """Call the plugins up to the Binding."""
+        if ctx.cancelled.is_set():
+            return WITHDRAWN
         status = await self.runner.run_pre_bind(ctx)
         if status.code is not Code.OK:
             state.gang.leave()
@@ -133,9 +132,9 @@ class AttemptRunner:
             status = await self.gangs.admit(running.request, ctx.pod, state)
             if status.code is not Code.OK:
                 return status
-        if ctx.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
+        if ctx.cancelled.is_set():
             return WITHDRAWN
-        state.attempt.pass_point(self.informers.expect_bind(running.request))
+        state.attempt.pass_point(self.bound_pods.expect(running.request))
         status = await self.runner.run_bind(ctx)
         if self.gangs is not None and ctx.pod is not None and ctx.posts.acknowledged:
             self.gangs.bound(ctx.pod)

@@ -41,7 +41,7 @@ from bowline_reconciler.decide.report import (
     rolled_back_status,
     success_report,
 )
-from bowline_reconciler.decide.snapshot import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete, pod_view
+from bowline_reconciler.decide.snapshot import Snapshot, Target, is_bound_as_asked, pod_view
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 
 log = logging.getLogger(__name__)
@@ -76,8 +76,8 @@ class Completer:
                 return await self._fail_misdirected(snapshot, state)
             ctx = replace(ctx, pod=snapshot.named_pod)
             changed = changed_metadata(ctx.annotations, ctx.labels, ctx.pod)
-        await self.runner.run_post_bind(ctx)
         is_held = bool(self.runner.holders(ctx.request))
+        await self.runner.run_post_bind(ctx)
         request = ctx.request if is_held else await self.writer.drop_finalizer(ctx.request)
         if request is None:
             return await self._close(ctx.request, state)
@@ -95,9 +95,9 @@ class Completer:
 
     async def _fail_misdirected(self, snapshot: Snapshot, state: RequestState) -> Result:
         """Fail a request whose Binding was acknowledged, and whose pod is not on its node, or is gone."""
-        snapshot = await self.reads.with_live_pod(snapshot.key, snapshot.request)
+        snapshot = await self.reads.with_live_pod(snapshot.request, state)
         state.attempt.end_bind()
-        action = self.reads.decide_on(snapshot)
+        action = self.reads.decide_on(snapshot, state)
         if isinstance(action, Fail):
             return await self.fail(snapshot, state, action)
         state.overlay.invalidate()
@@ -109,7 +109,7 @@ class Completer:
         state.rollback.end_with(fail)
         request = snapshot.request
         has_effects = request.has_finalizer or state.rollback.side_effects is not None
-        may_have_effects = has_effects or is_rollback_incomplete(request)
+        may_have_effects = has_effects or request.is_rollback_incomplete
         is_inherited = self.reads.may_predate_term(request)
         may_be_in_flight = is_inherited or state.attempt.may_have_late_writes
         if (may_have_effects or may_be_in_flight) and request.pod_key.name:
@@ -170,7 +170,7 @@ class Completer:
         state.gang.leave()
         request = state.rollback.side_effects or (state.holding if state.attempt.may_have_late_writes else None)
         if request is not None and roll_back:
-            snapshot = await self.reads.with_live_pod(key, request)
+            snapshot = await self.reads.with_live_pod(request)
             if not is_bound_as_asked(request, snapshot.pod_view):
                 if (pending := await self._await_writes(snapshot, state)) is not None:
                     return pending
@@ -180,7 +180,7 @@ class Completer:
                 ):
                     return pending
         if state.wait.nominated is not None:
-            nominated = await self.reads.with_pod(self.reads.from_cache(key, state.wait.nominated))
+            nominated = await self.reads.with_pod(self.reads.from_cache(state.wait.nominated, None))
             self._withdraw_nomination(state.wait.nominated, nominated.named_pod)
         await self.runner.drop_request(key, state.uid)
         return None
@@ -243,7 +243,7 @@ class Completer:
         request = snapshot.request
         await self.writer.patch_status(request, rollback_incomplete_status(request, fail, rollback, self.clock.now()))
         # After a restart the status already reports it: the previous process has sent the event.
-        if not state.rollback.is_reported and not is_rollback_incomplete(request):
+        if not state.rollback.is_reported and not request.is_rollback_incomplete:
             event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {rollback.message}")
             self.writer.record_event(request, event, on_pod=snapshot.named_pod is not None)
         state.rollback.note_report()
@@ -256,8 +256,8 @@ class Completer:
         log.warning("request has failed", extra={"reason": fail.name, "why": fail.message})
 
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
-        state.finish(request.resource_version)
         await self.runner.drop_request(request.key, request.uid)
+        state.finish(request.resource_version)
         self.states.release_pod(request.key, state)
         return DONE
 

@@ -21,7 +21,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound, UnrecognizedReply
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
 from bowline.runtime.shared_read import SharedReads
-from bowline_reconciler.binding.state import RequestState, RequestStates
+from bowline_reconciler.binding.state import PreparedPods, RequestState, RequestStates
 from bowline_reconciler.decide.gang import incomplete_message, is_complete
 
 # A change of the PodGroup, or a pod bound by another component, ends a wait at the next poll. The pods of a gang
@@ -43,6 +43,8 @@ class Gangs:
         self._wake = wake
         self._minimums: SharedReads[ObjectRef, int] = SharedReads(_POD_GROUP_TTL_S, client.clock.monotonic)
         self._bound = BoundPods(client)
+        # Those of a gang are dropped with the last state that refers to them.
+        self._prepared: WeakValueDictionary[ObjectRef, PreparedPods] = WeakValueDictionary()
 
     async def admit(self, request: BindRequest, pod: Object, state: RequestState) -> Status:
         """Return OK if the prepared pod may be bound, else WAIT. No call for a pod that is in no gang.
@@ -52,20 +54,21 @@ class Gangs:
         gang = gang_of(pod)
         if gang is None:
             return Status.ok()
-        self._states.join(request, state, gang)
+        prepared_pods = self._prepared.setdefault(gang, PreparedPods())
+        state.gang.prepare(request, prepared_pods)
         if state.gang.is_admitted:
             return Status.ok()
         try:
             minimum = await self._minimums.get(gang, lambda: self._read_minimum(gang))
-            is_ready = await self._is_complete(gang, minimum)
+            is_ready = await self._is_complete(gang, minimum, prepared_pods)
         except ApiError as error:
             return denied_status(error.message)
         if state.gang.is_admitted:
             return Status.ok()  # by another pod of the gang, during the calls
         if not is_ready:
-            is_first = next(iter(self._states.prepared(gang).values()), request.key) == request.key
+            is_first = next(iter(prepared_pods.values()), request.key) == request.key
             return Status.wait(incomplete_message(gang, minimum), gang, retry_after=POLL if is_first else OTHERS_POLL)
-        for key in tuple(self._states.prepared(gang).values()):
+        for key in tuple(prepared_pods.values()):
             member = self._states.get(key)
             if member is not None:
                 member.gang.admit()
@@ -79,15 +82,15 @@ class Gangs:
         if gang is not None:
             self._bound.add(gang, uid_of(pod))
 
-    async def _is_complete(self, gang: ObjectRef, minimum: int) -> bool:
-        if is_complete(minimum, self._states.prepared(gang), ()):
+    async def _is_complete(self, gang: ObjectRef, minimum: int, prepared_pods: PreparedPods) -> bool:
+        if is_complete(minimum, prepared_pods, ()):
             return True
         # After each call the prepared pods are counted again: others may have been prepared meanwhile.
         bound = await self._bound.of(gang, _BOUND_TTL_S)
-        if not is_complete(minimum, self._states.prepared(gang), bound):
+        if not is_complete(minimum, prepared_pods, bound):
             return False
         bound = await self._bound.of(gang, _BOUND_FRESH_S)
-        return is_complete(minimum, self._states.prepared(gang), bound)
+        return is_complete(minimum, prepared_pods, bound)
 
     async def _read_minimum(self, gang: ObjectRef) -> int:
         """Return how many pods the gang needs; 0 if its PodGroup does not exist or is not served."""

@@ -6,7 +6,7 @@ Decision 172.
 
 from bowline.api.bindrequest import Phase, decode_bind_request
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.runner import PluginCall
+from bowline.framework.binding.calls import PluginCall
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess

@@ -12,10 +12,10 @@ lead follows from creation timestamps alone, which the API server sets. Decision
 
 from datetime import datetime, timedelta
 
-from bowline.api.bindrequest import BindRequest
+from bowline.api.bindrequest import ROLLED_BACK, BindRequest
 from bowline.runtime.clock import Clock
 from bowline_reconciler.binding.state import AttemptState
-from bowline_reconciler.decide.snapshot import ROLLED_BACK, Absent, PodView, condition_of
+from bowline_reconciler.decide.snapshot import Absent, PodView
 
 _ZERO = timedelta()
 
@@ -79,7 +79,7 @@ def in_flight_for(
     # A process that has reported a rollback has waited before it. Without the finalizer only a Binding can be in
     # flight.
     may_matter = request.has_finalizer or can_be_bound(request, pod)
-    inherited_age = leading_for if may_matter and not condition_of(request, ROLLED_BACK) else None
+    inherited_age = leading_for if may_matter and not request.condition(ROLLED_BACK) else None
     ages = [age for age in (own_age, inherited_age, written_for) if age is not None]
     return max(_ZERO, limit - min(ages)) if ages else _ZERO
 

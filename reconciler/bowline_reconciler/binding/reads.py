@@ -13,14 +13,15 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.api.node_view import reduced_node
+from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.context import BindContext, copied
-from bowline.framework.binding.runner import Runner, Served
+from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
@@ -29,7 +30,7 @@ from bowline.kube.late_writes import LateWrites, noting
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
 from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.state import NO_WAIT, AttemptState, RequestState, RequestStates
+from bowline_reconciler.binding.state import NO_WAIT, AttemptState, RequestState, RequestStates, Running
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Action, OutcomeAction
 from bowline_reconciler.decide.decide import ReadLive, decide
@@ -45,7 +46,7 @@ from bowline_reconciler.decide.snapshot import (
     stored_pause,
     stored_wait,
 )
-from bowline_reconciler.informers import Informers, transform_pod
+from bowline_reconciler.informers import Informers
 
 log = logging.getLogger("bowline_reconciler.binding")
 
@@ -86,6 +87,7 @@ class Reads:
     ) -> None:
         self._client = client
         self._informers = informers
+        self._bound_pods = informers.bound_pods
         self._states = states
         self._runner = runner
         self._settings = settings
@@ -118,19 +120,30 @@ class Reads:
         """Return whether the watch shows a request of that name."""
         return self._informers.request(key) is not None
 
-    async def read(self, identity: IdentifiedRequest) -> tuple[Snapshot, Action]:
+    async def read(self, identity: IdentifiedRequest) -> tuple[Snapshot, Action] | Absent:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
 
-        Raises the client's errors.
+        Absent if a live read shows that there is no such request in this shard. Raises the client's errors.
         """
-        key, state = identity.key, identity.state
-        snapshot = self.from_cache(key, identity.latest)
-        if (state is not None and state.overlay.needs_live_read) or key in self._stale_keys:
-            snapshot = await self.read_live(snapshot, Target.REQUEST)
-        while isinstance(decision := self.decide_on(snapshot), ReadLive):
-            snapshot = await self.read_live(snapshot, decision.target)
-        self._stale_keys.discard(key)
-        return snapshot, decision
+        key, state, request = identity.key, identity.state, identity.latest
+        is_stale = (state is not None and state.overlay.needs_live_read) or key in self._stale_keys
+        snapshot = self.from_cache(request, state) if request is not None and not is_stale else None
+        while True:
+            if snapshot is None:
+                raw_request = await self._informers.get_request(key)
+                if isinstance(raw_request, Absent):
+                    self._stale_keys.discard(key)
+                    return raw_request
+                # The request may name another pod now, and may be another one.
+                request = decode_bind_request(raw_request)
+                state = self._states.get(key, request.uid)
+                snapshot = replace(self.from_cache(request, state), live=frozenset({Target.REQUEST}))
+            decision = self.decide_on(snapshot, state)
+            if not isinstance(decision, ReadLive):
+                self._stale_keys.discard(key)
+                return snapshot, decision
+            is_of_request = decision.target is Target.REQUEST
+            snapshot = None if is_of_request else await self.read_live(snapshot, decision.target)
 
     def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
         """Begin a leadership term at ``since`` (monotonic).
@@ -151,47 +164,39 @@ class Reads:
         return len(self._stale_keys)
 
     async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
-        """Return the snapshot with one object read live. Raises the client's errors, except NotFound."""
-        match target:
-            case Target.REQUEST:
-                raw_request = await self._informers.get_request(snapshot.key)
-                if isinstance(raw_request, Absent):
-                    return Snapshot(snapshot.key, raw_request, live=frozenset({target}))
-                # The request may name another pod now.
-                return replace(
-                    self.from_cache(snapshot.key, decode_bind_request(raw_request)), live=frozenset({target})
-                )
-            case Target.POD:
-                try:
-                    raw = await self._get(PODS, snapshot.request.pod_key)
-                except TooLarge:
-                    return replace(snapshot, pod=Absent.TOO_LARGE, live=snapshot.live | {target})
-                pod = transform_pod(raw) if raw is not None else Absent.NOT_FOUND
-                if not isinstance(pod, Absent):
-                    self._informers.offer_pod(pod)
-                return replace(snapshot, pod=pod, live=snapshot.live | {target})
-            case Target.NODE:
-                raw = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
-                node = reduced_node(raw) if raw is not None else Absent.NOT_FOUND
-                return replace(snapshot, node=node, live=snapshot.live | {target})
-            case _:
-                assert_never(target)
+        """Return the snapshot with its pod or node read live. Raises the client's errors, except NotFound."""
+        live = snapshot.live | {target}
+        if target is Target.NODE:
+            raw = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
+            return replace(snapshot, node=reduced_node(raw) if raw is not None else Absent.NOT_FOUND, live=live)
+        try:
+            raw = await self._get(PODS, snapshot.request.pod_key)
+        except TooLarge:
+            return replace(snapshot, pod=Absent.TOO_LARGE, live=live)
+        pod = reduced_pod(raw) if raw is not None else Absent.NOT_FOUND
+        if not isinstance(pod, Absent):
+            self._informers.offer_pod(pod)
+        return replace(snapshot, pod=pod, live=live)
+
+    def is_wanted(self, running: Running) -> bool:
+        """Return whether, by the caches, the attempt may continue."""
+        return self._informers.still_wanted(running.request, running.node_uid)
 
     async def with_pod(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with its pod, read live if it is not cached, as large pods are not."""
         is_missing = snapshot.pod is Absent.NOT_IN_CACHE
         return await self.read_live(snapshot, Target.POD) if is_missing else snapshot
 
-    async def with_live_pod(self, key: ObjectKey, request: BindRequest) -> Snapshot:
+    async def with_live_pod(self, request: BindRequest, state: RequestState | None = None) -> Snapshot:
         """Return the snapshot of a request with its pod, read live."""
-        return await self.read_live(self.from_cache(key, request), Target.POD)
+        return await self.read_live(self.from_cache(request, state), Target.POD)
 
     async def bound_pod(self, request: BindRequest, awaited: AwaitedBind) -> Snapshot:
         """Return the request with its pod after the Binding: from the event of the bind, else from a live read."""
-        pod = await self._informers.bound_pod(awaited)
+        pod = await self._bound_pods.pod_of(awaited)
         if pod is None:
-            return await self.with_live_pod(request.key, request)
-        return Snapshot(request.key, request, pod)
+            return await self.with_live_pod(request)
+        return Snapshot(request, pod)
 
     def may_predate_term(self, request: BindRequest) -> bool:
         """Return whether a previous leader may have started on the request: it was created before this term."""
@@ -213,23 +218,25 @@ class Reads:
                 with suppress(ApiError):
                     await self._client.get(target.resource, target.key.namespace, target.key.name)
 
-    def from_cache(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:
-        """Return the snapshot of a request with the cached objects around it."""
-        if request is None:
-            return Snapshot(key, Absent.NOT_IN_CACHE)
-        state = self._states.get(request.key, request.uid)
-        pod, node = self._informers.pod(request.pod_key), self._informers.node(request.selected_node)
+    def from_cache(self, request: BindRequest, state: RequestState | None) -> Snapshot:
+        """Return the snapshot of a request with the cached objects around it. ``state``: the request's, if any."""
+        contact, node_ill_for = self._informers.in_contact(), self._informers.node_ill_for(request.selected_node)
+        node, pod = self._informers.node(request.selected_node), self._informers.pod(request.pod_key)
         return Snapshot(
-            key,
             request,
             pod if pod is not None else Absent.NOT_IN_CACHE,
             node if node is not None else Absent.NOT_IN_CACHE,
-            self._times(request, state, self._informers.in_contact()),
+            self._times(request, state, contact),
+            node_ill_for=node_ill_for,
         )
 
-    def context(self, snapshot: Snapshot) -> BindContext:
-        """Return the context that plugins receive: deep copies of the request, the pod and the node."""
+    def context(self, snapshot: Snapshot, running: Running | None = None) -> BindContext:
+        """Return the context that plugins receive: deep copies of the request, the pod and the node.
+
+        ``running``: the attempt that it is for, if there is one.
+        """
         request, attempt = snapshot.request, snapshot.request.attempt_id
+        running = running or Running(request)
         wait_left = snapshot.times.wait_left(self._settings.binding.wait_timeout)
         return BindContext(
             request=replace(request, raw=copied(request.raw)),
@@ -242,50 +249,45 @@ class Reads:
             deadline=self._clock.now() + wait_left,
             client=self._client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
+            cancelled=running.cancelled,
+            posts=running.posts,
         )
 
-    def follow_up(self, request: BindRequest, outcome: Outcome) -> OutcomeAction:
+    def follow_up(self, request: BindRequest, outcome: Outcome, state: RequestState) -> OutcomeAction:
         """Return what an attempt's outcome means for the request."""
         times = Times()
         if outcome.status.code is Code.WAIT:
-            state = self._states.get(request.key, request.uid)
             times = self._times(request, state, self._informers.in_contact())
         return classify_outcome(request, outcome, self._settings.binding, self._jitter(), times, self._clock.now())
 
-    def decide_on(self, snapshot: Snapshot) -> Action | ReadLive:
-        """Return the decision for the snapshot, or the live read that it still requires."""
-        request, preceding, plugin_answers = snapshot.lookup, None, Served(frozenset())
-        effects: frozenset[str] = frozenset()
-        ending, rival_writes, is_held = None, _ZERO, False
-        if isinstance(request, BindRequest):
-            state, holder = self._states.get(request.key, request.uid), self._states.holder(request)
-            ending = state.rollback.ending if state is not None else None
-            if holder != request.key:
-                rivals = self._states.unfinished(request)
-                preceding = preceding_request(request, rivals) or holder
-                others = [rival for rival in rivals if rival.key != request.key]
-                rival_writes = max(map(self._in_flight.inherited, others), default=_ZERO)
-            is_held = bool(self._runner.holders(request))
-            if request.spec is not None:
-                pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
-                plugin_answers = self._runner.served(request)
-                effects = self._runner.effects(request, pod)
+    def decide_on(self, snapshot: Snapshot, state: RequestState | None) -> Action | ReadLive:
+        """Return the decision for the snapshot, or the live read that it still requires.
+
+        ``state``: the request's, if there is one.
+        """
+        request, preceding, rival_writes = snapshot.request, None, _ZERO
+        holder, rivals = self._states.competitors(request)
+        if holder != request.key:
+            preceding = preceding_request(request, rivals) or holder if rivals else holder
+            rival_writes = max(map(self._in_flight.inherited, rivals), default=_ZERO)
+        pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
+        answers = self._runner.answers(request, pod)
         observed = Observed(
             request,
             snapshot.pod_view,
             snapshot.node_view,
             preceding,
-            plugin_answers.demands,
-            effects,
+            answers.demands,
+            answers.effects,
             snapshot.times,
             snapshot.live,
-            plugin_answers.errors,
-            self._informers.node_ill_for(request.selected_node) if isinstance(request, BindRequest) else _ZERO,
+            answers.errors,
+            snapshot.node_ill_for,
             self._uninstalling,
             rival_writes,
-            is_held,
+            bool(answers.holders),
         )
-        return decide(observed, self._settings, ending)
+        return decide(observed, self._settings, state.rollback.ending if state is not None else None)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
         try:
@@ -301,7 +303,7 @@ class Reads:
         age = _since(state.since, now) if state is not None else _ZERO
         retry_in = self._retry_in(request, state, now)
         if state is None or not state.wait.cause:
-            restored_wait = stored_wait(request, self._clock.now())
+            restored_wait = stored_wait(request, self._clock.now()) if request.conditions else None
             watch_time = contact if restored_wait is None else _ZERO
             return Times(age, restored_wait or _ZERO, watch_time, retry_in)
         wait = state.wait

@@ -1,9 +1,9 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
-It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
-entry valid for one UID. An entry has six values, and only their methods change them: the attempt (used by
-``attempt``), the side effects and their rollback (``complete``), the wait and the failures (``requeue``), the part in
-a gang (``gangs``), and what is newer than the cache (``reads``). Times are monotonic, in seconds. Decision 2.
+It holds only what cannot be read from the API objects: by key, each entry valid for one UID. An entry has six values,
+and only the methods here change them: the attempt (used by ``attempt``), the side effects and their rollback
+(``complete``), the wait and the failures (``requeue``), the part in a gang (``gangs``), and what is newer than the
+cache (``reads``). Times are monotonic, in seconds. Decision 2.
 """
 
 import asyncio
@@ -11,15 +11,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
-from weakref import WeakValueDictionary
 
 from bowline.api.bindrequest import BindRequest, PodID
-from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion, is_older
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
 from bowline.kube.late_writes import LateWrites
-from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.snapshot import GATES, Outcome, order_key
@@ -29,26 +26,14 @@ from bowline_reconciler.decide.transient import NOTICE_AFTER_S, QUIET_FAILURES, 
 NO_WAIT = "nothing"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt in progress. Past the point of no return it is not cancelled; if withdrawn, it repeats no POST."""
+    """An attempt in progress. ``node_uid``: of the node as it was cached when the attempt began."""
 
     request: BindRequest
-    node_uid: ObjectUID | None = None  # as cached when the attempt began
+    node_uid: ObjectUID | None = None
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     posts: BindingPosts = field(default_factory=BindingPosts)
-    past_point: bool = False
-
-    def pass_point(self) -> None:
-        """Pass the point of no return: everything is prepared, and the Binding follows."""
-        self.past_point = True
-
-    def withdraw(self) -> None:
-        """Cancel the attempt before the point of no return; after it, send no POST a second time."""
-        if self.past_point:
-            self.posts.stopping.set()
-        else:
-            self.cancelled.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +50,7 @@ class AttemptState:
 
     is_open: bool = False  # an attempt has begun and has no result yet
     running: Running | None = None
+    past_point: bool = False  # of no return: everything is prepared, and the Binding follows
     pending_outcome: PendingOutcome | None = None
     unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
     writes: LateWrites = field(default_factory=LateWrites)  # of plugins, in attempts and rollbacks
@@ -77,23 +63,19 @@ class AttemptState:
         return self.unacknowledged_at is not None or len(self.writes) > 0
 
     def start(self) -> None:
-        """Begin an attempt."""
+        """Begin an attempt by a write that another reconcile goes on from."""
         self.is_open = True
 
-    def hold(self, running: Running) -> None:
-        """Record that plugins are being called."""
-        self.running = running
+    def begin(self, request: BindRequest, node_uid: ObjectUID | None) -> Running:
+        """Begin an attempt: from here on a change of what it depends on withdraws it."""
+        self.pending_outcome, self.is_open, self.past_point = None, True, False
+        self.running = Running(request, node_uid)
+        return self.running
 
     def withdraw(self) -> None:
-        """Withdraw the attempt in progress, if there is one. See ``Running.withdraw``."""
+        """Cancel the attempt in progress, if there is one; past the point of no return, it repeats no POST."""
         if self.running is not None:
-            self.running.withdraw()
-
-    def stop(self) -> None:
-        """Record that no plugin is being called any more, and when a Binding was last sent without a reply."""
-        if self.running is not None and self.running.posts.last_unknown is not None:
-            self.unacknowledged_at = self.running.posts.last_unknown
-        self.running = None
+            (self.running.posts.stopping if self.past_point else self.running.cancelled).set()
 
     def finish(self) -> bool:
         """End the attempt, because its result is known; returns whether one had begun."""
@@ -102,17 +84,21 @@ class AttemptState:
 
     def pass_point(self, awaited: AwaitedBind) -> None:
         """Pass the point of no return: the Binding follows, and its pod is read before the bind is reported."""
-        if self.running is not None:
-            self.running.pass_point()
-        self.awaited_bind = awaited
+        self.past_point, self.awaited_bind = True, awaited
 
-    def end_bind(self) -> None:
-        """Record that no bind is to be reported from the watch: there is none, or the pod is read live."""
+    def stop(self) -> None:
+        """Record that no plugin is being called any more, and what its Binding has left."""
+        running, self.running = self.running, None
+        if running is not None and running.posts.last_unknown is not None:
+            self.unacknowledged_at = running.posts.last_unknown
+
+    def end_bind(self, unacknowledged_at: float | None = None) -> None:
+        """Record that no bind is to be reported from the watch: there is none, or the pod is read live.
+
+        ``unacknowledged_at``: when a Binding may have been on its way, of which nothing else is known.
+        """
         self.awaited_bind = None
-
-    def mark_unacknowledged(self, now: float) -> None:
-        """Record that a Binding may have been sent, or be on its way."""
-        self.unacknowledged_at = now
+        self.unacknowledged_at = unacknowledged_at if unacknowledged_at is not None else self.unacknowledged_at
 
     def keep(self, outcome: Outcome, failed_before: int) -> None:
         """Remember the outcome until its write is confirmed."""
@@ -137,7 +123,7 @@ class RollbackState:
     has_begun: bool = False  # since the last attempt, a plugin has been asked to undo something
     is_prepared: bool = False  # an attempt of this process has prepared everything, and no rollback has begun since
     is_complete: bool = False  # all side effects of the attempts so far are rolled back
-    is_reported: bool = False
+    is_reported: bool = False  # in the status
     transient_failures: int = 0
     held_since: float | None = None  # since when it waits for writes in flight
     blocked_by: str = ""  # the last event's cause of why the request cannot complete
@@ -146,17 +132,18 @@ class RollbackState:
         """Record that an attempt for the request, as stored, may leave side effects from here on."""
         self.side_effects, self.has_begun, self.is_complete = request, False, False
 
-    def end_with(self, fail: Fail) -> None:
-        """Record that the request ends with that failure, until it is stored."""
+    def end_with(self, fail: Fail) -> Fail:
+        """Record that the request ends with that failure, until it is stored; returns it."""
         self.ending = fail
+        return fail
+
+    def prepare(self, is_prepared: bool) -> None:
+        """Record whether an attempt has prepared everything; one that has not changes nothing."""
+        self.is_prepared = self.is_prepared or is_prepared
 
     def begin(self) -> None:
         """Record that plugins undo the side effects from here on."""
         self.has_begun, self.is_prepared = True, False
-
-    def prepare(self) -> None:
-        """Record that an attempt has prepared everything."""
-        self.is_prepared = True
 
     def complete(self) -> None:
         """Record that all side effects are rolled back."""
@@ -178,8 +165,8 @@ class RollbackState:
 
     def block(self, why: str) -> bool:
         """Record why the request cannot complete; returns whether that is another cause than before."""
-        is_new, self.blocked_by = why != self.blocked_by, why
-        return is_new
+        former, self.blocked_by = self.blocked_by, why
+        return why != former
 
 
 @dataclass(slots=True)
@@ -221,17 +208,15 @@ class WaitState:
         """Report the wait from that time on."""
         self.report_at = moment
 
-    def note_report(self, why: str) -> None:
-        """Record the message that was reported."""
+    def note_report(self, why: str, nominated: BindRequest | None) -> None:
+        """Record the message that was reported, and the request with whose node the pod was nominated, if it was."""
         self.last_report = why
         self.reports += 1
+        self.nominated = nominated or self.nominated
 
-    def nominate(self, request: BindRequest) -> None:
-        """Record that the pod is nominated to the request's node."""
+    def finish(self, request: BindRequest) -> None:
+        """End the wait by a failed attempt, which nominates the pod: a wait in the next attempt is a new one."""
         self.nominated = request
-
-    def finish(self) -> None:
-        """End the wait by a failed attempt: a wait in the next attempt is a new one."""
         self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
         self.first_waits.clear()
         self.longest = timedelta()
@@ -311,6 +296,74 @@ class GangState:
         self.prepared_pods, self.is_admitted = None, False
 
 
+class CacheOverlay:
+    """What this process has written or read live of a request, until the watch delivers it. Decision 2."""
+
+    def __init__(self) -> None:
+        # Once completed or failed by this process: its last version; whatever the cache still shows is stale.
+        self.final_version: ResourceVersion | None = None
+        self.needs_live_read = False  # the cached request is known to be stale
+        self._shown = ResourceVersion("")
+        self._latest: BindRequest | None = None
+        self._older: set[ResourceVersion] = set()  # versions known to precede the latest
+
+    def precedes(self, cached_request: BindRequest) -> bool:
+        """Return whether the cached request is one of this name that is known to have been replaced."""
+        latest = self._latest
+        if latest is None or cached_request.uid == latest.uid:
+            return False
+        return is_older(cached_request.resource_version, latest.resource_version)
+
+    def latest(self, cached_request: BindRequest | None) -> BindRequest | None:
+        """Return the cached request, or a newer known version while the watch is behind."""
+        return self._latest if cached_request is not None and self._is_behind(cached_request) else cached_request
+
+    def observe(self, cached_request: BindRequest | None) -> None:
+        """Drop the overlay if the watch has delivered it.
+
+        If the cached version is unknown, it may precede or follow the latest one: then a live read is needed.
+        """
+        if self._latest is None or cached_request is None or self._is_behind(cached_request):
+            return
+        if cached_request.resource_version != self._latest.resource_version:
+            self.needs_live_read = True
+        self._clear()
+
+    def show(self, version: ResourceVersion) -> None:
+        """Record the version that the watch has delivered last, perhaps before the reply of its write."""
+        self._shown = version
+        if self._latest is not None and version == self._latest.resource_version:
+            self._clear()
+
+    def replace(self, before: BindRequest, after: BindRequest) -> None:
+        """Remember a version that was written or read live."""
+        if after.resource_version == self._shown:
+            self._clear()
+        elif before.resource_version != after.resource_version:
+            self._latest = after
+            self._older.add(before.resource_version)
+
+    def invalidate(self) -> None:
+        """Require a live read: another client has written, or a policy denies a write."""
+        self.needs_live_read = True
+
+    def confirm(self) -> None:
+        """Record that the request is as current as its decision requires."""
+        self.needs_live_read = False
+
+    def finish(self, version: ResourceVersion) -> None:
+        """Record that the request is finished, whatever the watch still delivers."""
+        self.final_version = version
+        self._clear()
+
+    def _is_behind(self, cached_request: BindRequest) -> bool:
+        return cached_request.resource_version in self._older or self.precedes(cached_request)
+
+    def _clear(self) -> None:
+        self._latest = None
+        self._older.clear()
+
+
 @dataclass(slots=True)
 class RequestState:
     """The in-memory state of one request (one UID)."""
@@ -325,9 +378,10 @@ class RequestState:
     gang: GangState = field(default_factory=GangState)
     overlay: CacheOverlay = field(default_factory=CacheOverlay)
 
-    def hold(self, request: BindRequest | None) -> None:
-        """Record that the request holds its pod; None: it does no more."""
-        self.holding = request
+    def hold(self, request: BindRequest | None) -> BindRequest | None:
+        """Record that the request, as it is now, holds its pod; None: it does no more. Returns as what it held it."""
+        former, self.holding = self.holding, request
+        return former
 
     @property
     def is_finished(self) -> bool:
@@ -340,20 +394,6 @@ class RequestState:
         self.failures.reset()
         self.gang.leave()
         self.overlay.finish(version)
-
-    def view(self) -> dict[str, Any]:
-        """Return the state for the debug pages."""
-        running = self.attempt.running
-        return {
-            "uid": self.uid,
-            "done": self.is_finished,
-            "bindStarted": running is not None and running.past_point,
-            "unpersistedOutcome": self.attempt.pending_outcome is not None,
-            "waitCause": self.wait.cause or None,
-            "reportedWait": self.wait.last_report or None,
-            "unacknowledgedBinding": self.attempt.unacknowledged_at is not None,
-            "needsLiveRead": self.overlay.needs_live_read,
-        }
 
 
 class RequestStates:
@@ -375,8 +415,6 @@ class RequestStates:
         self._wake = wake
         self._by_key: dict[ObjectKey, RequestState] = {}
         self._holders: dict[PodID, ObjectKey] = {}
-        # Those of a gang are dropped with the last state that refers to them.
-        self._prepared_pods: WeakValueDictionary[ObjectRef, PreparedPods] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -390,6 +428,17 @@ class RequestStates:
         """Return all states, with their keys."""
         return self._by_key.items()
 
+    def observe(self, request: BindRequest, cached_request: BindRequest | None, *, is_live: bool) -> RequestState:
+        """Return the state of a request that a decision was made on, which is as current as that requires.
+
+        ``is_live``: it was read live, and may be newer than the cached one.
+        """
+        state = self.ensure(request)
+        state.overlay.confirm()
+        if is_live and cached_request is not None:
+            state.overlay.replace(cached_request, request)
+        return state
+
     def ensure(self, request: BindRequest) -> RequestState:
         """Return the request's state; creates it if there is none for this UID."""
         state = self.get(request.key, request.uid)
@@ -398,9 +447,14 @@ class RequestStates:
             state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
         return state
 
-    def holder(self, request: BindRequest) -> ObjectKey | None:
-        """Return the request that holds the request's pod, possibly this one; None if no request does."""
-        return self._holders.get(request.pod_id)
+    def competitors(self, request: BindRequest) -> tuple[ObjectKey | None, Sequence[BindRequest]]:
+        """Return which request holds the request's pod, possibly this one; and the other ones for the pod that are
+        cached and that this process has not finished.
+        """
+        others = [rival for rival in self._rivals(*request.pod_id) if rival.key != request.key]
+        states = [(other, self.get(other.key, other.uid)) for other in others]
+        unfinished = [other for other, state in states if state is None or not state.is_finished]
+        return self._holders.get(request.pod_id), unfinished
 
     def acquire_pod(self, request: BindRequest) -> bool:
         """Let the request hold its pod; False if another one does."""
@@ -414,25 +468,11 @@ class RequestStates:
 
     def release_pod(self, key: ObjectKey, state: RequestState) -> None:
         """Let the request hold its pod no more: nothing of it is left. No change if it holds none."""
-        request = state.holding
-        state.hold(None)
+        request = state.hold(None)
         if request is not None and self._holders.pop(request.pod_id):
-            waiting = [rival for rival in self.unfinished(request) if rival.key != key]
+            _, waiting = self.competitors(request)
             if waiting:
                 self._wake(min(waiting, key=order_key).key)
-
-    def unfinished(self, request: BindRequest) -> Sequence[BindRequest]:
-        """Return the cached requests for the request's pod, without those that this process has finished."""
-        states = [(rival, self.get(rival.key, rival.uid)) for rival in self._rivals(*request.pod_id)]
-        return [rival for rival, state in states if state is None or not state.is_finished]
-
-    def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:
-        """Record that the request's pod is prepared, in its gang."""
-        state.gang.prepare(request, self._prepared_pods.setdefault(pod_group, PreparedPods()))
-
-    def prepared(self, pod_group: ObjectRef) -> PreparedPods:
-        """Return the prepared pods of the gang."""
-        return self._prepared_pods.get(pod_group) or PreparedPods()
 
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
         """Remember the stored result of a write until the watch has delivered it."""
@@ -451,6 +491,5 @@ class RequestStates:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
         self._by_key.clear()
-        self._prepared_pods.clear()
         self._holders.clear()
         return entries

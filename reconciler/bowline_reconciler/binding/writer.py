@@ -12,6 +12,7 @@ from typing import Any
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, effects_record, owner_pod_uid
 from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, pod_owner, status_of
+from bowline.api.reduction import reduced_request
 from bowline.api.request_facts import as_annotation, carried_status
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import Conflict, NotFound, NotStoredError
@@ -19,7 +20,6 @@ from bowline.kube.events import EventNote
 from bowline.kube.resources import BINDREQUESTS
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.decide.actions import Event, Nomination, Report
-from bowline_reconciler.informers import reduce_request
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Writer:
             subresource=subresource,
             field_manager=names.FIELD_MANAGER_RECONCILER,
         )
-        stored_request = decode_bind_request(reduce_request(reply), request)
+        stored_request = decode_bind_request(reduced_request(reply), request)
         self._on_write(request, stored_request)
         return stored_request
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, BindRequestSpec, Phase
+from bowline.api.bindrequest import BOUND, BindRequest, BindRequestSpec, Phase
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
@@ -29,7 +29,6 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.snapshot import (
-    BOUND,
     DEFECT,
     FRESH_CONTACT,
     GATES,
@@ -40,9 +39,7 @@ from bowline_reconciler.decide.snapshot import (
     PodView,
     Target,
     Times,
-    condition_of,
     is_bound_as_asked,
-    is_rollback_incomplete,
 )
 
 # `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
@@ -78,10 +75,8 @@ def decide(facts: Observed, settings: Settings, ending: Fail | None = None) -> A
     return ReadLive(min(missing, key=lambda target: target.value)) if missing else decision
 
 
-def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Absent) -> set[Target]:
+def _required_live_reads(decision: Action | ReadLive, request: BindRequest) -> set[Target]:
     """Return what must be read live before the decision is executed."""
-    if not isinstance(request, BindRequest):
-        return set()
     if isinstance(decision, Attempt):
         # A first attempt follows the request's own watch event. Before a later one, the request may have been deleted
         # and re-created with other devices while the watch lags.
@@ -94,7 +89,7 @@ def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Abs
     reads = set()
     if isinstance(decision, Fail) and decision.reason in _READ_BEFORE_FAILURE:
         reads.add(_READ_BEFORE_FAILURE[decision.reason])
-    may_undo = request.has_finalizer or is_rollback_incomplete(request)
+    may_undo = request.has_finalizer or request.is_rollback_incomplete
     if isinstance(decision, Rollback) or (isinstance(decision, Fail) and may_undo):
         # Rolling back what a running pod needs is worse than any delay.
         reads.add(Target.POD)
@@ -103,10 +98,6 @@ def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Abs
 
 def _first_row(facts: Observed, settings: Settings, ending: Fail | None) -> Action | ReadLive:
     request = facts.request
-    if request is Absent.NOT_IN_CACHE:
-        return ReadLive(Target.REQUEST)
-    if isinstance(request, Absent):
-        return Forget()
     if request.deleting or request.phase is not Phase.PENDING or facts.uninstalling:
         return _of_finished(request, facts)
     if not request.pod_key.name:
@@ -272,7 +263,7 @@ def pending_failure(request: BindRequest) -> Fail | None:
 
     After a restart or change of leader the rollback continues; what failed terminally is not attempted again.
     """
-    if not is_rollback_incomplete(request):
+    if not request.is_rollback_incomplete:
         return None
     fact = failure_of(request.status)
     reason = _reason_named(fact.reason) if fact is not None else None
@@ -280,7 +271,7 @@ def pending_failure(request: BindRequest) -> Fail | None:
         return None
     suggestion_value = request.status.get("suggestion")
     suggestion = next((member for member in Suggestion if member.value == suggestion_value), None)
-    message = str(condition_of(request, BOUND).get("message") or "")
+    message = str(request.condition(BOUND).get("message") or "")
     return Fail(reason, message, suggestion, fact.plugin_reason, fact.objects)
 
 

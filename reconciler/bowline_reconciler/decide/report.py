@@ -15,21 +15,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.bindrequest import AllocationKind, BindRequest, Phase
+from bowline.api.bindrequest import BOUND, PREPARED, ROLLED_BACK, AllocationKind, BindRequest, Phase
 from bowline.api.failed_decision import NODE, POD, Dependency, claims_of, decision_of, node_print, pod_print
 from bowline.api.meta import Object, format_time, parse_time
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
-from bowline_reconciler.decide.snapshot import (
-    BOUND,
-    PREPARED,
-    ROLLED_BACK,
-    Absent,
-    condition_of,
-    is_rollback_incomplete,
-)
+from bowline_reconciler.decide.snapshot import Absent
 
 # As the schema of metav1.Condition has it.
 _CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
@@ -75,7 +68,7 @@ def retrying_status(
 
 def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datetime) -> dict[str, Any]:
     """Return the status of a request that has waited since ``since``; its reason names the deadline."""
-    prepared_condition = condition_of(request, PREPARED)
+    prepared_condition = request.condition(PREPARED)
     began = parse_time(prepared_condition.get("lastTransitionTime"))
     # In whole seconds, so that the same wait has the same deadline in every process.
     total = timedelta(seconds=round((now - since + wait.left).total_seconds()))
@@ -164,7 +157,7 @@ def preparation(
             f"contained: {', '.join(changed)}; an admission webhook or policy for pods/binding has changed it"
         )
         return Preparation(("Unknown", "NotPrepared", why), why)
-    intact = intact and not is_rollback_incomplete(request)
+    intact = intact and not request.is_rollback_incomplete
     annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
     if intact and (was_prepared or annotations.get(names.PREPARED_FOR) == request.uid):
         return PREPARED_BY_US

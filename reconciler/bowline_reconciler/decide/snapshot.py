@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any
 
-from bowline.api.bindrequest import AllocationKind, BindRequest, Phase
+from bowline.api.bindrequest import PREPARED, AllocationKind, BindRequest, Phase
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -36,10 +35,6 @@ PRECEDING = "preceding request"
 DEFECT = "plugins"  # a defective plugin might serve what the request asks for
 GATES = "scheduling gates"
 NODE_HEALTH = "health of the node"
-# Types of a BindRequest's conditions.
-PREPARED = "Prepared"
-BOUND = "Bound"
-ROLLED_BACK = "RolledBack"
 
 _ZERO = timedelta()
 # A plugin may request a longer pause than binding.backoff.max. A pause longer than this is a clock that was set.
@@ -115,7 +110,7 @@ class Times:
 class Observed:
     """The input of a decision."""
 
-    request: BindRequest | Absent
+    request: BindRequest
     pod: PodView | Absent = Absent.NOT_IN_CACHE
     node: NodeView | Absent = Absent.NOT_IN_CACHE
     # The request that holds the same pod, or the one before this one if none does.
@@ -160,18 +155,12 @@ def pod_view(pod: Object) -> PodView:
 class Snapshot:
     """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
 
-    key: ObjectKey
-    lookup: BindRequest | Absent  # of the request
+    request: BindRequest
     pod: Object | Absent = Absent.NOT_IN_CACHE
     node: Object | Absent = Absent.NOT_IN_CACHE
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()
-
-    @property
-    def request(self) -> BindRequest:
-        """The request. Only valid if it was found; before that there is no pod or node to read."""
-        assert isinstance(self.lookup, BindRequest)  # noqa: S101 - decide() requires the request first
-        return self.lookup
+    node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
 
     @property
     def pod_view(self) -> PodView | Absent:
@@ -191,21 +180,11 @@ class Snapshot:
         return self.pod if is_named and not isinstance(self.pod, Absent) else None
 
 
-def condition_of(request: BindRequest, kind: str) -> Mapping[str, Any]:
-    """Return the stored condition of that type; empty if there is none."""
-    return next((condition for condition in request.conditions if condition["type"] == kind), {})
-
-
 def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
     """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back."""
     return isinstance(pod, PodView) and (
         bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
     )
-
-
-def is_rollback_incomplete(request: BindRequest) -> bool:
-    """Return whether the status reports a rollback that has begun and is not complete."""
-    return condition_of(request, ROLLED_BACK).get("status") == "False"
 
 
 def is_withdrawn(
@@ -244,13 +223,6 @@ def following_request(request: BindRequest, rivals: Iterable[BindRequest]) -> Ob
     return min(later, key=order_key).key if later else None
 
 
-def is_unfinished(request: BindRequest) -> bool:
-    """Return whether the request still needs an attempt or a rollback."""
-    if request.has_finalizer:
-        return request.phase is not Phase.SUCCEEDED
-    return request.phase is Phase.PENDING and not request.deleting
-
-
 def order_key(request: BindRequest) -> tuple[bool, bool, str, str]:
     """Return the request's place in the order in which requests for one pod begin.
 
@@ -262,7 +234,7 @@ def order_key(request: BindRequest) -> tuple[bool, bool, str, str]:
 
 def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:
     """Return for how long the stored status has reported a wait; None if it reports none."""
-    condition = condition_of(request, PREPARED)
+    condition = request.condition(PREPARED)
     since = parse_time(condition.get("lastTransitionTime"))
     if condition.get("status") != "False" or condition.get("reason") != "Waiting" or since is None:
         return None

@@ -2,24 +2,27 @@
 
 One record per reconcile, from the moment the queue hands out the key until it is done; a key has one at a time. Only
 ``tracker`` writes it. The overdue monitor and the debug pages read it meanwhile; metrics, history and traces get it
-once, when it has ended.
+once, when it has ended. The plugins' calls in progress are those of the ``PluginCaller``.
 
-The overdue monitor scans them once a second. It only reports: the Runner's timeouts end a plugin's call, the client's
-timeouts end an API call. A threshold is a fraction of the timeout, so that a hanging call can be inspected. A call is
-reported again each time its duration has doubled, which bounds the number of log lines.
+The overdue monitor scans both once a second. It only reports: the budgets end a plugin's call, the client's timeouts
+end an API call. A threshold is a fraction of the timeout, so that a hanging call can be inspected. A call is reported
+again each time its duration has doubled, which bounds the number of log lines. One that blocks the event loop is the
+watchdog's.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from prometheus_client import Counter
+import prometheus_client
 
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.framework.binding.calls import PluginCall
 from bowline.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -52,16 +55,6 @@ class Step:
 
 
 @dataclass(slots=True)
-class CallInProgress:
-    """A plugin's call in progress, and how often it was reported as overdue."""
-
-    plugin: str
-    point: str
-    since: float
-    reports: int = 0
-
-
-@dataclass(slots=True)
 class ReconcileInProgress:
     """A reconcile in progress: its decision and its steps so far."""
 
@@ -74,19 +67,12 @@ class ReconcileInProgress:
     why: str = ""
     plugin: str = ""  # the plugin that returned the outcome
     trace: str = ""  # the traceparent that admission began, if any
-    forgotten: bool = False  # the request needs nothing more
-    calls: list[CallInProgress] = field(default_factory=list)
+    has_ended: bool = False  # the request needs nothing more
     steps: list[Step] = field(default_factory=list)
     attempt_end: tuple[str, float] | None = None  # the Code that the attempt ended with, and after how many seconds
-    reports: int = 0
 
-    @property
-    def at(self) -> str:
-        """The extension point that the reconcile is at."""
-        return self.calls[0].point if self.calls else BETWEEN
-
-    def view(self, now: float) -> dict[str, Any]:
-        """Return the record for the debug pages."""
+    def view(self, calls: Collection[PluginCall], now: float) -> dict[str, Any]:
+        """Return the record for the debug pages. ``calls``: those in progress, of any request."""
         return {
             "attempt": self.attempt,
             "decision": self.decision,
@@ -94,25 +80,45 @@ class ReconcileInProgress:
             "seconds": round(now - self.since, 3),
             "at": [
                 {"plugin": call.plugin, "point": call.point, "seconds": round(now - call.since, 3)}
-                for call in self.calls
+                for call in calls
+                if call.key == self.key
             ],
             "done": [f"{step.plugin}.{step.point}: {step.code}" for step in self.steps],
         }
 
 
+def points_of(reconciles: Iterable[ObjectKey], calls: Iterable[PluginCall]) -> Counter[str]:
+    """Return how many of the reconciles are at each extension point, those between plugins at BETWEEN."""
+    points: dict[ObjectKey | None, str] = {}
+    for call in calls:
+        points.setdefault(call.key, call.point)
+    return Counter(points.get(key, BETWEEN) for key in reconciles)
+
+
 def is_overdue(point: str, seconds: float, reports: int) -> bool:
     """Return whether to report a call of that duration, given the number of earlier reports. Pure."""
-    threshold_s = THRESHOLDS_S[point]
-    return seconds >= threshold_s * float(2**reports)
+    threshold_s = THRESHOLDS_S.get(point)
+    return threshold_s is not None and seconds >= threshold_s * float(2**reports)
 
 
 class OverdueMonitor:
-    """Reports overdue calls in the log and in a counter by plugin and point."""
+    """Reports overdue calls in the log and in a counter by plugin and point.
 
-    def __init__(self, reconciles: Mapping[ObjectKey, ReconcileInProgress], overdue: Counter, clock: Clock) -> None:
+    ``reconciles`` and ``calls``: those in progress.
+    """
+
+    def __init__(
+        self,
+        reconciles: Mapping[ObjectKey, ReconcileInProgress],
+        calls: Callable[[], Collection[PluginCall]],
+        overdue: prometheus_client.Counter,
+        clock: Clock,
+    ) -> None:
         self._reconciles = reconciles
+        self._calls = calls
         self._overdue = overdue
         self._clock = clock
+        self._reports: Mapping[PluginCall, int] = {}  # of the calls that the last scan has checked
 
     async def run(self) -> None:
         """Scan until cancelled."""
@@ -121,33 +127,27 @@ class OverdueMonitor:
             self.scan()
 
     def scan(self) -> None:
-        """Check every reconcile in progress once."""
-        now = self._clock.monotonic()
-        for current in self._reconciles.values():
-            for call in current.calls:
-                self._check(current, call, now)
-            if not current.calls and is_overdue(BETWEEN, now - current.since, current.reports):
-                current.reports += 1
-                self._report(current, OWN, BETWEEN, now - current.since)
+        """Check every call in progress once, and every reconcile that is in none."""
+        now, calls = self._clock.monotonic(), self._calls()
+        between = self._reconciles.keys() - {call.key for call in calls}
+        own = [PluginCall(OWN, BETWEEN, key, ObjectUID(""), self._reconciles[key].since) for key in between]
+        self._reports = {call: self._check(call, now - call.since) for call in (*calls, *own)}
 
-    def call_ended(self, current: ReconcileInProgress, call: CallInProgress) -> None:
-        """Check a call that has ended unreported: no scan can have seen one that blocked the event loop."""
-        self._check(current, call, self._clock.monotonic())
-
-    def _check(self, current: ReconcileInProgress, call: CallInProgress, now: float) -> None:
-        if is_overdue(call.point, now - call.since, call.reports):
-            call.reports += 1
-            self._report(current, call.plugin, call.point, now - call.since)
-
-    def _report(self, current: ReconcileInProgress, plugin: str, point: str, seconds: float) -> None:
-        self._overdue.labels(plugin=plugin, point=point).inc()
+    def _check(self, call: PluginCall, seconds: float) -> int:
+        """Report a call if that is due; returns how often it has been reported."""
+        reports = self._reports.get(call, 0)
+        if not is_overdue(call.point, seconds, reports):
+            return reports
+        current = self._reconciles.get(call.key) if call.key is not None else None
+        self._overdue.labels(plugin=call.plugin, point=call.point).inc()
         log.warning(
             "attempt is overdue",
             extra={
-                "bindRequest": str(current.key),
-                "attempt": current.attempt,
-                "plugin": plugin,
-                "point": point,
+                **call.fields,
+                "attempt": current.attempt if current is not None else "",
+                "plugin": call.plugin,
+                "point": call.point,
                 "seconds": round(seconds, 1),
             },
         )
+        return reports + 1

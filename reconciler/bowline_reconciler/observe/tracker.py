@@ -1,8 +1,7 @@
 """Records what reconciles and plugins do, and hands each reconcile to metrics, history and traces once it has ended.
 
 The only observer that the reconciler calls. Nothing here may make a reconcile fail, block it, or change its result.
-What cannot wait for the end is the log, and the calls in progress, which the overdue monitor and the debug pages
-read.
+What cannot wait for the end is the log.
 """
 
 import logging
@@ -15,6 +14,7 @@ from opentelemetry.trace import Tracer
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey
+from bowline.framework.binding.calls import PluginCall
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Code, Status
 from bowline.runtime.clock import Clock
@@ -23,15 +23,7 @@ from bowline.runtime.tracing import OFF
 from bowline_reconciler.decide.actions import Action, Fail, RequeueAfter, Rollback, Wait
 from bowline_reconciler.observe.history import History
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import (
-    MAX_WHY,
-    OWN,
-    THRESHOLDS_S,
-    CallInProgress,
-    OverdueMonitor,
-    ReconcileInProgress,
-    Step,
-)
+from bowline_reconciler.observe.reconciles import MAX_WHY, OWN, ReconcileInProgress, Step
 from bowline_reconciler.observe.traces import record_attempt, traceparent
 
 log = logging.getLogger(__name__)
@@ -46,14 +38,13 @@ Subscriber = Callable[[ReconcileInProgress, float], None]
 
 
 class Observation:
-    """Observes every reconcile, and is the Runner's Observer. One per process."""
+    """Observes every reconcile, and the plugins' calls. One per process."""
 
     def __init__(self, metrics: ReconcilerMetrics, clock: Clock, tracer: Tracer = OFF) -> None:
         self.metrics = metrics
         self.history = History()
         self.reconciles: dict[ObjectKey, ReconcileInProgress] = {}
         self.waiting: dict[ObjectKey, str] = {}
-        self.overdue = OverdueMonitor(self.reconciles, metrics.overdue, clock)
         self._clock = clock
         self._next_log: dict[tuple[str, str], float] = {}
         self._next_failure_log = float("-inf")
@@ -63,7 +54,6 @@ class Observation:
         self._subscribers: tuple[Subscriber, ...] = (metrics.reconcile_ended, self.history.reconcile_ended)
         if self._has_traces:
             self._subscribers += (partial(record_attempt, tracer),)
-        metrics.in_flight(lambda: Counter(current.at for current in self.reconciles.values()))
         metrics.waits(lambda: Counter(self.waiting.values()))
 
     # --- reconciles ---
@@ -132,27 +122,17 @@ class Observation:
         """The numbers of requests whose last reconcile has failed, and of those that wait."""
         return {"failing": len(self.failing_keys), "waiting": len(self.waiting)}
 
-    # --- plugins: bowline.framework.binding.runner.Observer ---
+    # --- plugins: bowline.framework.binding.calls.Observer ---
 
-    def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
-        """A plugin's call begins."""
-        current = self.reconciles.get(ctx.request.key)
-        if current is not None:
-            current.calls.append(CallInProgress(plugin, point, self._clock.monotonic()))
-
-    def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
+    def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
         """A plugin's call has ended: a step of its reconcile. One outside of a reconcile is counted at once."""
-        current, call = self.reconciles.get(ctx.request.key), None
-        if current is not None:
-            call = next((call for call in current.calls if (call.plugin, call.point) == (plugin, point)), None)
-        if current is None or call is None:
-            self.metrics.call(plugin, point, status.code.value, seconds)
+        current = self.reconciles.get(call.key) if call.key is not None else None
+        if current is None or call.since < current.since:
+            self.metrics.call(call.plugin, call.point, status.code.value, seconds)
             return
-        current.calls.remove(call)
         after_ms, ms = round((call.since - current.since) * 1000, 3), round(seconds * 1000, 3)
-        current.steps.append(Step(plugin, point, status.code.value, status.message[:MAX_WHY], after_ms, ms))
-        if not call.reports and seconds >= THRESHOLDS_S[point]:
-            self.overdue.call_ended(current, call)
+        why = status.message[:MAX_WHY]
+        current.steps.append(Step(call.plugin, call.point, status.code.value, why, after_ms, ms))
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Count and log an exception, or a result of a wrong type, of a plugin.
@@ -169,24 +149,26 @@ class Observation:
         logger = context.log if context is not None else log
         logger.error("plugin raised", extra={"plugin": plugin, "point": point}, exc_info=error)
 
-    def forgotten(self, key: ObjectKey) -> None:
+    def on_end(self, key: ObjectKey) -> None:
         """A request no longer exists or needs nothing more."""
-        self.waiting.pop(key, None)
-        self.failing_keys.discard(key)
         current = self.reconciles.get(key)
         if current is not None:
-            current.forgotten = True
+            current.has_ended = True
+
+    def clear(self) -> None:
+        """Drop what is known of requests: this process is no longer the leader."""
+        self.waiting.clear()
+        self.failing_keys.clear()
 
     # --- the end of a reconcile ---
 
     def _finish(self, current: ReconcileInProgress) -> None:
         if current.outcome != Code.TRANSIENT.value:
             self.failing_keys.discard(current.key)
-        if current.forgotten:
-            pass  # the wait has ended with the request
-        elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
+        is_wait = current.outcome == Code.WAIT.value or current.decision == Wait.__name__
+        if is_wait and not current.has_ended:
             self.waiting[current.key] = current.plugin or OWN
-        elif current.outcome != Code.TRANSIENT.value and current.decision:
+        elif current.has_ended or (current.outcome != Code.TRANSIENT.value and current.decision):
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since
         for subscriber in self._subscribers:

@@ -45,6 +45,12 @@ SCHEMA: Final = Rule(
 RULES: Final = (SCHEMA,)
 
 
+# Types of a BindRequest's conditions.
+PREPARED: Final = "Prepared"
+BOUND: Final = "Bound"
+ROLLED_BACK: Final = "RolledBack"
+
+
 class Phase(StrEnum):
     """``status.phase``; an absent or empty one reads as Pending."""
 
@@ -347,6 +353,22 @@ class BindRequest:
         value = self.status.get("conditions")
         items = value if isinstance(value, list) else ()
         return tuple(item for item in items if isinstance(item, dict) and isinstance(item.get("type"), str))
+
+    def condition(self, kind: str) -> Object:
+        """Return the stored condition of that type; empty if there is none."""
+        return next((condition for condition in self.conditions if condition["type"] == kind), {})
+
+    @property
+    def is_rollback_incomplete(self) -> bool:
+        """Whether the status reports a rollback that has begun and is not complete."""
+        return self.condition(ROLLED_BACK).get("status") == "False"
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the request still needs an attempt or a rollback."""
+        if self.has_finalizer:
+            return self.phase is not Phase.SUCCEEDED
+        return self.phase is Phase.PENDING and not self.deleting
 
     @property
     def failed_attempts(self) -> int:

@@ -39,7 +39,6 @@ ABSENT: Final = "absent"
 _DECIDED = ("receivedResourceType", "receivedGPU", "resourceClaimAllocations", "extendedResourceClaimAllocation")
 _OWN_PREFIX = "bowline.dev/"
 _METADATA = ("labels", "annotations")
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,7 @@ def _keys_of_binder(pod: Object) -> Mapping[str, Collection[str]]:
 
 
 def _is_own(key: str) -> bool:
-    return key == _LAST_APPLIED or key.startswith((_OWN_PREFIX, names.LABEL_GPU_GROUP))
+    return key == names.LAST_APPLIED or key.startswith((_OWN_PREFIX, names.LABEL_GPU_GROUP))
 
 
 def _print(content: Any) -> str:

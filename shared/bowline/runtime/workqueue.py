@@ -192,9 +192,9 @@ class WorkQueue(Generic[K]):
         return len(self._ready)
 
     @property
-    def normal_depth(self) -> int:
-        """The number of ready keys of normal priority."""
-        return len(self._normal)
+    def is_busy(self) -> bool:
+        """Whether more keys of normal priority are ready than there are workers, or any without ``workers``."""
+        return len(self._normal) > (self._workers or 0)
 
     @property
     def processing(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
@@ -108,17 +109,17 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         ctx = await made.context(process)
         before = copy.deepcopy((ctx.pod, ctx.request.raw))
         others = [plugin for plugin in process.chain if plugin is not process.plugin]
-        await _within(subject, Runner(others, process.calls).run_pre_bind(ctx))
+        await _within(subject, Runner(others, PluginCaller(process.calls)).run_pre_bind(ctx))
         started = lab.proxy.latest()
-        await _within(subject, Runner([process.plugin], process.calls).run_pre_bind(ctx))
+        await _within(subject, Runner([process.plugin], PluginCaller(process.calls)).run_pre_bind(ctx))
         writes = lab.writes(started)
-        if writes and process.plugin.name not in process.runner.effects(ctx.request, ctx.pod):
+        if writes and process.plugin.name not in process.runner.answers(ctx.request, ctx.pod).effects:
             is_without = type(process.plugin).rollback is BindingPlugin.rollback
             why = "it has no rollback" if is_without else "has_side_effects is False"
             yield f"pre_bind writes ({writes[0].kind}), and {why}: nothing undoes it"
         if (ctx.pod, ctx.request.raw) != before:
             yield "changes ctx.pod or ctx.request, which are copies: nothing is stored; use binding_annotations"
-        await made.hold(ctx, process.runner.effects(ctx.request, ctx.pod))
+        await made.hold(ctx, process.runner.answers(ctx.request, ctx.pod).effects)
         await _within(subject, process.roll_back())
         await _within(subject, process.succeed())
         await made.end_pod()

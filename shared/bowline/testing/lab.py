@@ -23,8 +23,8 @@ from yarl import URL
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request, effects_record
-from bowline.api.meta import ObjectKey
 from bowline.framework.access import AccessRule
+from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
@@ -73,19 +73,13 @@ class Calls:
         self.errors: list[str] = []
         self.results: list[tuple[str, str, Code]] = []  # plugin, point, code of each call that belongs to an attempt
 
-    def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
-        """Nothing is recorded at the start of a call."""
-
-    def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
+    def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
         """Keep the result's code."""
-        self.results.append((plugin, point, status.code))
+        self.results.append((call.plugin, call.point, status.code))
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Keep the error."""
         self.errors.append(f"{point}: {type(error).__name__}: {error}")
-
-    def forgotten(self, key: ObjectKey) -> None:
-        """The memory is the Runner's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +175,7 @@ class LabProcess:
         ctx = await self.trial.context(self)
         assert ctx.pod is not None  # noqa: S101 - the trial's own pod
         if not ctx.pod["spec"].get("nodeName"):
-            ctx = await self.trial.hold(ctx, self.runner.effects(ctx.request, ctx.pod))
+            ctx = await self.trial.hold(ctx, self.runner.answers(ctx.request, ctx.pod).effects)
             self.is_calling = True
             status = await self.runner.run_pre_bind(ctx)
             if status.code is Code.OK:
@@ -282,7 +276,7 @@ class Trial:
             running_plugins(chain, client, denials) as metrics,
             self._played_world(),
         ):
-            yield LabProcess(self, plugin, chain, client, calls, Runner(chain, calls), metrics, denials)
+            yield LabProcess(self, plugin, chain, client, calls, Runner(chain, PluginCaller(calls)), metrics, denials)
 
     @asynccontextmanager
     async def _played_world(self) -> AsyncIterator[None]:

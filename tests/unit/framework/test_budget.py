@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.runner import Runner
@@ -112,7 +113,7 @@ async def sequence(*parts: Callable[[], Awaitable[None]]) -> None:
 )
 @pytest.mark.parametrize("point", ["pre_bind", "bind", "rollback"])
 async def test_the_time_of_a_call_is_charged_to_its_cause(point: str, act: Act, code: Code, after: float) -> None:
-    run = Runner([Slow(act)], RecordingObserver())
+    run = Runner([Slow(act)], PluginCaller(RecordingObserver()))
     began = asyncio.get_running_loop().time()
     c = context()
     if point == "rollback":
@@ -140,7 +141,7 @@ class Stubborn:
 @pytest.mark.parametrize("point", ["pre_bind", "bind", "rollback"])
 async def test_a_call_that_ignores_its_cancellation_is_abandoned_and_named(point: str) -> None:
     observer, stubborn = RecordingObserver(), Stubborn()
-    run = Runner([Slow(stubborn)], observer)
+    run = Runner([Slow(stubborn)], PluginCaller(observer))
     began = asyncio.get_running_loop().time()
     c = context()
     if point == "rollback":
@@ -158,7 +159,7 @@ async def test_a_call_that_ignores_its_cancellation_is_abandoned_and_named(point
 async def test_a_withdrawn_attempt_does_not_wait_for_a_call_that_ignores_its_cancellation() -> None:
     observer, stubborn = RecordingObserver(), Stubborn()
     c = context()
-    running = asyncio.create_task(Runner([Slow(stubborn)], observer).run_pre_bind(c))
+    running = asyncio.create_task(Runner([Slow(stubborn)], PluginCaller(observer)).run_pre_bind(c))
     await asyncio.sleep(1)
     c.cancelled.set()
     assert (await running).code is Code.CANCELLED
@@ -176,7 +177,7 @@ async def test_a_write_in_flight_is_awaited_after_the_budget() -> None:
         await shield_write(at_api(35))
         end_times.append(asyncio.get_running_loop().time())
 
-    status = await Runner([Slow(writes)], observer).run_pre_bind(context())
+    status = await Runner([Slow(writes)], PluginCaller(observer)).run_pre_bind(context())
     assert status.code is Code.TRANSIENT
     assert asyncio.get_running_loop().time() == pytest.approx(44, abs=0.2)
     assert (end_times, observer.errors) == ([], [])
@@ -194,9 +195,9 @@ async def test_one_slow_post_bind_does_not_shorten_the_budget_of_the_next() -> N
         plugin.name = name  # type: ignore[misc]  # a class variable everywhere else
         return plugin
 
-    await Runner([named("slow", 3600), named("ledger", 9), named("notify", 9)], RecordingObserver()).run_post_bind(
-        context()
-    )
+    await Runner(
+        [named("slow", 3600), named("ledger", 9), named("notify", 9)], PluginCaller(RecordingObserver())
+    ).run_post_bind(context())
     assert finished_plugins == ["ledger", "notify"]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import Budgets
 from bowline.framework.binding.post import bind_by_post, denied_status
@@ -60,14 +61,14 @@ def posting(client: KubeClient) -> BindContext:
 @pytest.mark.parametrize("binder", [DefaultBinder, SlowBinder])
 async def test_a_binding_without_a_reply_is_transient_and_recorded(binder: Callable[..., Plugin]) -> None:
     c = posting(Unanswered())
-    status = await Runner([binder(PluginConfig(), Settings())], RecordingObserver()).run_bind(c)
+    status = await Runner([binder(PluginConfig(), Settings())], PluginCaller(RecordingObserver())).run_bind(c)
     assert c.posts.last_unknown == 0.0
     assert status.code is Code.TRANSIENT
 
 
 async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> None:
     c = posting(Unanswered(is_queued=True))
-    status = await Runner([DefaultBinder(PluginConfig(), Settings())], RecordingObserver()).run_bind(c)
+    status = await Runner([DefaultBinder(PluginConfig(), Settings())], PluginCaller(RecordingObserver())).run_bind(c)
     assert c.posts.last_unknown is None
     assert status.code is Code.TRANSIENT
 

@@ -12,11 +12,11 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.groups import pre_bind_groups
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.points import order_by_point
-from bowline.framework.binding.runner import Runner
+from bowline.framework.binding.runner import Runner, pre_bind_groups
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
@@ -36,18 +36,9 @@ class RecordingObserver:
 
     calls: list[tuple[str, str, str]] = field(default_factory=list)
     errors: list[tuple[str, str]] = field(default_factory=list)
-    under_way: list[tuple[str, str]] = field(default_factory=list)
-    forgot: list[ObjectKey] = field(default_factory=list)
 
-    def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
-        self.under_way.append((plugin, point))
-
-    def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
-        self.under_way.remove((plugin, point))
-        self.calls.append((plugin, point, status.code))
-
-    def forgotten(self, key: ObjectKey) -> None:
-        self.forgot.append(key)
+    def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
+        self.calls.append((call.plugin, call.point, status.code))
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         self.errors.append((plugin, point))
@@ -68,7 +59,7 @@ def context() -> BindContext:
 
 def runner(*plugins: Plugin) -> tuple[Runner, RecordingObserver]:
     observer = RecordingObserver()
-    return Runner(plugins, observer), observer
+    return Runner(plugins, PluginCaller(observer)), observer
 
 
 def returning(status: Status) -> Callable[[], Status]:
@@ -538,7 +529,7 @@ async def test_a_method_that_is_not_overridden_is_not_called() -> None:
 
 def test_served_is_what_all_plugins_serve_together() -> None:
     run, _ = runner(RecordingPlugin("a", []))
-    assert AllocationKind.FRACTION in run.served(context().request).demands
+    assert AllocationKind.FRACTION in run.answers(context().request, None).demands
 
 
 # --- what concerns a plugin -----------------------------------------------------------------------------
@@ -561,7 +552,7 @@ async def test_a_plugin_that_does_not_apply_is_not_called_and_separates_nothing(
     assert (await run_cycle(run, ctx)).code is Code.OK
     assert [call for call in calls if call.startswith("other.")] == []
     assert observer.errors == []
-    assert run.effects(ctx.request, ctx.pod) == set()
+    assert run.answers(ctx.request, ctx.pod).effects == set()
 
 
 class Undoes(BindingPlugin):
@@ -582,8 +573,8 @@ def test_effects_are_those_of_plugins_that_apply() -> None:
     )
     request, mine = context().request, pod()
     mine["metadata"]["annotations"] = {"mine": ""}
-    assert run.effects(request, pod()) == {"some"}
-    assert run.effects(request, mine) == {"some", "undoes"}
+    assert run.answers(request, pod()).effects == {"some"}
+    assert run.answers(request, mine).effects == {"some", "undoes"}
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bowline.api import names
+from bowline.api.bindrequest import BOUND, PREPARED, ROLLED_BACK
 from bowline.framework.reason import Reason, Suggestion
-from bowline_reconciler.decide.snapshot import BOUND, PREPARED, ROLLED_BACK
 from tools.generate.crd import UNREPORTED
 from tools.generate.reference import CONDITIONS, EVENTS, PROGRESS, as_markdown
 

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
 from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
@@ -25,9 +26,8 @@ from bowline_reconciler.binding.attempt import AttemptRunner
 from bowline_reconciler.binding.complete import Completer
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.binding.reads import Reads
-from bowline_reconciler.binding.requeue import Requeue
+from bowline_reconciler.binding.requeue import Requeue, WaitIndex
 from bowline_reconciler.binding.state import RequestState, RequestStates
-from bowline_reconciler.binding.wait_index import WaitIndex
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.bound_pods import AwaitedBind, BoundPodWatch
 from bowline_reconciler.controller import new_queue
@@ -148,7 +148,7 @@ class Binds(BoundPodWatch):
     def __init__(self, cycle: "Cycle") -> None:
         self._cycle = cycle
 
-    def expect(self, pod: ObjectKey, uid: ObjectUID) -> AwaitedBind:
+    def expect(self, request: BindRequest) -> AwaitedBind:
         return AwaitedBind()
 
     async def pod_of(self, awaited: AwaitedBind) -> Object | None:
@@ -162,7 +162,7 @@ class Caches(Informers):
 
     def __init__(self, cycle: "Cycle") -> None:
         self._cycle = cycle
-        self._bound_pods = Binds(cycle)
+        self.bound_pods = Binds(cycle)
         self._pod_cache = PodCache()
 
     def request(self, key: ObjectKey) -> BindRequest | None:
@@ -175,7 +175,7 @@ class Caches(Informers):
         return FRESH_CONTACT
 
     def pod(self, key: ObjectKey) -> Object | None:
-        return self._cycle.pod
+        return self._cycle.pod if self._cycle.is_cached else None
 
     def node(self, name: str) -> Object | None:
         return {"metadata": {"name": name, "uid": "node-uid"}}
@@ -185,9 +185,6 @@ class Caches(Informers):
 
     def node_ill_for(self, name: str) -> timedelta:
         return timedelta()
-
-    def node_uid(self, name: str) -> ObjectUID | None:
-        return None
 
     def still_wanted(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
         return self._cycle.is_wanted
@@ -200,6 +197,7 @@ class Cycle:
         self.log: list[str] = []
         self.clock = SteppedClock()
         self.is_wanted = True
+        self.is_cached = True  # the pod, which is read live otherwise
         self.never = asyncio.Event()
         self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))
         request = bind_request("train", uid="pod-uid", backoffLimit=backoff_limit)
@@ -207,7 +205,7 @@ class Cycle:
         self.plugin = Recorded(self.log, acts)
         settings = Settings(binding=Binding(in_flight_timeout=timedelta(seconds=60)))
         observation = Observation(ReconcilerMetrics(CollectorRegistry()), self.clock)
-        runner = Runner((self.plugin,), observation)
+        runner = Runner((self.plugin,), PluginCaller(observation))
         client, caches = Live(self), Caches(self)
         self.states = RequestStates(self.clock.monotonic)
         self.reads = Reads(client, caches, self.states, runner, settings, lambda: 0.5)
@@ -216,7 +214,7 @@ class Cycle:
         requeue = Requeue(
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )
-        attempts = AttemptRunner(self.reads, caches, runner, writer, self.clock)
+        attempts = AttemptRunner(self.reads, caches.bound_pods, runner, writer, self.clock)
         self.completer = Completer(
             self.reads, self.states, runner, writer, observation.metrics, self.clock, bound_events=True
         )

@@ -59,7 +59,7 @@ async def test_the_points_of_an_attempt_share_one_context() -> None:
 
 async def test_a_terminal_failure_is_reported_after_rollback_and_release() -> None:
     cycle = Cycle()
-    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.held(), cycle.state)
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
     assert cycle.log == [
         "read pod",
@@ -74,7 +74,7 @@ async def test_a_terminal_failure_is_reported_after_rollback_and_release() -> No
 @pytest.mark.parametrize("failing_write", ["drop_finalizer", "patch_status"])
 async def test_a_terminal_failure_that_has_begun_is_finished_whatever_call_fails(failing_write: str) -> None:
     cycle = Cycle()
-    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.held(), cycle.state)
     writer = cycle.completer.writer
     working_write = getattr(writer, failing_write)
 
@@ -99,8 +99,8 @@ async def test_a_pod_bound_during_a_rollback_is_not_reported_as_prepared() -> No
         return Status.retry("busy")
 
     cycle = Cycle(rollback=refuse)
-    cycle.state.rollback.prepare()
-    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
+    cycle.state.rollback.prepare(True)
+    snapshot = cycle.reads.from_cache(cycle.held(), cycle.state)
     with pytest.raises(ReconcileError):
         await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
@@ -114,7 +114,7 @@ async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
         return Status.retry("busy")
 
     cycle = Cycle(rollback=refuse)
-    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.held(), cycle.state)
     with pytest.raises(ReconcileError) as failure:
         await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert failure.value.at_least == ROLLBACK_PAUSE
@@ -124,7 +124,7 @@ async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
 
 async def test_a_pod_found_bound_turns_a_failure_into_a_success() -> None:
     cycle = Cycle()
-    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.held(), cycle.state)
     cycle.bind_pod()
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
     assert "rollback" not in cycle.log
@@ -133,9 +133,9 @@ async def test_a_pod_found_bound_turns_a_failure_into_a_success() -> None:
 
 async def test_nothing_is_rolled_back_while_a_binding_may_take_effect() -> None:
     cycle = Cycle()
-    cycle.state.attempt.mark_unacknowledged(cycle.clock.monotonic())
+    cycle.state.attempt.end_bind(cycle.clock.monotonic())
     cycle.clock.step(timedelta(seconds=20))
-    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.held(), cycle.state)
     result = await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert result.requeue_after == timedelta(seconds=5)
     assert cycle.log == ["read pod"]
@@ -186,6 +186,7 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound() -> None:
 
     async def withdraw(_: BindContext) -> Status:
         cycle.is_wanted = False
+        cycle.events.on_cached(cycle.request.key)
         return Status.ok()
 
     cycle.plugin.acts["pre_bind"] = withdraw
@@ -193,6 +194,14 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound() -> None:
         await cycle.attempt()
     assert cycle.log == ["add finalizer", "pre_bind"]
     assert cycle.state.overlay.needs_live_read
+
+
+async def test_a_request_withdrawn_during_a_live_read_is_not_attempted() -> None:
+    cycle = Cycle()
+    cycle.is_cached = cycle.is_wanted = False
+    with pytest.raises(ReconcileError, match="withdrawn"):
+        await cycle.attempt()
+    assert cycle.log == ["read pod", "add finalizer"]
 
 
 async def test_a_cancelled_attempt_ends_its_pre_bind_and_sends_no_binding() -> None:

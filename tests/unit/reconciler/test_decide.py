@@ -51,7 +51,7 @@ SERVED = frozenset({AllocationKind.REGULAR})
 LIVE = frozenset(Target)
 
 
-def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
+def seen(req: BindRequest | None = None, **change: Any) -> Observed:
     """What is observed when everything has just been read live."""
     current_request = req if req is not None else request()
     whole = Observed(current_request, POD, NODE, provided=SERVED, live=LIVE)
@@ -70,10 +70,6 @@ ON_NODE = replace(POD, node="node-0")
 @pytest.mark.parametrize(
     ("observation", "expectation"),
     [
-        pytest.param(
-            seen(Absent.NOT_IN_CACHE), ReadLive(Target.REQUEST), id="a request not in the cache is read live"
-        ),
-        pytest.param(seen(Absent.NOT_FOUND), Forget(), id="a deleted request is forgotten"),
         pytest.param(
             seen(request(**OURS, **DELETING)),
             Rollback("the request was deleted"),

@@ -60,20 +60,10 @@ def observed(choices: Choices) -> Observed:
             return present if ask(f"{name} exists", (True, False)) else Absent.NOT_FOUND
         return present if ask(f"{name} cached", (True, False)) else Absent.NOT_IN_CACHE
 
-    def request_source(_: Any) -> BindRequest | Absent:
-        if ask("live request", (False, True)):
-            reads: Mapping[str, BindRequest | Absent] = {
-                "found": request,
-                "not found": Absent.NOT_FOUND,
-                "elsewhere": Absent.ELSEWHERE,
-            }
-            return reads[ask("request read", tuple(reads))]
-        return request if ask("request cached", (True, False)) else Absent.NOT_IN_CACHE
-
     request, pod, node, times = _request(choices), _pod(choices), _node(choices), _times(choices)
     return lazy(
         Observed,
-        request=request_source,
+        request=lambda _: request,
         pod=lambda _: source("pod", pod),
         node=lambda _: source("node", node),
         preceding=lambda _: ask("preceded", (None, OTHER)),
@@ -257,11 +247,10 @@ def _of_completion(v: Values, _: Complete) -> dict[str, bool]:
 
 
 def _of_forgotten(v: Values, _: Forget) -> dict[str, bool]:
-    exists = v.get("request cached", True) and v.get("request read", "found") == "found"
-    is_finished = not exists or v["request deleting"] or v["phase"] is not Phase.PENDING or v["uninstalling"]
+    is_finished = v["request deleting"] or v["phase"] is not Phase.PENDING or v["uninstalling"]
     is_kept = bool(v.get("held")) and v["phase"] is Phase.SUCCEEDED
     return {
-        "no finalizer, or held": not exists or not v["finalizer"] or is_kept,
+        "no finalizer, or held": not v["finalizer"] or is_kept,
         "the request is finished": is_finished,
     }
 
@@ -320,7 +309,6 @@ def test_the_same_content_read_live_decides_the_same(every_path: list[Path[Decis
         for target in Target:
             v[f"live {target.value}"] = True
             v.setdefault(f"{target.value} exists", True)
-        v.setdefault("request read", "found")
         choices = Choices()
         choices.values.update(v)
         live_result = decide_by(choices)

@@ -1,5 +1,6 @@
 """Which pods form a gang, how many of them are bound together, and when: as tables."""
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.gang import counts_as_bound, gang_of, min_members
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.testing.builders import bind_request, pod, stored
-from bowline_reconciler.binding.state import RequestStates
+from bowline_reconciler.binding.state import PreparedPods, RequestStates
 from bowline_reconciler.decide.gang import incomplete_message, is_complete
 
 KAI = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("ns", "gang"))
@@ -121,44 +122,51 @@ def request_of(name: str) -> BindRequest:
     return decode_bind_request(stored(bind_request(name, uid=f"{name}-pod"), uid=f"{name}-uid"))
 
 
-def names_of(states: RequestStates, gang: ObjectRef) -> list[str]:
-    return sorted(key.name for key in states.prepared(gang).values())
+def names_of(prepared_pods: PreparedPods) -> list[str]:
+    return [key.name for key in prepared_pods.values()]
 
 
-def joined(states: RequestStates, *requests: str, gang: ObjectRef = KAI) -> None:
+def joined(states: RequestStates, prepared_pods: PreparedPods, *requests: str) -> None:
     for name in requests:
         request = request_of(name)
-        states.join(request, states.ensure(request), gang)
+        states.ensure(request).gang.prepare(request, prepared_pods)
 
 
-def test_prepared_pods_are_found_by_their_gang() -> None:
-    states = RequestStates()
-    joined(states, "a", "b")
-    joined(states, "c", gang=OTHER)
-    assert names_of(states, KAI) == ["a", "b"]
-    assert set(states.prepared(KAI)) == {"a-pod", "b-pod"}
-    joined(states, "b", gang=OTHER)
-    assert (names_of(states, KAI), names_of(states, OTHER)) == (["a"], ["b", "c"])
+def test_a_prepared_pod_is_in_one_gang() -> None:
+    states, gang, other = RequestStates(), PreparedPods(), PreparedPods()
+    joined(states, gang, "a", "b")
+    joined(states, other, "c")
+    assert (set(gang), names_of(other)) == ({"a-pod", "b-pod"}, ["c"])
+    joined(states, other, "b")
+    assert (names_of(gang), names_of(other)) == (["a"], ["c", "b"])
 
 
 def test_a_pod_that_is_not_prepared_any_more_leaves_its_gang() -> None:
-    states = RequestStates()
-    joined(states, "failed", "finished", "dropped", "stays")
+    states, gang = RequestStates(), PreparedPods()
+    joined(states, gang, "failed", "finished", "dropped", "stays")
     states.ensure(request_of("failed")).gang.leave()
     states.ensure(request_of("finished")).finish(ResourceVersion("7"))
     states.drop(request_of("dropped").key)
-    assert names_of(states, KAI) == ["stays"]
+    assert names_of(gang) == ["stays"]
+
+
+def test_prepared_pods_are_dropped_with_the_last_state() -> None:
+    states, gang = RequestStates(), PreparedPods()
+    joined(states, gang, "a")
+    kept = weakref.ref(gang)
+    del gang
+    assert kept() is not None
     states.clear()
-    assert names_of(states, KAI) == []
+    assert kept() is None
 
 
 def test_the_longest_prepared_pod_comes_first_until_it_leaves() -> None:
-    states = RequestStates()
-    joined(states, "b", "a", "b")
-    assert [key.name for key in states.prepared(KAI).values()] == ["b", "a"]
+    states, gang = RequestStates(), PreparedPods()
+    joined(states, gang, "b", "a", "b")
+    assert names_of(gang) == ["b", "a"]
     states.ensure(request_of("b")).gang.leave()
-    joined(states, "b")
-    assert [key.name for key in states.prepared(KAI).values()] == ["a", "b"]
+    joined(states, gang, "b")
+    assert names_of(gang) == ["a", "b"]
 
 
 class Uncompared(frozenset[ObjectUID]):
@@ -175,15 +183,15 @@ def test_sizes_that_decide_compare_no_pods(minimum: int, complete: bool) -> None
 
 
 def test_an_admission_is_of_one_gang_and_ends_when_the_pod_leaves() -> None:
-    states = RequestStates()
-    joined(states, "a")
+    states, gang, other = RequestStates(), PreparedPods(), PreparedPods()
+    joined(states, gang, "a")
     state = states.ensure(request_of("a"))
     state.gang.admit()
-    joined(states, "a")
+    joined(states, gang, "a")
     assert state.gang.is_admitted, "a repeated attempt keeps it"
-    joined(states, "a", gang=OTHER)
+    joined(states, other, "a")
     assert not state.gang.is_admitted
     state.gang.admit()
     state.gang.leave()
-    joined(states, "a", gang=OTHER)
+    joined(states, other, "a")
     assert not state.gang.is_admitted

@@ -19,8 +19,7 @@ from bowline.framework.config import BackoffSettings, Binding, Settings
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.binding.in_flight import in_flight_for
-from bowline_reconciler.binding.overlay import CacheOverlay
-from bowline_reconciler.binding.state import WaitState
+from bowline_reconciler.binding.state import CacheOverlay, WaitState
 from bowline_reconciler.decide.actions import Attempt, Complete, Fail, OutcomeAction, RequeueAfter, RetryAt, Wait
 from bowline_reconciler.decide.decide import decide, pending_failure
 from bowline_reconciler.decide.outcome import classify_outcome, handed_over_status
@@ -32,7 +31,6 @@ from bowline_reconciler.decide.snapshot import (
     Target,
     Times,
     following_request,
-    is_unfinished,
     preceding_request,
     stored_pause,
     stored_wait,
@@ -285,7 +283,7 @@ def test_of_every_two_or_three_requests_for_a_pod_exactly_one_unfinished_one_is_
     triples = itertools.product(pool["a"], pool["b"], [rival for rival in pool["c"] if rival.pod_uid == "P"])
     for rivals in itertools.chain(pairs, triples):
         for pod_uid in ("P", "Q"):
-            unfinished = [rival for rival in rivals if rival.pod_uid == pod_uid and is_unfinished(rival)]
+            unfinished = [rival for rival in rivals if rival.pod_uid == pod_uid and rival.is_unfinished]
             before = {rival.key: preceding_request(rival, unfinished) for rival in unfinished}
             backwards = {rival.key: preceding_request(rival, unfinished[::-1]) for rival in unfinished}
             after = {rival.key: following_request(rival, unfinished) for rival in unfinished}

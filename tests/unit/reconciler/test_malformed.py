@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowline.api.bindrequest import Phase, decode_bind_request
+from bowline.api.bindrequest import BOUND, PREPARED, Phase, decode_bind_request
 from bowline.framework.config import Settings
 from bowline.framework.reason import Reason
 from bowline.testing.builders import bind_request
@@ -22,7 +22,7 @@ from bowline_reconciler.decide.report import (
     success_report,
     waiting_status,
 )
-from bowline_reconciler.decide.snapshot import BOUND, PREPARED, Observed, condition_of
+from bowline_reconciler.decide.snapshot import Observed
 from bowline_reconciler.informers import transform_request
 from bowline_reconciler.ttl import is_due
 from tests.unit.json_values import json_values
@@ -70,7 +70,7 @@ def test_a_next_attempt_of_another_type_is_none(time: Any) -> None:
 def test_conditions_of_another_type_are_replaced(conditions: Any) -> None:
     raw = {**bind_request("train", uid="u"), "status": {"conditions": conditions}}
     request = decode_bind_request(raw)
-    assert condition_of(request, PREPARED) == {}
+    assert request.condition(PREPARED) == {}
     status = succeeded_status(request, PREPARED_BY_US, NOW, NOW)
     assert [condition["type"] for condition in status["conditions"]] == [PREPARED, BOUND]
 

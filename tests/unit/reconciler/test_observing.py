@@ -1,20 +1,28 @@
 """What the reconciler reports of itself: gauges, counters and the history."""
 
+import asyncio
 import logging
 from datetime import timedelta
 
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Status, merge_waits
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import Action, Attempt, Complete, Fail, RequeueAfter, Wait
 from bowline_reconciler.decide.snapshot import GATES
 from bowline_reconciler.observe.tracker import LOG_FAILURES_EVERY_S
-from tests.unit.reconciler.watching import Watched, context
+from tests.unit.reconciler.watching import Stuck, Watched, context
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
 WAITING = Status.wait("claim is pending", CLAIM).from_plugin("volumes")
+
+
+class StuckVolumes(Stuck):
+    """Another plugin that hangs."""
+
+    name = "volumes"
 
 
 def passed(harness: Watched, decision: Action, answer: Status | None = None, name: str = "train") -> None:
@@ -47,7 +55,8 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
     passed(harness, Attempt(), Status.retry("no room").from_plugin("volumes"))
     passed(harness, Complete(), name="third")
     assert waiting(harness) == {"bowline": 1}
-    harness.observation.forgotten(ObjectKey("default", "second"))
+    with harness.observation.track(ObjectKey("default", "second")):
+        harness.observation.on_end(ObjectKey("default", "second"))
     assert waiting(harness) == {}
 
 
@@ -58,7 +67,7 @@ def test_a_wait_that_ends_with_its_request_is_no_longer_shown() -> None:
         harness.observation.on_decision(c.request, Attempt())
         harness.observation.attempt_ended(c, WAITING)
         # The wait has expired: the same pass writes Failed and drops the finalizer.
-        harness.observation.forgotten(c.request.key)
+        harness.observation.on_end(c.request.key)
     assert waiting(harness) == {}
 
 
@@ -71,20 +80,23 @@ def test_a_failure_of_the_api_server_ends_no_wait() -> None:
     assert [entry.outcome for entry in harness.observation.history.of(key)] == ["WAIT", "TRANSIENT"]
 
 
-def test_running_passes_are_shown_by_their_point() -> None:
+async def test_running_passes_are_shown_by_their_point() -> None:
     harness, first, second = Watched(), context("a"), context("b")
+    volumes, devices = StuckVolumes(), Stuck()
 
     def at(step: str) -> float | None:
         return harness.value("bowline_attempts_in_flight", step=step)
 
     with harness.observation.track(first.request.key), harness.observation.track(second.request.key):
         assert (at("reconcile"), at("pre_bind")) == (2, 0)
-        harness.observation.call_began("volumes", "pre_bind", first)
-        harness.observation.call_began("devices", "pre_bind", first)
+        attempt = asyncio.create_task(Runner((volumes, devices), harness.caller).run_pre_bind(first))
+        await volumes.entered.wait()
         assert (at("reconcile"), at("pre_bind")) == (1, 1)
-        harness.observation.call_ended("volumes", "pre_bind", first, Status.ok(), 0.1)
+        volumes.go.set()
+        await devices.entered.wait()
         assert (at("reconcile"), at("pre_bind")) == (1, 1)
-        harness.observation.call_ended("devices", "pre_bind", first, Status.ok(), 0.1)
+        devices.go.set()
+        await attempt
         assert (at("reconcile"), at("pre_bind")) == (2, 0)
     assert (at("reconcile"), at("pre_bind")) == (0, 0)
 
@@ -100,9 +112,8 @@ def test_calls_and_attempts_are_counted_and_measured() -> None:
     harness, c = Watched(), context()
     with harness.observation.track(c.request.key):
         harness.observation.on_decision(c.request, Attempt())
-        harness.observation.call_began("binder", "bind", c)
         harness.clock.step(timedelta(milliseconds=3))
-        harness.observation.call_ended("binder", "bind", c, Status.fatal("no").from_plugin("binder"), 0.003)
+        harness.call("binder", "bind", c, Status.fatal("no").from_plugin("binder"), 0.003)
         harness.observation.attempt_ended(c, Status.fatal("no").from_plugin("binder"))
     assert harness.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="FATAL") == 1
     assert harness.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="OK") == 0
@@ -149,8 +160,7 @@ def test_a_reconcile_that_did_nothing_is_not_recorded() -> None:
 
 def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:
     harness, c = Watched(), context()
-    harness.observation.call_began("binder", "bind", c)
-    harness.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)
+    harness.call("binder", "bind", c, Status.ok(), 0.001)
     harness.observation.on_decision(c.request, Complete())
     harness.observation.attempt_ended(c, Status.ok())
     harness.observation.on_transient_failure(c.request.key, "lost", is_quiet=True)
@@ -198,7 +208,7 @@ def test_nothing_is_kept_of_requests_whose_calls_have_failed() -> None:
             with harness.observation.track(key):
                 pass  # the next reconcile succeeds
         else:
-            harness.observation.forgotten(key)
+            harness.observation.clear()
         assert not harness.observation.failing_keys
     assert not any(
         "namespace-" in value

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.binding.plugin import Budgets
 from bowline.framework.binding.runner import Runner
-from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
+from bowline_reconciler.decide.actions import Complete
 from bowline_reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
-from tests.unit.reconciler.watching import Watched, context
+from tests.unit.reconciler.watching import Stuck, Watched, context
 
 
 @pytest.mark.parametrize(
@@ -42,28 +40,13 @@ def test_every_threshold_is_scanned_before_the_budget_ends_the_call() -> None:
     assert {*ends, BETWEEN} == set(THRESHOLDS_S)
 
 
-class Stuck(BindingPlugin):
-    """Hangs in pre_bind until it is released."""
-
-    name = "devices"
-
-    def __init__(self) -> None:
-        super().__init__(PluginConfig(), Settings())
-        self.entered, self.go = asyncio.Event(), asyncio.Event()
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        self.entered.set()
-        await self.go.wait()
-        return Status.ok()
-
-
 def reported(caplog: pytest.LogCaptureFixture) -> list[Any]:
     return [record.__dict__ for record in caplog.records if hasattr(record, "seconds")]
 
 
 async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCaptureFixture) -> None:
     harness, stuck, c = Watched(), Stuck(), context()
-    runner, monitor = Runner((stuck,), harness.observation), harness.observation.overdue
+    runner, monitor = Runner((stuck,), harness.caller), harness.overdue
     with harness.observation.track(c.request.key):
         attempt = asyncio.create_task(runner.run_pre_bind(c))
         await stuck.entered.wait()
@@ -85,7 +68,7 @@ def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest
     harness, c = Watched(), context()
     with harness.observation.track(c.request.key):
         harness.clock.step(timedelta(seconds=121))
-        harness.observation.overdue.scan()
+        harness.overdue.scan()
     assert [(line["plugin"], line["point"]) for line in reported(caplog)] == [(OWN, BETWEEN)]
     assert harness.value("bowline_attempt_overdue_total", plugin=OWN, point=BETWEEN) == 1
 
@@ -93,21 +76,8 @@ def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest
 def test_a_release_within_a_reconcile_of_its_request_is_a_step() -> None:
     harness, c = Watched(), context()
     with harness.observation.track(c.request.key):
-        harness.observation.call_began("devices", "release", c)
-        harness.observation.overdue.scan()
-        harness.observation.call_ended("devices", "release", c, Status.ok(), 1)
+        harness.observation.on_decision(c.request, Complete())
+        harness.clock.step(timedelta(seconds=2))
+        harness.call("devices", "release", c, Status.ok(), 1)
+    assert [step.point for step in harness.observation.history.of(c.request.key)[0].steps] == ["release"]
     assert harness.value("bowline_plugin_calls_total", plugin="devices", point="release", code="OK") == 1
-
-
-def test_a_call_that_blocked_the_process_is_logged_at_its_end(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    harness, c = Watched(), context()
-    with harness.observation.track(c.request.key):
-        harness.observation.call_began("binder", "bind", c)
-        harness.clock.step(timedelta(seconds=11))
-        harness.observation.call_ended("binder", "bind", c, Status.ok(), 11)
-        harness.observation.call_began("binder", "bind", c)
-        harness.clock.step(timedelta(seconds=1))
-        harness.observation.call_ended("binder", "bind", c, Status.ok(), 1)
-    assert [(line["plugin"], line["seconds"]) for line in reported(caplog)] == [("binder", 11.0)]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bowline.api.bindrequest import BOUND
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -13,7 +14,7 @@ from bowline_reconciler.decide.actions import Fail, Nomination
 from bowline_reconciler.decide.decide import pending_failure
 from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failed_status, failure_report, rollback_incomplete_status
-from bowline_reconciler.decide.snapshot import BOUND, Outcome, Times
+from bowline_reconciler.decide.snapshot import Outcome, Times
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

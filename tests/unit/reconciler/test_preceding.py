@@ -9,7 +9,7 @@ from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.binding.state import RequestStates
-from bowline_reconciler.decide.snapshot import following_request, is_unfinished, preceding_request
+from bowline_reconciler.decide.snapshot import following_request, preceding_request
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}
@@ -63,7 +63,7 @@ def test_each_waits_for_the_one_before_it(mine: BindRequest, rivals: list[BindRe
     ],
 )
 def test_what_is_waited_for(rival: BindRequest, *, unfinished: bool) -> None:
-    assert is_unfinished(rival) is unfinished
+    assert rival.is_unfinished is unfinished
 
 
 class Released:
@@ -89,7 +89,7 @@ def test_a_request_that_has_begun_holds_the_pod_whatever_the_order_says() -> Non
     assert released.states.acquire_pod(first)
     assert released.states.acquire_pod(first), "again: it holds the pod"
     assert not released.states.acquire_pod(second)
-    assert released.states.holder(second) == first.key
+    assert released.states.competitors(second)[0] == first.key
     state = released.states.get(first.key)
     assert state is not None
     released.states.release_pod(first.key, state)
@@ -108,7 +108,7 @@ def test_a_pod_is_free_when_the_state_of_its_request_is_dropped() -> None:
     assert released.woken == ["b"], "the first of those for the pod that are not finished"
     assert released.states.acquire_pod(second)
     released.states.clear()
-    assert released.states.holder(second) is None
+    assert released.states.competitors(second)[0] is None
 
 
 def test_requests_for_pods_of_other_namespaces_and_uids_do_not_meet() -> None:

@@ -61,7 +61,6 @@ def test_passes_that_called_plugins_are_traced_in_their_requests_trace() -> None
         with harness.observation.track(c.request.key):
             harness.observation.on_decision(c.request, Attempt())
             if has_calls:
-                harness.observation.call_began("binder", "bind", c)
-                harness.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)
+                harness.call("binder", "bind", c, Status.ok())
     bind, attempt = spans.ended()
     assert (bind.name, parent_of(attempt)) == ("binder.bind", SENT)

@@ -6,8 +6,7 @@ from itertools import pairwise
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.binding.overlay import CacheOverlay
-from bowline_reconciler.binding.state import RequestStates, WaitState
+from bowline_reconciler.binding.state import CacheOverlay, RequestStates, WaitState
 from bowline_reconciler.decide.snapshot import GATES
 
 
@@ -17,7 +16,6 @@ def version(number: int, uid: str = "request-uid") -> BindRequest:
 
 def shown(overlay: CacheOverlay, number: int) -> tuple[str, bool]:
     """Which version counts when the store has this one, and whether a live read is needed."""
-    overlay.confirm()
     cache_entry = version(number)
     overlay.observe(cache_entry)
     newest = overlay.latest(cache_entry)
@@ -107,7 +105,7 @@ def test_no_cause_moves_the_start_of_a_series_of_waits() -> None:
     wait.start("plugin policy", {}, 140.0, None)
     wait.start("plugin a", {"plugin a": MINUTE}, 150.0, None)
     assert (wait.began, wait.first_waits, wait.longest) == (100.0, {"plugin a": 100.0, "plugin b": 130.0}, 2 * MINUTE)
-    wait.finish()
+    wait.finish(version(1))
     wait.start("plugin a", {"plugin a": MINUTE}, 200.0, MINUTE)
     assert (wait.began, wait.restored_at) == (200.0, 0.0), "a wait of the next attempt, also if a wait is stored"
 

@@ -1,5 +1,6 @@
 """Common parts of tests of observing: an Observation with its own clock, and a context for plugins."""
 
+import asyncio
 import logging
 from typing import cast
 
@@ -7,13 +8,19 @@ from opentelemetry.trace import Tracer
 from prometheus_client import CollectorRegistry
 
 from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.runtime.logging import with_fields
 from bowline.runtime.tracing import OFF
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import START, SteppedClock
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.reconciles import OverdueMonitor, points_of
 from bowline_reconciler.observe.tracker import Observation
 
 ACTING = {
@@ -26,16 +33,41 @@ ACTING = {
 
 
 class Watched:
-    """An Observation, its clock and its registry."""
+    """An Observation with its clock, its registry, and what it is used with."""
 
     def __init__(self, tracer: Tracer = OFF) -> None:
         self.clock = SteppedClock()
         self.registry = CollectorRegistry()
-        self.observation = Observation(ReconcilerMetrics(self.registry, ACTING), self.clock, tracer)
+        metrics = ReconcilerMetrics(self.registry, ACTING)
+        self.observation = Observation(metrics, self.clock, tracer)
+        self.caller = PluginCaller(self.observation, self.clock.monotonic)
+        reconciles, caller = self.observation.reconciles, self.caller
+        self.overdue = OverdueMonitor(reconciles, lambda: caller.in_progress, metrics.overdue, self.clock)
+        metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
+
+    def call(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float = 0.0) -> None:
+        """A plugin's call that took that long, and ends now."""
+        since = self.clock.monotonic() - seconds
+        self.observation.call_ended(PluginCall(plugin, point, c.request.key, c.request.uid, since), status, seconds)
 
     def value(self, name: str, **labels: str) -> float | None:
         """The value of one series; None if it does not exist."""
         return self.registry.get_sample_value(name, labels)
+
+
+class Stuck(BindingPlugin):
+    """Hangs in pre_bind until it is released."""
+
+    name = "devices"
+
+    def __init__(self) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.entered, self.go = asyncio.Event(), asyncio.Event()
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self.entered.set()
+        await self.go.wait()
+        return Status.ok()
 
 
 def context(name: str = "train") -> BindContext:

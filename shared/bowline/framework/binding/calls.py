@@ -1,0 +1,295 @@
+"""One call of one plugin's binding method: its limit of time, the check of its result, and the Status of its failure.
+
+An unknown result is never treated as a harmless one: a pre_bind skipped by mistake would bind a pod without its
+devices. An exception and an invalid result are a wait for the plugin's repair; they name the plugin and the extension
+point, are counted and logged. An error of the API server or of the network is TRANSIENT instead, and so is a call
+that has spent its time waiting for the API server. No exception of a plugin leaves this module, except the
+cancellation of the attempt itself. Which plugins are called, and what a result means for the others, is decided in
+``runner``. Decisions 125 and 280.
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
+
+from bowline.api.bindrequest import AllocationKind
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.post import denied_status
+from bowline.framework.plugin import Plugin
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason
+from bowline.framework.waiting import UNLIMITED
+from bowline.kube.accounting import Budget
+from bowline.kube.errors import Forbidden, InfrastructureError, TooLarge
+from bowline.runtime.tasks import raise_foreign_cancellation
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Codes that on_failure may return. OK and SKIP would report a failure as success.
+FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
+# A repaired plugin comes with a new process; the poll finds a repaired right, or what was no defect.
+_DEFECT_POLL = timedelta(seconds=30)
+RESULTS = FAILURES | {Code.OK, Code.SKIP}
+# The result of a call that was cancelled together with its attempt.
+_CANCELLED = Status(Code.CANCELLED)
+_ABANDONED = "ignores its cancellation: its task continues without an attempt, and may still have effects"
+
+
+class InvalidResult(TypeError):  # noqa: N818 - the plugin's error, not this package's
+    """A plugin returned a value that is invalid at its extension point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The failure of a synchronous call that returned no usable value."""
+
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCall:
+    """A plugin's call; ``key`` and ``uid`` of its request, if it belongs to an attempt. ``since``: monotonic."""
+
+    plugin: str
+    point: str
+    key: ObjectKey | None
+    uid: ObjectUID
+    since: float
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """The request, for a log line."""
+        return {"bindRequest": str(self.key)}
+
+
+class Observer(Protocol):
+    """Notified of the calls of plugins: for metrics, the history, the overdue monitor."""
+
+    def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
+        """An asynchronous call that belongs to an attempt has ended."""
+
+    def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
+        """A call has raised an error, or returned an invalid result."""
+
+
+class PluginCaller:
+    """Calls plugins. ``monotonic`` returns seconds that never decrease."""
+
+    def __init__(self, observer: Observer, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._observer = observer
+        self._monotonic = monotonic
+        # The call that each task is in.
+        self._calls: dict[asyncio.Task[Any] | None, PluginCall] = {}
+
+    @property
+    def in_progress(self) -> Collection[PluginCall]:
+        """The calls in progress, also those that were abandoned and have not ended."""
+        return self._calls.values()
+
+    def current(self, loop: asyncio.AbstractEventLoop) -> PluginCall | None:
+        """Return the call that the event loop is executing. May be called from another thread."""
+        return self._calls.get(asyncio.current_task(loop))
+
+    def ask(
+        self,
+        plugin: Plugin,
+        point: str,
+        check: Callable[[Any], T],
+        ctx: BindContext | None,
+        method: Callable[[Unpack[Ts]], Any],
+        *arguments: *Ts,
+    ) -> T | Failed:
+        """Call a synchronous method. Returns its checked result, or ``Failed`` after an exception or an invalid
+        result.
+        """
+        try:
+            if ctx is None:
+                return check(method(*arguments))
+            with self._current(plugin, point, ctx):
+                return check(method(*arguments))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
+            return Failed(self._failure_status(plugin, point, ctx, error))
+
+    async def run(
+        self,
+        plugin: Plugin,
+        point: str,
+        check: Callable[[Any], Status | None],
+        budget_s: float,
+        ctx: BindContext,
+        method: Callable[[BindContext, Unpack[Ts]], Awaitable[Any]],
+        *arguments: *Ts,
+    ) -> Status:
+        """Call an asynchronous method with its context, within its budget.
+
+        Returns its checked result, OK for None, or the failure. The observer is notified of its end, also on
+        cancellation.
+        """
+        call, status = self._new_call(plugin, point, ctx), _CANCELLED
+        try:
+            status = await self.run_unobserved(plugin, point, check, budget_s, ctx, method, ctx, *arguments)
+        finally:
+            self._observer.call_ended(call, status, self._monotonic() - call.since)
+        return status
+
+    async def run_unobserved(
+        self,
+        plugin: Plugin,
+        point: str,
+        check: Callable[[Any], Status | None],
+        budget_s: float,
+        ctx: BindContext | None,
+        method: Callable[[Unpack[Ts]], Awaitable[Any]],
+        *arguments: *Ts,
+    ) -> Status:
+        """Like ``run``, for a call that belongs to no attempt: only its errors are reported."""
+        budget = Budget(budget_s)
+
+        def report_abandonment() -> None:
+            self._observer.plugin_raised(plugin.name, point, ctx, RuntimeError(_ABANDONED))
+
+        try:
+            in_task = self._in_task(plugin, point, ctx, method, *arguments)
+            running = budget.run(in_task, f"{plugin.name}.{point}", report_abandonment)
+            status = check(await raise_foreign_cancellation(running))
+        except TimeoutError as error:
+            if not budget.is_out:
+                return self._failure_status(plugin, point, ctx, error)
+            if budget.is_api_time:
+                why = f"{point} waited {budget_s:g} s for the API server"
+                return Status(Code.TRANSIENT, (why,), plugin.name)
+            return Status.retry(f"{point} took longer than {budget_s:g} s").from_plugin(plugin.name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
+            return self._failure_status(plugin, point, ctx, error)
+        if status is None or status.code is Code.OK:
+            return Status.ok()
+        return status.from_plugin(plugin.name)
+
+    async def _in_task(
+        self,
+        plugin: Plugin,
+        point: str,
+        ctx: BindContext | None,
+        method: Callable[[Unpack[Ts]], Awaitable[Any]],
+        *arguments: *Ts,
+    ) -> Any:
+        """Call an asynchronous method in the present task. A SystemExit that leaves a task ends the event loop."""
+        with self._current(plugin, point, ctx):
+            try:
+                return await method(*arguments)
+            except SystemExit as error:
+                raise RuntimeError(f"called sys.exit({error.code!r})") from error
+
+    @contextmanager
+    def _current(self, plugin: Plugin, point: str, ctx: BindContext | None) -> Iterator[None]:
+        task = asyncio.current_task()
+        self._calls[task] = self._new_call(plugin, point, ctx)
+        try:
+            yield
+        finally:
+            del self._calls[task]
+
+    def _new_call(self, plugin: Plugin, point: str, ctx: BindContext | None) -> PluginCall:
+        key, uid = (ctx.request.key, ctx.request.uid) if ctx is not None else (None, ObjectUID(""))
+        return PluginCall(plugin.name, point, key, uid, self._monotonic())
+
+    def _failure_status(
+        self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception | SystemExit
+    ) -> Status:
+        if isinstance(error, InfrastructureError):
+            return Status(Code.TRANSIENT, (str(error),), plugin.name, retry_after=error.retry_after)
+        if isinstance(error, SystemExit):
+            # A plugin that exits the process would end the work of all others.
+            error = RuntimeError(f"called sys.exit({error.code!r})")
+        if isinstance(error, TooLarge):
+            return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
+        denial = denied_status(error.message) if isinstance(error, Forbidden) else None
+        if denial is None or denial.code is not Code.WAIT:  # a policy of Bowline itself is no mistake of the plugin
+            self._observer.plugin_raised(plugin.name, point, ctx, error)
+        # A policy denies the object of this request; a right is missing for all of them.
+        if denial is not None and denial.reason is not Reason.RBAC_MISSING:
+            return denial.from_plugin(plugin.name)
+        what = str(error) if isinstance(error, InvalidResult) else f"raised {type(error).__name__}: {error}"
+        return defect(plugin.name, f"{point} {denial.message if denial is not None else what}")
+
+
+def as_status(result: Any) -> Status:
+    if not isinstance(result, Status):
+        raise _invalid(result, "a Status")
+    return _with_code(result, RESULTS)
+
+
+def as_failure(result: Any) -> Status | None:
+    """Check the result of on_failure: another failure, or None to keep the present one."""
+    if result is None:
+        return None
+    if not isinstance(result, Status):
+        raise _invalid(result, "a Status or None")
+    return _with_code(result, FAILURES)
+
+
+def as_terminal(result: Any) -> Status | None:
+    """Check the result of on_terminal_failure: a FATAL, or None to keep the present one."""
+    if result is None:
+        return None
+    if not isinstance(result, Status):
+        raise _invalid(result, "a Status or None")
+    return _with_code(result, frozenset({Code.FATAL}))
+
+
+def as_metadata(result: Any) -> Mapping[str, str]:
+    if not isinstance(result, Mapping):
+        raise _invalid(result, "a mapping of keys to values")
+    for key, value in result.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidResult(f"returned {key!r}: {value!r}; keys and values must be strings")
+    return result
+
+
+def as_demands(result: Any) -> frozenset[AllocationKind]:
+    demands = tuple(result) if isinstance(result, Iterable) else (result,)
+    if not all(isinstance(demand, AllocationKind) for demand in demands):
+        raise _invalid(result, "a collection of AllocationKind")
+    return frozenset(demands)
+
+
+def as_flag(result: Any) -> bool:
+    if not isinstance(result, bool):
+        raise _invalid(result, "True or False")
+    return result
+
+
+def as_none(result: Any) -> None:
+    """Check the result of post_bind and forget, which must be None."""
+    if result is not None:
+        raise _invalid(result, "nothing")
+
+
+def defect(plugin: str, what: str) -> Status:
+    """Return the Status for a defect of a plugin, or of what its operator has granted it: a wait without a limit.
+
+    It says nothing about the pod or the node, so it uses no attempt, and no other decision helps. Decision 280.
+    """
+    why = f"{what}; the plugin is defective: repair or disable it, then the request continues"
+    return Status.wait(why, retry_after=_DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)
+
+
+def _with_code(result: Status, codes: Collection[Code]) -> Status:
+    if result.code not in codes:
+        expected = ", ".join(code.name for code in Code if code in codes)
+        raise InvalidResult(f"returned a Status with code {result.code.name}; expected one of {expected}")
+    return result
+
+
+def _invalid(result: Any, expected: str) -> InvalidResult:
+    if inspect.iscoroutine(result):
+        result.close()
+    text = "None" if result is None else f"a {type(result).__name__}"
+    return InvalidResult(f"returned {text} instead of {expected}")
