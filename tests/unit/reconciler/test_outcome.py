@@ -9,8 +9,8 @@ import pytest
 from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import decision_of
 from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.binding.calls import defect
 from bowline.framework.binding.post import denied_status
-from bowline.framework.binding.results import defect
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
