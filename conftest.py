@@ -42,9 +42,11 @@ BY_FILE = ("tests/chart/", "tests/pair/test_memory.py", "tests/unit/", "shared/"
 FIRST = (
     "tests/plugins/",
     "tests/pair/",
+    "tests/reconciler/",
+    "tests/conformance/",
+    "tests/scheduler_conformance/",
     "tests/node/",
     "tests/kai/",
-    "tests/reconciler/",
     "tests/chart/test_check_live.py",
     "tests/upgrade/",
     "tests/testing/",

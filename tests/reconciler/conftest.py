@@ -20,6 +20,8 @@ from tests.pairs import bare_control_plane
 from tests.reconciler.stage import Stage
 
 SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+RBAC = "rbac.authorization.k8s.io"
+CLUSTERROLEBINDINGS = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 
 
 @pytest.fixture(scope="package")
@@ -67,8 +69,10 @@ async def proxy_route(
     account = tmp_path / "account.kubeconfig"
     name = f"reconciler-{stage.namespace}"
     await stage.client.create(SERVICEACCOUNTS, "default", {"metadata": {"name": name}})
-    bare_cluster.kubectl(
-        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--serviceaccount=default:{name}"
+    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
+    subjects = [{"kind": "ServiceAccount", "namespace": "default", "name": name}]
+    await stage.client.create(
+        CLUSTERROLEBINDINGS, "", {"metadata": {"name": name}, "roleRef": role, "subjects": subjects}
     )
     bare_cluster.service_account_kubeconfig("default", name, path=account)
     with FaultProxy(bare_cluster.server, bare_cluster.ca_pem) as proxy:
