@@ -55,7 +55,7 @@ def scrambled_texts() -> Iterator[None]:
 
     def scrambled_record(*args: Any, **options: Any) -> logging.LogRecord:
         made = record(*args, **options)
-        if made.name.startswith("bowline"):
+        if str(made.name).startswith("bowline"):
             made.msg, made.args = words(made.getMessage()), ()
         return made
 

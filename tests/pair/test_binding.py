@@ -60,7 +60,7 @@ def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) ->
     pair.create_pod()
     pair.request_bind(node="no-such-node", backoffLimit=3)
     status = pair.phase("pod", "Failed")["status"]
-    assert status["reason"] == "NodeGone: node no-such-node does not exist"
+    assert status["failure"]["reason"] == "NodeGone"
     assert status["suggestion"] == "RescheduleElsewhere"
     # Raised to the limit: schedulers in the field read fewer as unfinished.
     assert status["failedAttempts"] == 3
@@ -140,16 +140,14 @@ SHARE: dict[str, Any] = {
 def test_a_pod_without_a_share_gets_none(pair: Live) -> None:
     pair.create_pod()
     pair.request_bind(**SHARE)
-    assert pair.phase("pod", "Failed")["status"]["reason"].startswith("Rejected: gpu_sharing")
+    assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "Rejected"
     assert "nodeName" not in pair.pod()["spec"]
 
 
 def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
     pair.create_pod(schedulerName="other-scheduler")
     pair.request_bind()
-    reason = pair.phase("pod", "Failed")["status"]["reason"]
-    assert reason.startswith("NotOurs")
-    assert "schedulerNames" in reason
+    assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "NotOurs"
 
 
 def test_a_gated_pod_is_awaited(pair: Live) -> None:
@@ -158,12 +156,11 @@ def test_a_gated_pod_is_awaited(pair: Live) -> None:
     body = bind_request("pod", "gpu-node-0", pair.namespace, uid)
     unread = pair.cluster.api.post(pair.request_path("").rstrip("/"), body)["status"]
     assert unread["reason"].startswith("Created: nothing is reported yet")
-    note = pair.event("pod", "BindingWaiting")
-    assert "still has scheduling gates: example.com/hold; waits for at most 600 s" in note
+    pair.event("pod", "BindingWaiting")
     waiting = pair.request()["status"]
     assert waiting["phase"] == "Pending"
     assert waiting["reason"].startswith("Waiting")
-    assert "fails with WaitTimeout at 20" in waiting["reason"]
+    assert waiting["wait"]["deadline"]
     assert not waiting.keys() & {"failedAttempts", "startTime"}
     assert "Waiting: " in pair.kubectl("describe", "br", "pod").stdout
     pair.kubectl("patch", "pod", "pod", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
@@ -206,7 +203,7 @@ def test_a_request_fails_terminally_at_the_backoff_limit(pair: Live) -> None:
     pair.create_pod(annotations={FLAKY: "99"})
     pair.request_bind(backoffLimit=1)
     request = pair.phase("pod", "Failed")
-    assert request["status"]["reason"].startswith("BackoffLimitExceeded: gave up after 2 attempts")
+    assert request["status"]["reason"].startswith("BackoffLimitExceeded: ")
     assert request["status"]["failedAttempts"] == 2
     # A later event of the pod does not retry a Failed request.
     pair.kubectl("annotate", "pod", "pod", "touched=yes")

@@ -159,7 +159,6 @@ async def test_devices_that_the_node_cannot_use_are_not_reserved(
     plugin = await new_plugin(case.client)
     answer = await plugin.pre_bind(await case.context(created_pod, **on_nodes(decision, of_host("elsewhere"))))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert f"cannot be used on node {NODE}" in answer.message
     assert {
         stored_claim["metadata"]["name"]: stored_claim["metadata"]["resourceVersion"]
         for stored_claim in await case.claims()
@@ -279,7 +278,6 @@ async def test_a_claim_being_deleted_is_a_terminal_failure(case: Case) -> None:
     created_pod = await case.pod(resourceClaims=CLAIMED)
     answer = await (await new_plugin(case.client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert "is being deleted" in answer.message
     await case.client.patch(RESOURCECLAIMS, case.namespace, "one", {"metadata": {"finalizers": None}})
 
 
@@ -295,11 +293,10 @@ async def test_the_257th_consumer_is_rejected_before_anything_is_written(case: C
     full = await case.client.update(RESOURCECLAIMS, case.namespace, "one", created_pod, subresource="status")
     answer = await plugin.pre_bind(context)
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert "has 256 consumers" in answer.message
     assert len(full["status"]["reservedFor"]) == 256
 
 
-async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
+async def test_a_missing_right_is_reported_as_such(case: Case, cluster: Cluster) -> None:
     """All rights but resourceclaims/binding; the API server reports its absence as an invalid object."""
     cluster.kubectl("create", "serviceaccount", "weak", "-n", case.namespace)
     verbs, resources = "get,list,update,patch", "resourceclaims.resource.k8s.io,resourceclaims.resource.k8s.io/status"
@@ -315,9 +312,6 @@ async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
     async with KubeClient(await load_access(api_server(path))) as client:
         answer = await (await new_plugin(client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.RBAC_MISSING)
-    assert (
-        'apiGroups: ["resource.k8s.io"], resources: ["resourceclaims/binding"], verbs: ["update"]' in answer.message
-    )
     cluster.kubectl("delete", "clusterrole,clusterrolebinding", role)
 
 
@@ -349,7 +343,7 @@ async def test_a_claim_held_back_by_a_foreign_finalizer_is_awaited(case: Case) -
     await case.client.patch(RESOURCECLAIMS, case.namespace, name, change)
     assert await plugin.rollback(context, FAILED) == Status.ok()
     answer = await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED)))
-    assert (answer.code, "is still being removed" in answer.message) == (Code.WAIT, True)
+    assert answer.code is Code.WAIT
     assert [ref.uid for ref in answer.wake_on] == [ObjectUID(claim["metadata"]["uid"])]
     await case.client.patch(RESOURCECLAIMS, case.namespace, name, {"metadata": {"finalizers": None}})
     assert await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
@@ -452,7 +446,6 @@ async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case
         plugin = await new_plugin(client)
         answer = await plugin.pre_bind(context)
         assert (answer.code, answer.reason) == (Code.FATAL, Reason.NO_PLUGIN)
-        assert "does not serve resource.k8s.io/v1, which Kubernetes 1.34 and newer do" in answer.message
         assert await plugin.rollback(context, answer) == Status.ok()
 
 

@@ -9,6 +9,7 @@ from bowline.api import names
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.errors import LocalApiError
 from tests.live import Live
+from tests.plugins.series import Series
 from tests.plugins.sharing import Shares
 
 pytestmark = pytest.mark.skipif(
@@ -73,6 +74,7 @@ def test_resized_requests_count_on_the_node(shares: Shares) -> None:
     resize(shares, "grown", {"requests": {"cpu": str(cpu - 1)}, "limits": {"cpu": str(cpu)}})
     two = {"requests": {"cpu": "2"}}
     shares.make("second", containers=[{"name": "main", "image": "i", "resources": two}])
+    series = Series(shares.live)
     shares.ask("second", ["grown"])
-    status = shares.live.phase("second", "Failed")["status"]
-    assert "cpu (requests 2, free 1" in status["reason"] or "cpu (requests 2, free 0." in status["reason"]
+    shares.live.phase("second", "Failed")
+    assert series.increase("node_fit_misfits_total", resource="cpu") == 1

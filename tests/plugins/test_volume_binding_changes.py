@@ -110,9 +110,6 @@ async def test_a_change_of_the_volume_by_others_ends_the_wait(storage: Storage, 
     storage.live.cluster.api.patch(storage.volume_path("v"), {"spec": {"claimRef": None}})
     status = await plugin.pre_bind(c)
     assert verdict(status) == ELSEWHERE
-    assert (
-        f"volume {storage.name('v')} was reserved for claim data, and its claimRef has been changed" in status.message
-    )
     assert "claimRef" not in storage.volume("v")["spec"], "a withdrawn request reserves nothing again"
 
 
@@ -148,7 +145,6 @@ async def test_a_volume_off_the_node_ends_the_request_beside_a_wait(storage: Sto
     plugin = await process(client)
     status = await plugin.pre_bind(await context(storage, client, "pod", "logs", "data"))
     assert verdict(status) == ELSEWHERE
-    assert "cannot be used on node gpu-node-0" in status.message
     waiting = await plugin.pre_bind(await context(storage, client, "other", "logs"))
     assert waiting.code is Code.WAIT
 
@@ -181,6 +177,6 @@ async def test_waits_for_a_provisioner_share_one_list_of_capacities(storage: Sto
     assert isinstance(clock, SteppedClock)
     clock.step(timedelta(seconds=5))
     for c in waits:
-        assert "its driver reports no room" in (await plugin.pre_bind(c)).message
+        assert (await plugin.pre_bind(c)).code is Code.WAIT
     assert client.lists.count(CSISTORAGECAPACITIES.plural) == 1
     api.delete(f"/apis/storage.k8s.io/v1/csidrivers/{PROVISIONER}")
