@@ -209,7 +209,7 @@ class TestUpdates:
         live.kubectl("annotate", "deployment", "serve", "other=1")
         assert calls(live, "/validate/workloads") == before
         result = live.kubectl("set", "image", "deployment/serve", "main=other:1", check=False)
-        assert "spec.template.metadata.annotations[gpu-fraction]" in result.stderr
+        assert 'admission webhook "workloads.bowline.dev" denied the request' in result.stderr
 
 
 class TestBindRequests:
