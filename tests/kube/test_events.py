@@ -57,6 +57,7 @@ async def stored(client: KubeClient, namespace: str) -> list[dict[str, Any]]:
     return await client.list_all(EVENTS, namespace)
 
 
+@pytest.mark.wording
 async def test_an_event_is_stored_with_all_its_fields(client: KubeClient, namespace: str) -> None:
     related = ObjectRef("scheduling.run.ai/v1alpha2", "BindRequest", ObjectKey(namespace, "a"), ObjectUID("r"))
     regarding = ObjectRef("v1", "Pod", ObjectKey(namespace, "a"), ObjectUID("u"))
@@ -75,6 +76,7 @@ async def test_an_event_is_stored_with_all_its_fields(client: KubeClient, namesp
     assert event["reportingInstance"] == "test-host_1"
 
 
+@pytest.mark.wording
 async def test_repeats_are_a_series_and_other_notes_are_not(client: KubeClient, namespace: str) -> None:
     async with running(client) as recorder:
         recorder.record(note(namespace))
@@ -110,6 +112,7 @@ async def test_an_event_whose_series_has_expired_is_created_again(client: KubeCl
     assert "series" not in event
 
 
+@pytest.mark.wording
 async def test_the_longest_name_and_the_longest_note(client: KubeClient, namespace: str) -> None:
     async with running(client) as recorder:
         recorder.record(note(namespace, "ü" * 5000, name="x" * 253))
@@ -118,6 +121,7 @@ async def test_the_longest_name_and_the_longest_note(client: KubeClient, namespa
     assert len(event["note"].encode()) == 1024
 
 
+@pytest.mark.wording
 async def test_a_full_queue_drops_the_newest_without_waiting(
     counted: KubeClient, registry: CollectorRegistry, namespace: str
 ) -> None:
