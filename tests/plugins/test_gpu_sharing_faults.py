@@ -234,7 +234,7 @@ def test_a_pod_without_a_share_is_not_bound_as_one(shares: Shares) -> None:
 
 def test_groups_that_are_no_label_values_fail_the_request(shares: Shares) -> None:
     shares.share("odd", "not a label/at all")
-    assert shares.live.phase("odd", "Failed")["status"]["failure"]["reason"] == "Rejected"
+    assert shares.live.phase("odd", "Failed")["status"]["failure"]["reason"] == "Invalid"
     shares.live.until("it is rolled back", lambda: not shares.live.request("odd")["metadata"].get("finalizers"))
 
 
