@@ -421,5 +421,5 @@ def test_a_pod_beyond_a_mebibyte_is_validated(cluster_and_pair: tuple[Cluster, P
     assert len(json.dumps(large)) > 1024 * 1024
     assert live.cluster.api.post(PODS, large)["metadata"]["name"] == "large"
     large["metadata"]["annotations"] = {names.GPU_FRACTION: "2"}
-    with pytest.raises(LocalApiError, match="pods.bowline.dev"):
+    with pytest.raises(LocalApiError, match="denied the request"):
         live.cluster.api.post(PODS, large)
