@@ -16,12 +16,11 @@ from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler import bound_pods, leader
 from bowline_reconciler.controller import Term
+from tests.live import LiveCluster
 from tests.pairs import bare_control_plane
 from tests.reconciler.stage import Stage
 
 SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-RBAC = "rbac.authorization.k8s.io"
-CLUSTERROLEBINDINGS = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 
 
 @pytest.fixture(scope="package")
@@ -69,11 +68,10 @@ async def proxy_route(
     account = tmp_path / "account.kubeconfig"
     name = f"reconciler-{stage.namespace}"
     await stage.client.create(SERVICEACCOUNTS, "default", {"metadata": {"name": name}})
-    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
-    subjects = [{"kind": "ServiceAccount", "namespace": "default", "name": name}]
-    await stage.client.create(
-        CLUSTERROLEBINDINGS, "", {"metadata": {"name": name}, "roleRef": role, "subjects": subjects}
+    bare_cluster.kubectl(
+        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--serviceaccount=default:{name}"
     )
     bare_cluster.service_account_kubeconfig("default", name, path=account)
+    LiveCluster(bare_cluster, "default").until_allowed(f"system:serviceaccount:default:{name}", "*", "*", group="*")
     with FaultProxy(bare_cluster.server, bare_cluster.ca_pem) as proxy:
         yield proxy, await load_access(api_server(proxy.kubeconfig(account, tmp_path / "proxied.kubeconfig")))
