@@ -102,7 +102,7 @@ async def test_a_missing_right_is_terminal_when_it_lasts(bare_cluster: Cluster, 
             await stage.create_pod()
             await stage.request_bind()
             # An authorizer that has just started denies valid requests: for a minute no failure is terminal.
-            await until(lambda: working.sizes["transientFailures"] == 1)
+            await until(lambda: working.sizes["failing"] == 1)
             assert "phase" not in await stage.status()
             stage.clock.passed += timedelta(seconds=6)
             noticed = await until_awaited(stage.status, lambda status: "phase" in status)

@@ -314,7 +314,7 @@ async def test_a_denied_read_of_the_pod_group_is_reported_when_it_lasts(stage: S
     access = await load_access(api_server(bare_cluster.service_account_kubeconfig("default", account)))
     async with stage.working(access=access, gates=ON, binding=SHORT) as working:
         await request_members(stage, "member-0")
-        await until(lambda: working.sizes["transientFailures"] == 1)
+        await until(lambda: working.sizes["failing"] == 1)
         # A denial is reported when it has lasted for a minute: an authorizer may just have started.
         stage.clock.passed += timedelta(seconds=61)
         await touch(stage, "member-0")

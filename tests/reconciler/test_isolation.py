@@ -194,7 +194,7 @@ async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(s
         assert status["reason"].startswith("BackoffLimitExceeded: ")
         assert status["failedAttempts"] == 2
         assert await broken.stage.event("pod", "BindingFailed")
-        await until(lambda: working.sizes["transientFailures"] == 0)
+        await until(lambda: working.sizes["failing"] == 0)
     assert "nodeName" not in (await broken.stage.pod())["spec"]
     assert not (await broken.stage.request())["metadata"].get("finalizers")
 
@@ -203,7 +203,7 @@ async def test_a_call_that_fails_for_five_seconds_is_reported_and_not_counted(st
     async with stage.working() as working:
         await broken.stage.create_pod()
         await broken.stage.request_bind(backoffLimit=0)
-        await until(lambda: working.sizes["transientFailures"] == 1)
+        await until(lambda: working.sizes["failing"] == 1)
         stage.clock.passed += timedelta(seconds=6)
         status = await until_awaited(broken.stage.status, lambda status: "phase" in status)
         assert status["reason"].startswith("Retrying: ")
@@ -218,7 +218,7 @@ async def test_a_webhook_outage_uses_no_attempt(stage: Stage, broken: Broken) ->
     async with stage.working() as working:
         await broken.stage.create_pod()
         await broken.stage.request_bind(backoffLimit=0)
-        await until(lambda: working.sizes["transientFailures"] == 1)
+        await until(lambda: working.sizes["failing"] == 1)
         await broken.repair()
         assert "failedAttempts" not in await broken.stage.phase("pod", "Succeeded", "Failed")
     assert (await broken.stage.pod())["spec"]["nodeName"] == "gpu-node-0"
@@ -347,7 +347,7 @@ async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(
         await stage.create_pod()
         await working.pod_cached(stage.namespace)
         await stage.request_bind(backoffLimit=5)
-        await until(lambda: working.sizes["transientFailures"] == 1)
+        await until(lambda: working.sizes["failing"] == 1)
         assert "failedAttempts" not in await stage.status()
         stage.clock.passed += timedelta(minutes=1)
         status = await until_awaited(stage.status, lambda status: status.get("failedAttempts"))
@@ -365,7 +365,7 @@ async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not
     async with stage.working(Scripted(), access=access) as working:
         await stage.create_pod()
         await stage.request_bind(metadata={"finalizers": [names.FINALIZER]}, backoffLimit=0)
-        await until(lambda: working.sizes["transientFailures"] == 1)
+        await until(lambda: working.sizes["failing"] == 1)
         stage.clock.passed += timedelta(minutes=1)
         status = await until_awaited(stage.status, lambda status: status["reason"].startswith("Retrying: "))
         assert (status["phase"], status.get("failedAttempts", 0)) == ("Pending", 0)

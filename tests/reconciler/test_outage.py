@@ -26,7 +26,7 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
         hold.go.set()
         # No request can be sent; once the outage is known, requests are held back.
         await until(
-            lambda: working.sizes["transientFailures"] == 1 and not working.parts.client.availability.available
+            lambda: working.sizes["failing"] == 1 and not working.parts.client.availability.available
         )
         await until(lambda: working.parts.controller.queue.processing == 0)
         stage.clock.passed += timedelta(minutes=20)
@@ -132,7 +132,7 @@ async def test_an_api_server_that_restarts_is_no_failure(bare_cluster: Cluster, 
         bare_cluster.stop_apiserver()
         try:
             hold.go.set()
-            await until(lambda: working.sizes["transientFailures"] == 1)
+            await until(lambda: working.sizes["failing"] == 1)
         finally:
             bare_cluster.start_apiserver()
         status = await stage.phase("pod", "Succeeded", "Failed")
@@ -156,7 +156,7 @@ async def test_a_plugin_without_the_api_server_uses_no_attempt(stage: Stage) -> 
         async with stage.working(plugin, access=access) as working:
             await stage.create_pod()
             await stage.request_bind()
-            await until(lambda: working.sizes["transientFailures"] == 1)
+            await until(lambda: working.sizes["failing"] == 1)
             await wire.restore()
             status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
@@ -178,7 +178,7 @@ async def test_a_status_that_could_not_be_written_is_retried_and_counts_once(sta
         async with stage.working(plugin, access=access) as working:
             await stage.create_pod()
             await stage.request_bind()
-            await until(lambda: working.sizes["transientFailures"] == 1)
+            await until(lambda: working.sizes["failing"] == 1)
             assert plugin.points("pod") == ["pre_bind"]
             await wire.restore()
             status = await stage.phase("pod", "Succeeded", "Failed")
