@@ -196,8 +196,9 @@ async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(sta
         new = await stage.request_bind(node="gpu-node-1")
         stage.clock.passed += timedelta(hours=2)
         await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "yes"}}})
-        # The retry finds the new request by a live read, and does not process it until the watch agrees.
-        await until(lambda: new in plugin.uids("pre_bind"))
+        # The retry finds the new request by a live read, and does not attempt it until the watch agrees.
+        await until(lambda: working.sizes["failing"] == 1)
+        assert new not in plugin.uids("pre_bind")
         assert "nodeName" not in (await stage.pod())["spec"]
         working.go_on("bindrequests")
         await stage.phase("pod", "Succeeded")
@@ -249,7 +250,9 @@ async def test_no_outcome_of_a_deleted_request_reaches_its_namesake(stage: Stage
         new = await stage.request_bind(node="gpu-node-1")
         plugin.on_pre_bind = None
         hold.go.set()
-        await until(lambda: new in plugin.uids("pre_bind"))
+        # The new request is found by a live read, and not attempted until the watch agrees.
+        await until(lambda: working.sizes["failing"] == 1)
+        assert new not in plugin.uids("pre_bind")
         assert "phase" not in await stage.status()
         working.go_on("bindrequests")
         status = await stage.phase("pod", "Succeeded", "Failed")

@@ -54,7 +54,7 @@ class AttemptRunner:
         if snapshot.live and not self.reads.is_wanted(running):
             state.attempt.withdraw()  # it has changed during the live read
         try:
-            if effects:
+            if effects and not running.cancelled.is_set():
                 request = await self._hold(request, state, frozenset(effects))
                 state.rollback.expect(request)
             snapshot = replace(snapshot, request=request, live=frozenset())  # read before the attempt
