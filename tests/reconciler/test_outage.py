@@ -25,9 +25,7 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
         await wire.cut()
         hold.go.set()
         # No request can be sent; once the outage is known, requests are held back.
-        await until(
-            lambda: working.sizes["failing"] == 1 and not working.parts.client.availability.available
-        )
+        await until(lambda: working.sizes["failing"] == 1 and not working.parts.client.availability.available)
         await until(lambda: working.parts.controller.queue.processing == 0)
         stage.clock.passed += timedelta(minutes=20)
         await wire.restore()
