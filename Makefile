@@ -36,7 +36,7 @@ down: ## Stop it and remove what it left
 
 test: setup ## Run the tests, against a real control plane; of faults, kai and node a part
 	$(BIN)/python -m bowline.localcluster assets
-	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=$(or $(WORKERS),4) --dist=loadfile --no-loadscope-reorder
+	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=$(or $(WORKERS),3) --dist=loadfile --no-loadscope-reorder
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
