@@ -308,9 +308,8 @@ class Informers:
             self._ill_since.pop(key.name, None)
         self._handlers.on_object(NODES, key)
         is_tainted = new is not None and "spec" in new and (old is None or new["spec"] != old.get("spec"))
-        is_another = (
-            old is not None and new is not None and uid_of(old) != uid_of(new)
-        )  # a list may skip the deletion
+        # A list may skip the deletion of a node that was created again.
+        is_another = old is not None and new is not None and uid_of(old) != uid_of(new)
         if new is None or is_deleting(new) or is_tainted or is_another:
             # Another wait of these requests would last until its timeout. Nodes are deleted, cordoned and tainted too
             # rarely to need an index.

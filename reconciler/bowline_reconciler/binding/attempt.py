@@ -51,7 +51,7 @@ class AttemptRunner:
         request, started_at = snapshot.request, self.clock.now()
         node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
         running = state.attempt.begin(request, uid_of(node) if node is not None else None)
-        if snapshot.live and not self.reads.is_wanted(running):
+        if snapshot.live and not self.reads.still_wanted(running):
             state.attempt.withdraw()  # it has changed during the live read
         try:
             if effects and not running.cancelled.is_set():

@@ -178,7 +178,7 @@ class Reads:
             self._informers.offer_pod(pod)
         return replace(snapshot, pod=pod, live=live)
 
-    def is_wanted(self, running: Running) -> bool:
+    def still_wanted(self, running: Running) -> bool:
         """Return whether, by the caches, the attempt may continue."""
         return self._informers.still_wanted(running.request, running.node_uid)
 
@@ -266,10 +266,12 @@ class Reads:
         ``state``: the request's, if there is one.
         """
         request, preceding, rival_writes = snapshot.request, None, _ZERO
-        holder, rivals = self._states.competitors(request)
+        holder, rivals = self._states.holder_and_rivals(request)
         if holder != request.key:
-            preceding = preceding_request(request, rivals) or holder if rivals else holder
-            rival_writes = max(map(self._in_flight.inherited, rivals), default=_ZERO)
+            preceding = holder
+            if rivals:
+                preceding = preceding_request(request, rivals) or holder
+                rival_writes = max(map(self._in_flight.inherited, rivals))
         pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
         answers = self._runner.answers(request, pod)
         observed = Observed(

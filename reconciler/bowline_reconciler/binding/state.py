@@ -447,9 +447,9 @@ class RequestStates:
             state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
         return state
 
-    def competitors(self, request: BindRequest) -> tuple[ObjectKey | None, Sequence[BindRequest]]:
-        """Return which request holds the request's pod, possibly this one; and the other ones for the pod that are
-        cached and that this process has not finished.
+    def holder_and_rivals(self, request: BindRequest) -> tuple[ObjectKey | None, Sequence[BindRequest]]:
+        """Return which request holds the request's pod, possibly this one; and its rivals: the other ones for the pod
+        that are cached and that this process has not finished.
         """
         others = [rival for rival in self._rivals(*request.pod_id) if rival.key != request.key]
         states = [(other, self.get(other.key, other.uid)) for other in others]
@@ -470,7 +470,7 @@ class RequestStates:
         """Let the request hold its pod no more: nothing of it is left. No change if it holds none."""
         request = state.hold(None)
         if request is not None and self._holders.pop(request.pod_id):
-            _, waiting = self.competitors(request)
+            _, waiting = self.holder_and_rivals(request)
             if waiting:
                 self._wake(min(waiting, key=order_key).key)
 

@@ -89,7 +89,7 @@ def test_a_request_that_has_begun_holds_the_pod_whatever_the_order_says() -> Non
     assert released.states.acquire_pod(first)
     assert released.states.acquire_pod(first), "again: it holds the pod"
     assert not released.states.acquire_pod(second)
-    assert released.states.competitors(second)[0] == first.key
+    assert released.states.holder_and_rivals(second)[0] == first.key
     state = released.states.get(first.key)
     assert state is not None
     released.states.release_pod(first.key, state)
@@ -108,7 +108,7 @@ def test_a_pod_is_free_when_the_state_of_its_request_is_dropped() -> None:
     assert released.woken == ["b"], "the first of those for the pod that are not finished"
     assert released.states.acquire_pod(second)
     released.states.clear()
-    assert released.states.competitors(second)[0] is None
+    assert released.states.holder_and_rivals(second)[0] is None
 
 
 def test_requests_for_pods_of_other_namespaces_and_uids_do_not_meet() -> None:
