@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-changed test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -40,9 +40,6 @@ test: setup ## Run the tests, against a real control plane; of faults, kai and n
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
-
-test-changed: setup ## The tests that a change concerns, by imports and folders: BASE=origin/main, DEPTH=2, ARGS for pytest
-	$(BIN)/python -m tests.changed --base=$(or $(BASE),origin/main) --depth=$(or $(DEPTH),2) $(ARGS)
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m bowline.localcluster assets

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,6 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 from xdist.workermanage import WorkerController
-
-from bowline.localcluster import workload
-from tests.scrambled import scrambled_launch, scrambled_texts
 
 # How long an example takes says nothing here: the machine may be busy with a control plane.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,20 +55,12 @@ FIRST = (
 LAST = ("tests/unit/", "shared/")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the mode without texts."""
-    parser.addoption(
-        "--scrambled-texts", action="store_true", help="texts for people are random words: see tests/scrambled.py"
-    )
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and state what costs CPU otherwise."""
     # Asked for a loop where there is none, as looptime does, the policy makes one, which nobody closes.
     asyncio.set_event_loop(None)
     # Go's garbage collector is a fifth of the CPU time of kubectl, Helm and a starting API server.
     os.environ.setdefault("GOGC", "400")
-    config.addinivalue_line("markers", "wording: the subject is the wording of a text for people")
     for marker, text in OWN_TARGETS.items():
         config.addinivalue_line("markers", f"{marker}: {text}")
 
@@ -79,13 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests of other targets. Mark the rest by folder: ``live``, or the shorter limit of unit tests."""
-    is_scrambled = config.getoption("scrambled_texts")
-    deselected = [
-        item
-        for item in items
-        if _is_of_another_target(item, config.option.markexpr)
-        or (is_scrambled and item.get_closest_marker("wording") is not None)
-    ]
+    deselected = [item for item in items if _is_of_another_target(item, config.option.markexpr)]
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if item not in deselected]
@@ -134,17 +117,6 @@ def _place(unit: str) -> int:
     if unit.startswith(LAST):
         return len(FIRST) + 1
     return next((place for place, start in enumerate(FIRST) if unit.startswith(start)), len(FIRST))
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _texts(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With ``--scrambled-texts`` replace the texts of the product, also in the processes that tests start."""
-    if not request.config.getoption("scrambled_texts"):
-        yield
-        return
-    with scrambled_texts(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload, "Launch", scrambled_launch)
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.helm import HelmCli, find_helm
+from bowline.localcluster.helm import Helm, find_helm
 from bowline.localcluster.spec import ClusterSpec
 from tests.chart.rendering import NAMESPACE, RELEASE, Chart, Rendered
 
@@ -17,10 +17,8 @@ def chart() -> Chart:
 
 
 @pytest.fixture(scope="session")
-def helm_command(chart: Chart) -> HelmCli:
-    """The helm command, for functions that the library behind the fallback does not have."""
-    if not isinstance(chart.helm, HelmCli):
-        pytest.skip(f"needs the helm command; there is only {chart.helm.name}")
+def helm_command(chart: Chart) -> Helm:
+    """The helm command."""
     return chart.helm
 
 

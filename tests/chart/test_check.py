@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from tests.chart.presets import EVERYTHING
 from tests.chart.rendering import CHART, Chart, Rendered
 
@@ -78,7 +78,7 @@ def test_replicas_of_an_autoscaler_are_not_rendered(chart: Chart) -> None:
     assert chart.render({"webhook": {"replicas": None}}).of_kind("PodDisruptionBudget")
 
 
-def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: HelmCli, tmp_path: Path) -> None:
+def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: Helm, tmp_path: Path) -> None:
     helm_command.run(["package", str(CHART), f"--destination={tmp_path}"])
     (package,) = tmp_path.iterdir()
     with tarfile.open(package) as archive:
@@ -90,7 +90,7 @@ def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: 
     }
 
 
-def test_annotations_of_pods_are_those_of_the_values(helm_command: HelmCli) -> None:
+def test_annotations_of_pods_are_those_of_the_values(helm_command: Helm) -> None:
     """Rendered as text: a duplicate key would be lost in a parsed object."""
     options = ["--set=image.registry=r.example", '--set-json=webhook.podAnnotations={"checksum/config":"mine"}']
     text = helm_command.run(["template", "bowline", str(CHART), *options])

@@ -19,7 +19,7 @@ import yaml
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.spec import ClusterSpec
 from tests.chart.presets import LOCAL
@@ -56,7 +56,7 @@ PATHS = {
 class Installed:
     """The release on its cluster; `values` are those of every install and upgrade."""
 
-    helm: HelmCli
+    helm: Helm
     cluster: Cluster
     values: dict[str, Any]
 
@@ -123,7 +123,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def namespace(helm_command: HelmCli, cluster: Cluster) -> Iterator[None]:
+def namespace(helm_command: Helm, cluster: Cluster) -> Iterator[None]:
     """The release's namespace, which only admits restricted pods. What is installed in it ends with it."""
     cluster.api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": RESTRICTED}})
     try:
@@ -135,14 +135,12 @@ def namespace(helm_command: HelmCli, cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture
-def unchecked_release(namespace: None, helm_command: HelmCli, cluster: Cluster) -> Installed:
+def unchecked_release(namespace: None, helm_command: Helm, cluster: Cluster) -> Installed:
     """The release without the check before an upgrade: what these tests are about does not depend on it."""
     return Installed(helm_command, cluster, LOCAL)
 
 
-def test_an_invalid_configuration_is_neither_installed_nor_upgraded_to(
-    helm_command: HelmCli, cluster: Cluster
-) -> None:
+def test_an_invalid_configuration_is_neither_installed_nor_upgraded_to(helm_command: Helm, cluster: Cluster) -> None:
     """The namespace does not exist before: Helm creates it."""
     release = Installed(helm_command, cluster, CHECKED)
     try:
@@ -244,7 +242,7 @@ PAGES = [CHART.parents[1] / "docs" / "emergency.md", CHART / "templates" / "NOTE
 
 
 def test_documented_upgrades_work_with_a_chart_that_is_newer_than_the_release(
-    namespace: None, helm_command: HelmCli, cluster: Cluster, tmp_path: Path
+    namespace: None, helm_command: Helm, cluster: Cluster, tmp_path: Path
 ) -> None:
     """The older chart is this one without a section that it has gained."""
     older = tmp_path / "bowline"

@@ -11,7 +11,7 @@ from bowline.api import names
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.localcluster.pair import Pair
 from tests.chart.policies import RECONCILER
 from tests.chart.rendering import CHART
@@ -138,7 +138,7 @@ def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live:
 
 
 def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reconciler(
-    disturbed_pair: Live, helm_command: HelmCli
+    disturbed_pair: Live, helm_command: Helm
 ) -> None:
     live = disturbed_pair
     folders = (helm_command.binary.parent, live.cluster.assets.path(Tool.KUBECTL).parent)

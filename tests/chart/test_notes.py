@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, merged
 
 GIVEN = {"webhook": {"tls": {"mode": "secret", "secretName": "serving-cert"}}}
@@ -105,7 +105,7 @@ CASES = [
 
 @pytest.mark.parametrize(("values", "namespace", "present", "absent"), CASES)
 def test_notes(
-    helm_command: HelmCli, values: dict[str, Any], namespace: str, present: set[str], absent: set[str]
+    helm_command: Helm, values: dict[str, Any], namespace: str, present: set[str], absent: set[str]
 ) -> None:
     options = [f"--set-json={key}={json.dumps(value)}" for key, value in merged(REQUIRED, values).items()]
     command = ["install", RELEASE, str(CHART), "--dry-run=client", f"--namespace={namespace}", *options]

@@ -14,7 +14,7 @@ import yaml
 
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.spec import ClusterSpec
@@ -34,7 +34,7 @@ class Shell:
     """A user's shell, in a folder with the chart and a file of values."""
 
     cluster: Cluster
-    helm: HelmCli
+    helm: Helm
     folder: Path
 
     def run(self, command: str) -> str:
@@ -44,7 +44,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(helm_command: HelmCli, tmp_path: Path) -> Iterator[Shell]:
+def shell(helm_command: Helm, tmp_path: Path) -> Iterator[Shell]:
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "bowline").symlink_to(CHART)
     address = f"127.0.0.1:{free_port()}"

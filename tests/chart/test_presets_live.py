@@ -18,7 +18,7 @@ import yaml
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError, LocalApiError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.pair import LOCAL_VALUES, Pair, PairOptions
 from bowline.localcluster.podsplace import has_pods_place
@@ -53,7 +53,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @contextmanager
-def release(cluster: Cluster, helm: HelmCli, *files: Path, name: str = "bowline") -> Iterator[Pair]:
+def release(cluster: Cluster, helm: Helm, *files: Path, name: str = "bowline") -> Iterator[Pair]:
     """The release with its processes, until the block ends; then it is uninstalled, and nothing of it is left."""
     namespace = f"{name}-system"
     values_files = (*files, LOCAL_VALUES)
@@ -76,7 +76,7 @@ def objects(cluster: Cluster, name: str, namespace: str) -> list[str]:
     return [line for each in commands for line in cluster.kubectl(*each, selector, "-o", "name").stdout.splitlines()]
 
 
-def helm_test(cluster: Cluster, helm: HelmCli, name: str = "bowline") -> str:
+def helm_test(cluster: Cluster, helm: Helm, name: str = "bowline") -> str:
     """Run `helm test`; return the output of its pod. CommandError if it fails."""
     helm.run(["test", name, f"--namespace={name}-system"], cluster.kubeconfig)
     return log_of_the_test(cluster, name)
@@ -104,7 +104,7 @@ def bind(cluster: Cluster, name: str, scheduler: str) -> None:
     )
 
 
-def upgrade_and_roll_back(cluster: Cluster, helm: HelmCli, pair: Pair) -> None:
+def upgrade_and_roll_back(cluster: Cluster, helm: Helm, pair: Pair) -> None:
     """Upgrade the release with another value, and go back; the Deployments are then what they were."""
     name, namespace = pair.options.release, f"--namespace={pair.options.namespace}"
     specs = ("get", "deployments", namespace, "-o", "jsonpath={.items[*].spec}")
@@ -125,7 +125,7 @@ CYCLES = [
 
 @pytest.mark.parametrize("file", CYCLES)
 def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
-    cluster: Cluster, helm_command: HelmCli, file: Path
+    cluster: Cluster, helm_command: Helm, file: Path
 ) -> None:
     with release(cluster, helm_command, file) as pair:
         pair.start()
@@ -137,7 +137,7 @@ def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
 
 
 @contextmanager
-def shard_release(cluster: Cluster, helm: HelmCli) -> Iterator[Pair]:
+def shard_release(cluster: Cluster, helm: Helm) -> Iterator[Pair]:
     """A shard beside the release `bowline`, with its reconciler."""
     (file,) = (file for file in FILES if file.stem == "shard")
     with release(cluster, helm, file, name="pool") as part:
@@ -146,7 +146,7 @@ def shard_release(cluster: Cluster, helm: HelmCli) -> Iterator[Pair]:
 
 
 @pytest.mark.presets
-def test_a_shard_is_tested_upgraded_and_rolled_back(cluster: Cluster, helm_command: HelmCli) -> None:
+def test_a_shard_is_tested_upgraded_and_rolled_back(cluster: Cluster, helm_command: Helm) -> None:
     with release(cluster, helm_command) as whole:
         whole.launch_webhook().wait_ready()
         with shard_release(cluster, helm_command) as part:
@@ -158,7 +158,7 @@ def test_a_shard_is_tested_upgraded_and_rolled_back(cluster: Cluster, helm_comma
 
 
 @pytest.fixture(scope="module")
-def preset_pair(cluster: Cluster, helm_command: HelmCli) -> Iterator[Pair]:
+def preset_pair(cluster: Cluster, helm_command: Helm) -> Iterator[Pair]:
     (file,) = (file for file in FILES if file.stem == "scheduler")
     with release(cluster, helm_command, file) as pair:
         pair.start()
@@ -176,7 +176,7 @@ def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, preset_
 
 
 def test_a_shard_binds_beside_the_release_with_the_webhook(
-    cluster: Cluster, helm_command: HelmCli, preset_pair: Pair
+    cluster: Cluster, helm_command: Helm, preset_pair: Pair
 ) -> None:
     # Only the shard can bind.
     preset_pair.reconcilers[0].stop()
@@ -193,7 +193,7 @@ def test_a_shard_binds_beside_the_release_with_the_webhook(
 
 
 def test_helm_test_prints_both_versions_and_leaves_nothing(
-    cluster: Cluster, helm_command: HelmCli, preset_pair: Pair
+    cluster: Cluster, helm_command: Helm, preset_pair: Pair
 ) -> None:
     output = helm_test(cluster, helm_command)
     assert "all is well" in output
@@ -204,7 +204,7 @@ def test_helm_test_prints_both_versions_and_leaves_nothing(
 
 
 def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
-    cluster: Cluster, helm_command: HelmCli, preset_pair: Pair
+    cluster: Cluster, helm_command: Helm, preset_pair: Pair
 ) -> None:
     assert preset_pair.webhook is not None
     preset_pair.webhook.stop()
@@ -219,9 +219,7 @@ def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
     assert "all is well" in helm_test(cluster, helm_command)
 
 
-def test_a_stolen_token_of_the_test_creates_nothing(
-    cluster: Cluster, helm_command: HelmCli, preset_pair: Pair
-) -> None:
+def test_a_stolen_token_of_the_test_creates_nothing(cluster: Cluster, helm_command: Helm, preset_pair: Pair) -> None:
     """The account and its roles exist, as while the test runs."""
     hooks = [
         yaml.safe_load(text)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from tests.chart.rendering import CHART
 from tools.generate.readme import value_rows
 
@@ -97,7 +97,7 @@ def test_the_metadata_names_the_crd_and_the_license() -> None:
     assert annotations["artifacthub.io/license"] == project["license"]
 
 
-def test_helm_lint_has_nothing_to_recommend(helm_command: HelmCli) -> None:
+def test_helm_lint_has_nothing_to_recommend(helm_command: Helm) -> None:
     text = helm_command.run(["lint", "--strict", str(CHART), "--set=image.registry=r.example"])
     assert "[INFO]" not in text
     assert "[WARNING]" not in text

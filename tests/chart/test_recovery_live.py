@@ -15,7 +15,7 @@ import yaml
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError, LocalApiError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.localcluster.spec import ClusterSpec
 from tests.chart.objects import PODS, pod
 from tests.chart.presets import LOCAL
@@ -39,7 +39,7 @@ class Shell:
     """A user's shell, in a folder with the chart and a file of values."""
 
     cluster: Cluster
-    helm: HelmCli
+    helm: Helm
     folder: Path
 
     def run(self, command: str) -> str:
@@ -62,7 +62,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(helm_command: HelmCli, tmp_path: Path) -> Iterator[Shell]:
+def shell(helm_command: Helm, tmp_path: Path) -> Iterator[Shell]:
     """The release of version 0.1.0, on a cluster of its own."""
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "bowline").symlink_to(CHART)

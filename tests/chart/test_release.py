@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from bowline.localcluster.chart import ChartRelease
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from tests.chart.rendering import CHART
 from tests.documents import blocks
 from tools.release import chart as packaging
@@ -40,7 +40,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def images(helm: HelmCli, archive: Path, values: Mapping[str, Any]) -> set[str]:
+def images(helm: Helm, archive: Path, values: Mapping[str, Any]) -> set[str]:
     """The images of both processes and of the agent, as the archive renders them with the values."""
     objects = helm.template(ChartRelease("bowline", archive, "bowline-system", set_values=values))
     pods = [obj["spec"]["template"]["spec"] for obj in objects if obj["kind"] == "Deployment"]
@@ -74,19 +74,19 @@ OTHER = "sha256:" + "b" * 64
     ],
 )
 def test_the_released_digest_is_that_of_the_untouched_image(
-    helm_command: HelmCli, archive: Path, values: dict[str, Any], image: str
+    helm_command: Helm, archive: Path, values: dict[str, Any], image: str
 ) -> None:
     assert images(helm_command, archive, values) == {image}
 
 
-def test_the_values_of_the_install_page_name_the_image_that_it_builds(helm_command: HelmCli, archive: Path) -> None:
+def test_the_values_of_the_install_page_name_the_image_that_it_builds(helm_command: Helm, archive: Path) -> None:
     (page_values,) = [yaml.safe_load(block.text) for block in blocks(INSTALL) if block.info == "yaml"]
     pushed = re.findall(r"(?m)^ *docker push (\S+)$", INSTALL.read_text(encoding="utf-8"))
     assert list(images(helm_command, archive, page_values)) == pushed
     assert list(images(helm_command, CHART, page_values)) == pushed
 
 
-def test_readme_and_presets_work_from_the_package(helm_command: HelmCli, archive: Path, tmp_path: Path) -> None:
+def test_readme_and_presets_work_from_the_package(helm_command: Helm, archive: Path, tmp_path: Path) -> None:
     readme = helm_command.run(["show", "readme", str(archive)])
     assert "helm install bowline oci://ghcr.example/team/charts/bowline --version 0.1.0 " in readme
     assert "image.registry=REGISTRY" not in readme
@@ -109,12 +109,12 @@ def test_readme_and_presets_work_from_the_package(helm_command: HelmCli, archive
     assert "helm install bowline bowline-0.1.0.tgz " in helm_command.run(["show", "readme", str(local)])
 
 
-def test_the_alerts_of_the_package_link_to_the_page_of_its_version(helm_command: HelmCli, archive: Path) -> None:
+def test_the_alerts_of_the_package_link_to_the_page_of_its_version(helm_command: Helm, archive: Path) -> None:
     values = yaml.safe_load(helm_command.run(["show", "values", str(archive)]))
     assert values["monitoring"]["rules"]["runbookURL"] == f"{SOURCE}/blob/v0.1.0/docs/operations.md"
 
 
-def test_the_packaged_chart_names_its_sources_and_its_image(helm_command: HelmCli, archive: Path) -> None:
+def test_the_packaged_chart_names_its_sources_and_its_image(helm_command: Helm, archive: Path) -> None:
     chart_metadata = yaml.safe_load(helm_command.run(["show", "chart", str(archive)]))
     assert (chart_metadata["home"], chart_metadata["sources"], chart_metadata["maintainers"][0]["url"]) == (
         SOURCE,
@@ -127,7 +127,7 @@ def test_the_packaged_chart_names_its_sources_and_its_image(helm_command: HelmCl
     assert chart_metadata["annotations"].items() >= unpublished["annotations"].items()
 
 
-def test_the_packaged_chart_is_the_chart(helm_command: HelmCli, tmp_path: Path) -> None:
+def test_the_packaged_chart_is_the_chart(helm_command: Helm, tmp_path: Path) -> None:
     archives = [tmp_path / name for name in ("one.tgz", "two.tgz")]
     for archive in archives:
         packaging.package(ROOT, archive, 1, packaging.Publication("0.1.0"))

@@ -15,7 +15,7 @@ from bowline.api.meta import Object
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.spec import ClusterSpec
 from tests.chart.presets import LOCAL
@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(cluster: Cluster, helm: HelmCli, folder: Path, command: str) -> str:
+def shell(cluster: Cluster, helm: Helm, folder: Path, command: str) -> str:
     """Run a command as a user would. Fails with its output."""
     tools = (helm.binary.parent, cluster.assets.path(Tool.KUBECTL).parent)
     return run(command, cluster.kubeconfig, *tools, folder=folder)
@@ -93,7 +93,7 @@ def wait_for_jobs(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_whole_rendered_text_stops_nothing_however_often_it_is_applied(
-    cluster: Cluster, helm_command: HelmCli, folder: Path, way: str
+    cluster: Cluster, helm_command: Helm, folder: Path, way: str
 ) -> None:
     for _ in range(2):
         shell(cluster, helm_command, folder, WAYS[way])
@@ -107,9 +107,7 @@ def test_the_whole_rendered_text_stops_nothing_however_often_it_is_applied(
     assert hooks == [], "rights that are meant for the time of a hook would stay"
 
 
-def test_only_helm_at_a_cluster_renders_hooks_by_itself(
-    cluster: Cluster, helm_command: HelmCli, folder: Path
-) -> None:
+def test_only_helm_at_a_cluster_renders_hooks_by_itself(cluster: Cluster, helm_command: Helm, folder: Path) -> None:
     def hooks(value: str, *options: str) -> set[str]:
         values = json.dumps(dict.fromkeys(("check", "uninstall", "test"), json.loads(value)))
         command = [
@@ -145,7 +143,7 @@ def test_only_helm_at_a_cluster_renders_hooks_by_itself(
     ],
 )
 def test_a_kind_that_the_cluster_lacks_is_named_with_its_value(
-    cluster: Cluster, helm_command: HelmCli, folder: Path, value: str, kind: str
+    cluster: Cluster, helm_command: Helm, folder: Path, value: str, kind: str
 ) -> None:
     command = ["template", "bowline", str(CHART), f"--namespace={NAMESPACE}", f"--values={folder / 'values.yaml'}"]
     command += ["--take-ownership", "--dry-run=server", f"--set={value}"]
@@ -154,7 +152,7 @@ def test_a_kind_that_the_cluster_lacks_is_named_with_its_value(
 
 
 def test_the_commands_of_the_page_install_check_and_remove(
-    cluster: Cluster, helm_command: HelmCli, folder: Path
+    cluster: Cluster, helm_command: Helm, folder: Path
 ) -> None:
     apply, check, wait_check, uninstall, wait_uninstall, admission, delete = [c.text for c in commands(PAGE)]
     shell(cluster, helm_command, folder, apply)
@@ -172,9 +170,7 @@ def test_the_commands_of_the_page_install_check_and_remove(
     assert cluster.api.get("/api/v1/namespaces/kai-resource-reservation")
 
 
-def test_an_apply_after_the_removal_works(
-    cluster: Cluster, helm_command: HelmCli, folder: Path, chart: Chart
-) -> None:
+def test_an_apply_after_the_removal_works(cluster: Cluster, helm_command: Helm, folder: Path, chart: Chart) -> None:
     shell(cluster, helm_command, folder, commands(PAGE)[0].text)
     deployments = json.loads(cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)["items"]
     assert len(deployments) == len(chart.render().of_kind("Deployment"))

@@ -9,7 +9,7 @@ import pytest
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
@@ -105,7 +105,7 @@ def test_an_uninstall_leaves_no_finalizer_and_only_reservations_of_running_pods(
 
 
 def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_can_be_repeated(
-    cluster: Cluster, pair: Pair, helm_command: HelmCli
+    cluster: Cluster, pair: Pair, helm_command: Helm
 ) -> None:
     with own_namespace(cluster, pair) as live, scaled_processes(cluster, pair):
         waiting(live, Shares(live))

@@ -8,7 +8,7 @@ import yaml
 
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered
 
@@ -23,7 +23,7 @@ def plugins(manifests: Rendered) -> dict[str, Any]:
     return by_name
 
 
-def render(helm: HelmCli, folder: Path, *layers: Path | dict[str, Any]) -> Rendered:
+def render(helm: Helm, folder: Path, *layers: Path | dict[str, Any]) -> Rendered:
     """Render with files of values, the last one first in precedence."""
     files = []
     for index, layer in enumerate(layers):
@@ -34,7 +34,7 @@ def render(helm: HelmCli, folder: Path, *layers: Path | dict[str, Any]) -> Rende
     return Rendered(helm.template(ChartRelease(RELEASE, CHART, NAMESPACE, values_files=files, set_values=REQUIRED)))
 
 
-def test_plugins_of_several_files_combine_with_the_openshift_preset(helm_command: HelmCli, tmp_path: Path) -> None:
+def test_plugins_of_several_files_combine_with_the_openshift_preset(helm_command: Helm, tmp_path: Path) -> None:
     mine = {
         "config": {"plugins": {"node_fit": {"enabled": True}, "gpu_sharing": {"args": {"scaleAdjustNamespace": "a"}}}}
     }
@@ -47,9 +47,7 @@ def test_plugins_of_several_files_combine_with_the_openshift_preset(helm_command
     assert set(arguments["reservationPodSecurityContext"]) == {"runAsNonRoot", "seccompProfile"}
 
 
-def test_a_list_of_plugins_keeps_the_openshift_preset_of_reservation_pods(
-    helm_command: HelmCli, tmp_path: Path
-) -> None:
+def test_a_list_of_plugins_keeps_the_openshift_preset_of_reservation_pods(helm_command: Helm, tmp_path: Path) -> None:
     mine = {"config": {"plugins": [{"name": "node_fit"}]}}
     by_name = plugins(render(helm_command, tmp_path, PRESETS / "openshift.yaml", mine))
     assert set(by_name) == {"node_fit", "gpu_sharing"}

@@ -13,7 +13,7 @@ from bowline.framework.config import GpuSharingSettings, Settings, WorkloadEntry
 from bowline.framework.workloads import TEMPLATE_PATH
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline_cli.main import main
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered
 
@@ -349,7 +349,7 @@ def test_two_servers_cannot_have_one_port(chart: Chart) -> None:
         chart.render({"webhook": {"port": 8080}})
 
 
-def test_an_older_kubernetes_is_rejected(helm_command: HelmCli) -> None:
+def test_an_older_kubernetes_is_rejected(helm_command: Helm) -> None:
     release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=REQUIRED)
     assert helm_command.template(release, kube_version="1.32.0-rc.1")
     with pytest.raises(CommandError, match=r"requires kubeVersion: >=1\.32\.0-0"):

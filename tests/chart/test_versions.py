@@ -17,7 +17,7 @@ from kubernetes_validate.utils import schema_contents
 from referencing import Registry, Resource
 
 from bowline.localcluster.chart import ChartRelease
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from tests.chart.presets import EVERYTHING
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Rendered
 
@@ -62,9 +62,7 @@ def errors(document: str, version: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("files", "values"), PRESETS)
-def test_a_preset_is_valid(
-    helm_command: HelmCli, files: tuple[Path, ...], values: dict[str, Any], version: str
-) -> None:
+def test_a_preset_is_valid(helm_command: Helm, files: tuple[Path, ...], values: dict[str, Any], version: str) -> None:
     release = ChartRelease(RELEASE, CHART, NAMESPACE, files, values or REGISTRY)
     objects = helm_command.template(release, kube_version=f"{version}.0")
     assert objects
@@ -92,7 +90,7 @@ def test_the_preset_of_the_example_scheduler_grants_what_the_example_grants() ->
     assert rules(iter(preset["extraObjects"])) == rules(yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8")))
 
 
-def test_an_openshift_platform_chooses_every_user(helm_command: HelmCli) -> None:
+def test_an_openshift_platform_chooses_every_user(helm_command: Helm) -> None:
     files = (CHART / "presets" / "openshift.yaml",)
     manifests = Rendered(helm_command.template(ChartRelease(RELEASE, CHART, NAMESPACE, files, REGISTRY)))
     assert "runAsUser" not in yaml.safe_dump_all(manifests.of_kind("Deployment", "Job"))

@@ -15,7 +15,7 @@ from bowline.api import names
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 from bowline.localcluster.spec import ClusterSpec
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL
@@ -62,7 +62,7 @@ class Page:
     """The page's commands, run in a folder with the chart and a file of values."""
 
     cluster: Cluster
-    helm: HelmCli
+    helm: Helm
     folder: Path
 
     def run(self, command: str) -> str:
@@ -164,7 +164,7 @@ def deployment(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def page(helm_command: HelmCli, tmp_path: Path) -> Iterator[Page]:
+def page(helm_command: Helm, tmp_path: Path) -> Iterator[Page]:
     """The page beside KAI-Scheduler's objects."""
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "bowline").symlink_to(CHART)

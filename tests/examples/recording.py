@@ -64,7 +64,7 @@ def svg(lines: Sequence[str]) -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">\n'
-        f"<title>make demo: a denied pod, a bound pod, a retry, 500 pods, and a stuck pod that is explained</title>\n"
+        f"<title>make demo: a denied pod, a bound pod, a retry and a stuck pod that is explained</title>\n"
         f"<style>{_STYLE}"
         f"#screen {{ animation: scroll {seconds:.1f}s step-end infinite }}\n"
         f"@keyframes scroll {{\n{''.join(_keyframes(moments, seconds))}}}\n"

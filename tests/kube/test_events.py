@@ -57,7 +57,6 @@ async def stored(client: KubeClient, namespace: str) -> list[dict[str, Any]]:
     return await client.list_all(EVENTS, namespace)
 
 
-@pytest.mark.wording
 async def test_an_event_is_stored_with_all_its_fields(client: KubeClient, namespace: str) -> None:
     related = ObjectRef("scheduling.run.ai/v1alpha2", "BindRequest", ObjectKey(namespace, "a"), ObjectUID("r"))
     regarding = ObjectRef("v1", "Pod", ObjectKey(namespace, "a"), ObjectUID("u"))
@@ -111,7 +110,6 @@ async def test_an_event_whose_series_has_expired_is_created_again(client: KubeCl
     assert "series" not in event
 
 
-@pytest.mark.wording
 async def test_the_longest_name_and_the_longest_note(client: KubeClient, namespace: str) -> None:
     async with running(client) as recorder:
         recorder.record(note(namespace, "ü" * 5000, name="x" * 253))

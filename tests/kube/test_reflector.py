@@ -441,7 +441,6 @@ async def test_a_selection_of_many_pages(client: KubeClient, namespace: str) -> 
 @pytest.mark.parametrize(
     ("is_optional", "level"), [pytest.param(True, "INFO", id="optional"), pytest.param(False, "WARNING", id="needed")]
 )
-@pytest.mark.wording
 async def test_a_resource_that_is_not_served_is_a_warning_only_if_it_is_needed(
     client: KubeClient, caplog: pytest.LogCaptureFixture, is_optional: bool, level: str
 ) -> None:

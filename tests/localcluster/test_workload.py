@@ -11,8 +11,7 @@ import yaml
 from bowline.localcluster.chart import ChartRelease, documents
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError, RenderError, StartError
-from bowline.localcluster.helm import HelmCli, find_helm
-from bowline.localcluster.helm_sdk import HelmSdk, load_sdk, merged_values
+from bowline.localcluster.helm import Helm, find_helm
 from bowline.localcluster.kubeconfig import access_flags
 from bowline.localcluster.workload import WorkloadOptions, start_pod, start_workload
 from tests.localcluster.conftest import MakeScript
@@ -188,45 +187,6 @@ def test_a_release_is_installed_upgraded_and_removed(own_cluster: Cluster, tiny:
     assert [item["metadata"]["name"] for item in own_cluster.api.get(maps)["items"]] == []
 
 
-@pytest.mark.parametrize(
-    ("files", "single", "expected"),
-    [
-        pytest.param(["a: 1"], {}, {"a": 1}, id="one file"),
-        pytest.param(["a: {b: 1, c: 2}", "a: {b: 3}"], {}, {"a": {"b": 3, "c": 2}}, id="maps are merged deeply"),
-        pytest.param(["a: [1, 2]", "a: [3]"], {}, {"a": [3]}, id="lists are replaced"),
-        pytest.param(["a: {b: 1}"], {"a.c.d": True}, {"a": {"b": 1, "c": {"d": True}}}, id="single values by name"),
-        pytest.param(["", "a: {b: 1}"], {"a": None}, {"a": None}, id="an empty file, and a map removed"),
-    ],
-)
-def test_values_are_merged_as_helm_merges_them(
-    tmp_path: Path, files: list[str], single: dict[str, object], expected: dict[str, object]
-) -> None:
-    paths = []
-    for index, text in enumerate(files):
-        paths.append(tmp_path / f"{index}.yaml")
-        paths[-1].write_text(text)
-    assert merged_values(ChartRelease("one", tmp_path, "here", paths, single)) == expected
-
-
-def test_the_python_package_renders_and_installs_what_the_command_does(
-    own_cluster: Cluster, tiny: Path, tmp_path: Path
-) -> None:
-    module = load_sdk()
-    if module is None:
-        pytest.skip("helm-python-sdk is not installed; it is a last resort and no dependency")
-    helm = HelmSdk(module)
-    release = ChartRelease("sdk", tiny, "charted-sdk", (), {"word": "first"})
-    by_kind = {item["kind"]: item for item in helm.template(release)}
-    assert by_kind == {item["kind"]: item for item in find_helm().template(release)}
-    maps = "/api/v1/namespaces/charted-sdk/configmaps"
-    for word in ("first", "second"):
-        helm.upgrade_install(ChartRelease("sdk", tiny, "charted-sdk", (), {"word": word}), own_cluster.kubeconfig)
-        assert own_cluster.api.get(f"{maps}/sdk-map")["data"]["word"] == word
-    helm.uninstall("sdk", "charted-sdk", own_cluster.kubeconfig)
-    with pytest.raises(CommandError, match="helm: "):
-        helm.upgrade_install(ChartRelease("sdk", tmp_path / "nothing", "charted-sdk"), own_cluster.kubeconfig)
-
-
 def test_helms_message_is_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="helm template one"):
         find_helm().template(ChartRelease("one", tmp_path / "nothing", "here"))
@@ -238,7 +198,7 @@ def test_helm_does_not_use_the_kubeconfig_of_the_users_shell(
     monkeypatch.setenv("KUBECONFIG", "/home/alice/production")
     monkeypatch.setenv("HELM_KUBECONTEXT", "production")
     script = make_script(tmp_path / "helm", 'echo "[$KUBECONFIG$HELM_KUBECONTEXT] $*"')
-    assert HelmCli(script).run(["list"], tmp_path / "k").strip() == f"[] list --kubeconfig={tmp_path / 'k'}"
+    assert Helm(script).run(["list"], tmp_path / "k").strip() == f"[] list --kubeconfig={tmp_path / 'k'}"
 
 
 def test_documents_are_split_as_helm_splits_them() -> None:

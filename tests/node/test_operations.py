@@ -8,7 +8,7 @@ import pytest
 
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import HelmCli, find_helm
+from bowline.localcluster.helm import Helm, find_helm
 from tests.documents import NOT_EXECUTED, ROOT, blocks, run
 from tests.localnode.cluster import NAMESPACE, RELEASE, NodeCluster
 from tests.node.steps import NodeLive
@@ -30,11 +30,8 @@ COMMANDS = [
 
 
 @pytest.fixture
-def helm() -> HelmCli:
-    command = find_helm()
-    if not isinstance(command, HelmCli):
-        pytest.skip(f"needs the helm command; there is only {command.name}")
-    return command
+def helm() -> Helm:
+    return find_helm()
 
 
 @pytest.fixture
@@ -55,13 +52,13 @@ def webhooks(node: NodeCluster) -> list[dict[str, Any]]:
     return [pod for pod in pods if pod["metadata"]["name"].startswith(f"{RELEASE}-webhook")]
 
 
-def test_helm_test_succeeds(node: NodeCluster, live: NodeLive, helm: HelmCli) -> None:
+def test_helm_test_succeeds(node: NodeCluster, live: NodeLive, helm: Helm) -> None:
     assert "all is well" in helm.run(["test", RELEASE, f"--namespace={NAMESPACE}", "--logs"], node.cluster.kubeconfig)
 
 
 @pytest.mark.usefixtures("stopped_webhook")
 @pytest.mark.node
-def test_helm_test_fails_within_a_minute_while_the_webhook_is_stopped(node: NodeCluster, helm: HelmCli) -> None:
+def test_helm_test_fails_within_a_minute_while_the_webhook_is_stopped(node: NodeCluster, helm: Helm) -> None:
     with pytest.raises(CommandError):
         helm.run(["test", RELEASE, f"--namespace={NAMESPACE}"], node.cluster.kubeconfig)
     (pod,) = (

@@ -476,7 +476,6 @@ def without_right(live: Live, resource: str) -> Iterator[None]:
         live.cluster.api.patch(path, {"rules": rules})
 
 
-@pytest.mark.wording
 def test_no_answer_is_false_and_each_becomes_complete(place: Place, owner: Path) -> None:
     place.live.kubectl("create", "serviceaccount", STRANGER)
     stranger = place.live.cluster.service_account_kubeconfig(place.live.namespace, STRANGER)

@@ -266,7 +266,6 @@ def test_a_pod_that_waits_for_a_claim(pair: Live, explain: Explain) -> None:
         storage.clean()
 
 
-@pytest.mark.wording
 def test_a_share_that_waits_for_its_agent(pair: Live, explain: Explain) -> None:
     shares = Shares(pair)
     shares.make("half", tolerations=SILENT)

@@ -90,7 +90,6 @@ def warnings_of(text: str) -> list[str]:
     return [line.removeprefix("Warning: ") for line in text.splitlines() if line.startswith("Warning: ")]
 
 
-@pytest.mark.wording
 @pytest.mark.usefixtures("plain_runtime")
 def test_the_texts_for_the_example_of_each_rule_are_the_same_both_ways(live: Live, tmp_path: Path) -> None:
     path = tmp_path / "object.json"

@@ -254,7 +254,6 @@ def test_a_plugin_that_delays_an_attempt_is_named(live: Watched) -> None:
     assert live.value("bowline_attempt_overdue_total", plugin="pair_slow", point="post_bind")
 
 
-@pytest.mark.wording
 def test_every_log_line_of_an_attempt_names_it_and_no_message_has_a_value(live: Watched) -> None:
     live.bind("erroneous", {PREPARE: "fail"})
     live.bind("fine")

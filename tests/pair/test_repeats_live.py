@@ -66,7 +66,6 @@ def test_a_repeated_failure_is_denied_with_its_reason_until_its_node_changes(pai
         pair.cluster.api.delete(f"{NODES}/{node}")
 
 
-@pytest.mark.wording
 def test_the_denial_of_a_repeated_failure_has_the_failures_text_and_its_rule(pair: Live, node: str) -> None:
     fail(pair, node)
     postpone(pair, timedelta(seconds=30))

@@ -178,7 +178,6 @@ def test_an_outage_costs_no_attempt(own_cluster: Cluster) -> None:
     assert process.stop()
 
 
-@pytest.mark.wording
 def test_logs_are_json_lines_with_a_constant_message(own_cluster: Cluster) -> None:
     process = reconciler(own_cluster, own_cluster.kubeconfig)
     process.wait_ready()

@@ -87,7 +87,6 @@ SAME = [
 
 
 @pytest.mark.parametrize("raw", SAME)
-@pytest.mark.wording
 async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
     pair: Live, client: KubeClient, raw: Any
 ) -> None:

@@ -107,7 +107,6 @@ def test_an_invalid_workload_is_denied_with_every_error_of_every_template(
     assert live.not_found(f"{objects_path(raw['kind'], live.namespace)}/w")
 
 
-@pytest.mark.wording
 def test_a_kind_in_warn_mode_gets_the_same_errors_as_warnings(live: Live) -> None:
     result = live.kubectl("create", "-f", "-", objects=ray_cluster("w", BAD, GOOD, WORSE))
     warnings = [line.removeprefix("Warning: ") for line in result.stderr.splitlines() if line.startswith("Warning: ")]

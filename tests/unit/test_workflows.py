@@ -16,7 +16,6 @@ SCRIPT = ".ci/run"
 # Targets that no workflow calls, and why.
 EXCEPTIONS = {
     "test-unit": "make test has all of its tests",
-    "test-changed": "make test has all of its tests",
     "test-scheduler-conformance": "make test has the example scheduler in every case; other schedulers are users'",
     "test-binder-conformance": "make test has the reconciler in every case; other binders are users'",
     "test-upgrade": "make test has all of its tests",

@@ -16,13 +16,11 @@ from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalClusterError
 from bowline.localcluster.helm import find_helm, helm_to_supply
-from bowline.localcluster.mass import bind_many
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.state import later_command
 
 MANIFESTS = Path("examples") / "demo"
-MANY = 500
 NODES = 4
 # Timeout for what a scene shows; long, for a busy machine.
 PATIENCE_S = 120.0
@@ -82,7 +80,7 @@ def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
         pair = Pair.install(cluster, helm, options)
         pair.start()
         stage = DemoStage(cluster, pair)
-        for scene in (_refused_pod, _refused_template, _bound, _missing_node, _fails_twice, _many, _explained):
+        for scene in (_refused_pod, _refused_template, _bound, _missing_node, _fails_twice, _explained):
             scene(stage)
     except BaseException:
         cluster.stop()
@@ -141,14 +139,6 @@ def _fails_twice(stage: DemoStage) -> None:
     )
     stage.wait("all events", *events, until=_has_all_events)
     _expect(stage.show(*events), "BindingRetry", "bound to node gpu-node-1")
-
-
-def _many(stage: DemoStage) -> None:
-    _title(f"{MANY} pods concurrently", "Requests are created as fast as the API server takes them.")
-    seconds = bind_many(stage.cluster, MANY, NODES)
-    bound = stage.cluster.kubectl("get", "pods", "--no-headers", "--field-selector=spec.nodeName!=").stdout
-    print(f"{MANY} pods bound in {seconds:.1f} s: {MANY / seconds:.0f} a second, making their requests included.")
-    print(f"kubectl get pods: {len(bound.splitlines())} are on a node.\n")
 
 
 def _explained(stage: DemoStage) -> None:

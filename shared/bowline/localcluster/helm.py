@@ -1,8 +1,7 @@
 """Helm 4 (decision 185), as needed by the local cluster and the chart's tests.
 
-The `helm` on PATH is preferred; else the chain of `assets` supplies the pinned one; else the Python package that
-contains Helm as a library, if it is installed. Values are given as JSON (`--set-json`), which needs no escaping and
-keeps types.
+The `helm` on PATH is preferred; else the chain of `assets` supplies the pinned one. Values are given as JSON
+(`--set-json`), which needs no escaping and keeps types.
 """
 
 import json
@@ -12,14 +11,13 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.chart import ChartRelease, documents
-from bowline.localcluster.errors import AssetsError, CommandError
-from bowline.localcluster.helm_sdk import HelmSdk, load_sdk
+from bowline.localcluster.errors import CommandError
 
 _TIMEOUT_S = 180
 # A Go program prints its goroutines at SIGQUIT and ends.
@@ -27,28 +25,7 @@ _TRACE_TIMEOUT_S = 10
 _TRACE_CHARACTERS = 20_000
 
 
-class Helm(Protocol):
-    """The Helm operations in use."""
-
-    @property
-    def name(self) -> str:
-        """The implementation's name, for messages."""
-        ...
-
-    def upgrade_install(self, release: ChartRelease, kubeconfig: Path) -> str:
-        """Install or upgrade the release; return Helm's notes."""
-        ...
-
-    def template(self, release: ChartRelease, kube_version: str | None = None) -> list[dict[str, Any]]:
-        """The rendered objects, hooks included, without a cluster."""
-        ...
-
-    def uninstall(self, name: str, namespace: str, kubeconfig: Path) -> str:
-        """Remove the release; return Helm's output."""
-        ...
-
-
-class HelmCli:
+class Helm:
     """The helm command."""
 
     def __init__(self, binary: Path, timeout_s: float = _TIMEOUT_S) -> None:
@@ -114,22 +91,14 @@ def _end(process: subprocess.Popen[str]) -> str:
 
 
 def helm_to_supply() -> tuple[Tool, ...]:
-    """Helm, if it is neither on PATH nor installed as a Python package: to be supplied together with other tools."""
-    return () if shutil.which("helm") or load_sdk() else (Tool.HELM,)
+    """Helm, if it is not on PATH: to be supplied together with other tools."""
+    return () if shutil.which("helm") else (Tool.HELM,)
 
 
 def find_helm(progress: Progress | None = None) -> Helm:
-    """The `helm` on PATH, else the supplied one, else the Python package."""
+    """The `helm` on PATH, else the supplied one."""
     on_path = shutil.which("helm")
-    if on_path:
-        return HelmCli(Path(on_path))
-    try:
-        return HelmCli(ensure_assets([Tool.HELM], progress=progress).path(Tool.HELM))
-    except AssetsError as error:
-        module = load_sdk()
-        if module is None:
-            raise AssetsError(f"{error}\n  - or install helm, or `pip install helm-python-sdk`") from error
-        return HelmSdk(module)
+    return Helm(Path(on_path) if on_path else ensure_assets([Tool.HELM], progress=progress).path(Tool.HELM))
 
 
 def _common(release: ChartRelease) -> list[str]:

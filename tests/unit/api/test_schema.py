@@ -39,7 +39,6 @@ WORDS: list[Any] = [
 ]
 
 
-@pytest.mark.wording
 def test_an_error_states_only_the_rule() -> None:
     for text, expectation in (entry.values for entry in WORDS):
         with pytest.raises(ConfigurationError) as caught:

@@ -106,7 +106,6 @@ def test_valid_pods_are_allowed(lint: Any) -> None:
     assert lint(GOOD) == (0, "0.yaml:2: Pod team/good: allowed\n1 object: 1 allowed\n", "")
 
 
-@pytest.mark.wording
 def test_every_error_is_a_line_with_path_value_remedy_and_rule(lint: Any) -> None:
     status, out, _ = lint(GOOD + "---" + BAD)
     lines = out.splitlines()
@@ -402,7 +401,6 @@ def test_a_configured_pod_spec_is_validated_with_its_metadata(lint: Any) -> None
     assert findings(out, "errors") == [("gpu_request/fraction-range", "spec.annotations[gpu-fraction]")]
 
 
-@pytest.mark.wording
 def test_a_wrong_path_in_the_configuration_is_an_error_of_the_usage(lint: Any) -> None:
     Path("config.yaml").write_text(
         HEAD + "workloads: [{group: example.com, kind: Own, resource: owns, templates: [spec.pod]}]\n"
@@ -591,7 +589,6 @@ class TestBadUsage:
         assert status == 2
         assert [line.split(":")[0] for line in err.splitlines()] == ["missing.yaml", "absent.yaml", "0.yaml"]
 
-    @pytest.mark.wording
     def test_a_configuration_with_errors(self, lint: Any) -> None:
         Path("config.yaml").write_text("kind: x\nnope: 1\n")
         status, out, err = lint(GOOD, options=("--config", "config.yaml"))
@@ -620,7 +617,6 @@ def test_a_file_must_be_named(lint: Any) -> None:
     assert lint() == (2, "", "name a file or a directory, or - for standard input\n")
 
 
-@pytest.mark.wording
 def test_lint_and_webhook_report_the_same(lint: Any) -> None:
     out = json.loads(lint(BAD, options=("-o", "json"))[1])
     raw = {

@@ -36,7 +36,6 @@ def test_only_plugins_that_are_not_built_in_are_printed_with_their_arguments() -
     }
 
 
-@pytest.mark.wording
 def test_an_invalid_configuration_is_reported_with_its_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,7 +40,6 @@ def test_a_valid_configuration_exits_with_0(
 
 
 @pytest.mark.parametrize("main", PROGRAMS)
-@pytest.mark.wording
 def test_an_invalid_configuration_exits_with_2_and_every_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], main: object
 ) -> None:

@@ -118,7 +118,6 @@ def test_without_a_file_the_defaults_apply() -> None:
         pytest.param(b"\xff\xfe", "is not UTF-8", id="a file that is not text"),
     ],
 )
-@pytest.mark.wording
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, part: str) -> None:
     file = tmp_path / "config.yaml"
     if content is not None:

@@ -174,7 +174,6 @@ def test_a_mistake_is_one_error_of_the_plugin(
     assert (error.rule.id, error.path) == (rule, PATH)
 
 
-@pytest.mark.wording
 def test_each_mistake_is_named_with_method_and_remedy() -> None:
     for members, kinds, _, parts in (entry.values for entry in MISTAKES):
         ((_, text),) = messages(plugin_class(members, *kinds))
@@ -314,7 +313,6 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.wording
 def test_no_program_starts_with_a_misspelt_method(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
 ) -> None:
@@ -332,7 +330,6 @@ def test_every_program_starts_with_the_corrected_method(
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.wording
 def test_no_program_starts_with_two_plugins_of_one_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
 ) -> None:
@@ -346,7 +343,6 @@ def test_no_program_starts_with_two_plugins_of_one_name(
 
 
 @pytest.mark.parametrize("program", PROGRAMS[:2])  # lint reads what is installed only if the configuration names it
-@pytest.mark.wording
 def test_no_process_starts_with_a_plugin_that_has_the_name_of_a_built_in_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
 ) -> None:

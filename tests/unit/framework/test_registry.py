@@ -238,7 +238,6 @@ def test_an_error_of_the_configuration_is_reported(
 OFFERS = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
 
 
-@pytest.mark.wording
 def test_the_text_of_each_error_of_the_configuration() -> None:
     for settings, _, expectation in (entry.values for entry in WRONG_SETTINGS):
         (fault,) = errors(registry_of(offers=OFFERS), settings)

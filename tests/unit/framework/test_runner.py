@@ -207,7 +207,6 @@ async def test_a_plugin_cannot_replace_an_annotation_of_the_framework() -> None:
     assert (status.code, status.plugin) == (Code.WAIT, "a")
 
 
-@pytest.mark.wording
 async def test_a_wait_for_a_plugin_with_a_defect_names_the_defect() -> None:
     raising = runner(RecordingPlugin("a", [], {"bind": raises(KeyError("oops"))}))[0]
     assert "KeyError" in (await run_cycle(raising, context())).message

@@ -86,7 +86,6 @@ def test_a_malformed_pod_is_rejected_with_every_error(raw: dict[str, Any], expec
     assert [fault.path for fault in pod_errors(raw)] == [text.partition(": ")[0] for text in expectation]
 
 
-@pytest.mark.wording
 def test_the_text_of_each_error_of_a_malformed_pod() -> None:
     for raw, expectation in (entry.values for entry in MALFORMED):
         assert [str(fault) for fault in pod_errors(raw)] == expectation

@@ -134,7 +134,6 @@ def test_an_invalid_entry_is_rejected_with_its_path(text: str, parts: list[str])
     assert [fault.path for fault in faults] == paths
 
 
-@pytest.mark.wording
 def test_the_text_of_each_error_of_an_entry() -> None:
     for text, parts in (entry.values for entry in REFUSED):
         assert [

@@ -76,7 +76,6 @@ def test_size(annotations: dict[str, str], present: dict[str, str], errors: int)
     assert len(annotation_errors(annotations, present)) == errors
 
 
-@pytest.mark.wording
 def test_golden_texts() -> None:
     assert str(annotation_errors({"a b": "1"}, {})[0]) == (
         "metadata.annotations[a b]: \"1\": must be a qualified name: at most 63 letters, digits, '-', '_' and '.', "

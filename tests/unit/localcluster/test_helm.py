@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.helm import Helm
 
 # As Go's runtime does at SIGQUIT.
 TRACING = f"""#!{sys.executable} -IS
@@ -42,7 +42,7 @@ def program(path: Path, text: str) -> Path:
 
 
 def test_the_error_of_a_timeout_has_the_output_and_the_goroutines(tmp_path: Path) -> None:
-    helm = HelmCli(program(tmp_path / "helm", TRACING), timeout_s=0.01)
+    helm = Helm(program(tmp_path / "helm", TRACING), timeout_s=0.01)
     with pytest.raises(CommandError) as timeout:
         helm.run(["upgrade", "one"])
     first, *output = str(timeout.value).splitlines()
@@ -52,6 +52,6 @@ def test_the_error_of_a_timeout_has_the_output_and_the_goroutines(tmp_path: Path
 
 def test_a_program_that_ignores_the_signal_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bowline.localcluster.helm._TRACE_TIMEOUT_S", 0.01)
-    helm = HelmCli(program(tmp_path / "helm", SILENT), timeout_s=0.01)
+    helm = Helm(program(tmp_path / "helm", SILENT), timeout_s=0.01)
     with pytest.raises(CommandError, match="has not ended"):
         helm.run(["upgrade", "one"])

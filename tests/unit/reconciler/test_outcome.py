@@ -474,7 +474,6 @@ def test_the_pod_condition_costs_a_write_only_after_a_failure(
 # --- the texts ---
 
 
-@pytest.mark.wording
 def test_the_text_of_each_report() -> None:
     retry = action_for(Status.retry("no luck").from_plugin("p"))
     assert isinstance(retry, RetryAt)

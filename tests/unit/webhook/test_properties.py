@@ -198,7 +198,6 @@ def template_of(raw: Any) -> Any:
 
 @many
 @given(seed=SEEDS)
-@pytest.mark.wording
 def test_lint_and_webhook_agree_on_a_pod_and_its_workloads(chains: Chains, seed: int) -> None:
     chain, raw = chains.of(EVERYTHING), new_pod(seed)
     errors = errors_in(answer(chain, Hook.MUTATE_PODS, review(raw)))

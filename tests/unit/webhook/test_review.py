@@ -46,7 +46,6 @@ class TestAnswers:
         assert after["metadata"].pop("labels") == {"marked": "yes"}
         assert after == before
 
-    @pytest.mark.wording
     def test_a_denial_has_every_error_in_message_and_causes(self) -> None:
         response = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a,b"})))
         assert response == {
@@ -82,7 +81,6 @@ class TestAnswers:
             "auditAnnotations": {"decision": "refused", "rules": "marker/bad"},
         }
 
-    @pytest.mark.wording
     def test_a_denial_ends_with_the_page_of_its_rule_where_documentation_is_published(self) -> None:
         incoming = decode_review(encode(review(pod({"bad": "a"}))))
         verdict = review_object(Hook.VALIDATE_PODS, incoming, marking())
@@ -91,12 +89,10 @@ class TestAnswers:
         assert status["message"] == f'metadata.annotations[bad]: "a": must not be; remove it (marker/bad); see {page}'
         assert status["details"]["causes"][-1]["message"] == f"denied the object; see {page}"
 
-    @pytest.mark.wording
     def test_a_single_error_is_the_message(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
         assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it (marker/bad)'
 
-    @pytest.mark.wording
     def test_a_value_is_printed_without_control_characters(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": '\x1b[2J"'})))["status"]
         assert (
@@ -121,7 +117,6 @@ class TestAnswers:
     def test_a_denied_pod_is_not_patched(self) -> None:
         assert "patch" not in answer(Hook.MUTATE_PODS, review(pod({"bad": "a"})))
 
-    @pytest.mark.wording
     def test_a_warning_is_one_line(self) -> None:
         """The API server drops values with a control character."""
         for value in ("one\nline\r\nonly", "long " * 100, "\a\x1b[31m\x7f\x85" * 100):
@@ -130,7 +125,6 @@ class TestAnswers:
             assert warning.startswith("metadata.annotations[odd]: ")
             assert warning.endswith(": is odd (marker/odd; bowline)")
 
-    @pytest.mark.wording
     def test_long_warnings_share_what_an_api_server_keeps_and_name_their_rule(self) -> None:
         incoming = decode_review(encode(review(pod())))
         for count, rule in product((1, 2, 16, 40), ("long/warning", f"long/{'x' * 5000}")):

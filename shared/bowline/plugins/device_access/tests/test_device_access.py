@@ -295,7 +295,6 @@ def test_other_schedulers_pods_are_not_changed() -> None:
 # --- messages ---
 
 
-@pytest.mark.wording
 def test_the_message_of_each_rule() -> None:
     (error,) = container_errors(next(containers_of(pod(containers=[env({"name": NAME, "value": "all"})]), ())))
     assert str(error) == (

@@ -135,7 +135,6 @@ def offer(allocatable: dict[str, str], mappings: list[Any] | None) -> Status | N
     return resources_not_offered({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, block)
 
 
-@pytest.mark.wording
 def test_the_message_names_what_the_node_does_not_offer() -> None:
     for allocatable, mappings, words in (entry.values for entry in OFFERS):
         assert words in (against.message if (against := offer(allocatable, mappings)) is not None else "")

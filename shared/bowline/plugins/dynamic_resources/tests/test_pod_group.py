@@ -131,7 +131,6 @@ def test_a_claim_of_another_group_is_a_conflict(owner: dict[str, Any], requireme
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
 
 
-@pytest.mark.wording
 def test_the_conflict_with_another_group_names_it_and_does_not_advise_to_delete_its_claim() -> None:
     requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
     answer = next_reservation(protected_claim(**group_owner("other", "other-uid")), requirement, NOW)

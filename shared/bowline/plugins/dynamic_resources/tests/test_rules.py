@@ -531,7 +531,6 @@ def test_several_statuses_are_joined(answers: list[Status], expected: Status) ->
 # --- the texts ---
 
 
-@pytest.mark.wording
 def test_the_text_of_each_status() -> None:
     texts = [missing_claim(required_claim(allocation())).message]
     assert texts == ["claim dev of the pod (one) does not exist yet"]

@@ -387,7 +387,6 @@ FORBIDDEN_UPDATES: list[Any] = [
 ]
 
 
-@pytest.mark.wording
 def test_the_text_of_each_rule() -> None:
     for raw, policy, inventory, text in (entry.values for entry in GOLDEN):
         assert [str(fault) for fault in request_errors(raw, policy, inventory)] == [text]

@@ -321,7 +321,6 @@ def test_a_wait_for_a_scaling_pod_is_short_and_suggests_nothing() -> None:
     assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)
 
 
-@pytest.mark.wording
 def test_a_wait_for_a_device_repeats_why_its_agent_does_not_run() -> None:
     starting = Pending(reservation())
     refused = Pending(reservation(status_reason="ImagePullBackOff: registry.example/agent:1 not found"))

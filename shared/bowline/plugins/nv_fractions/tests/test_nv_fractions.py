@@ -239,7 +239,6 @@ def test_auto_adds_what_other_plugins_read_and_nothing_that_only_agents_read() -
     assert not [key for key in by_memory["metadata"]["annotations"] if key.startswith(names.NV_CONTAINER)]
 
 
-@pytest.mark.wording
 async def test_a_failure_names_what_is_missing_or_in_the_way() -> None:
     plugin = NvFractions(NvFractionsConfig(), Settings())
     assert names.NODE_GPU_MEMORY in (await plugin.pre_bind(context({"gpu-fraction": "0.5"}, {}))).message

@@ -591,7 +591,6 @@ def test_a_volume_of_another_node_does_not_prevent_provisioning() -> None:
 # --- the texts ---
 
 
-@pytest.mark.wording
 def test_the_text_of_each_status() -> None:
     unbound, rejected = check_unbound(claim(), cls(CSI), NODE, True), ENDING_UNBOUND[-1].values[3]
     assert isinstance(unbound, ProvisioningRejected)
