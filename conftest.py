@@ -40,7 +40,6 @@ FIRST = (
     "tests/plugins/",
     "tests/pair/",
     "tests/reconciler/",
-    "tests/conformance/",
     "tests/scheduler_conformance/",
     "tests/node/",
     "tests/kai/",

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import Any
 
 from bowline.conformance.__main__ import parser as conformance_parser
-from bowline.conformance.cases import CASES
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 
 MODULES = (
@@ -40,8 +39,7 @@ def lines() -> Iterator[str]:
         for name in sorted(names.__all__):
             yield from _described(f"{module}.{name}", getattr(names, name))
     yield from (f"python -m bowline.conformance {option}" for option in _options(conformance_parser()))
-    cases = [*(case.name for case in CASES), *(case.name for case in SCHEDULER_CASES)]
-    yield from (f"python -m bowline.conformance --case {name}" for name in cases)
+    yield from (f"python -m bowline.conformance --case {case.name}" for case in SCHEDULER_CASES)
 
 
 def _options(parser: argparse.ArgumentParser) -> list[str]:

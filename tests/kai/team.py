@@ -1,9 +1,8 @@
 """KAI-Scheduler with the pair in place of its own binder and admission; and a team that submits pods to it.
 
 Its binaries, CRDs and PriorityClasses are those of its Go module; `BOWLINE_KAI_BIN` names a folder with the binaries
-of another version (`scheduler` and `podgrouper`; for benchmarks and the conformance of binders `binder` and
-`admission`), and its `crds` where the folder has them. It runs with the rights of
-an administrator, because its own chart defines its rights.
+of another version (`scheduler` and `podgrouper`; for benchmarks `binder` and `admission`), and its `crds` where the
+folder has them. It runs with the rights of an administrator, because its own chart defines its rights.
 """
 
 import json

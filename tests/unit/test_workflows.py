@@ -17,7 +17,6 @@ SCRIPT = ".ci/run"
 EXCEPTIONS = {
     "test-unit": "make test has all of its tests",
     "test-scheduler-conformance": "make test has the example scheduler in every case; other schedulers are users'",
-    "test-binder-conformance": "make test has the reconciler in every case; other binders are users'",
     "test-upgrade": "make test has all of its tests",
     "test-availability": "it prints a table; make test has a short run of it that asserts",
 }

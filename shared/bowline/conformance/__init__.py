@@ -1,1 +1,1 @@
-"""Conformance of binders and schedulers that use the BindRequest API, run as black boxes on a real control plane."""
+"""Conformance of schedulers that write BindRequests, run as black boxes on a real control plane."""

@@ -1,4 +1,4 @@
-"""What the cases of binders and of schedulers have in common. Values only."""
+"""What the cases have in common. Values only."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bowline.conformance.binder import Binder, BinderCluster, CaseFailure, Situation
 from bowline.conformance.case import Case
-from bowline.conformance.claims import ClaimObserver
 from bowline.conformance.scheduler import BrokenRuleError, Scheduler, SchedulerCluster, SchedulerStage
 
 
@@ -24,26 +22,7 @@ class CaseResult:
         return f"{head}\n     {self.why}" if self.why else head
 
 
-def run_case(case: Case[Situation], cluster: BinderCluster, binder: Binder, timeout_s: float) -> CaseResult:
-    """Run the case in a namespace of its own; the program runs before and is killed after it.
-
-    A false report fails the case, even if it has reached its end.
-    """
-    situation = Situation(cluster, binder, timeout_s)
-    cluster.cluster.make_namespace(situation.namespace)
-    with ClaimObserver(cluster, situation.namespace) as claims:
-        binder.start()
-        try:
-            case.run(situation)
-            why = ""
-        except CaseFailure as failure:
-            why = str(failure)
-        finally:
-            binder.kill()
-    return CaseResult(case, "; ".join(filter(None, (*dict.fromkeys(claims.false), why))))
-
-
-def run_scheduler_case(
+def run_case(
     case: Case[SchedulerStage], cluster: SchedulerCluster, argv: Sequence[str], name: str, timeout_s: float
 ) -> CaseResult:
     """Run the case in a namespace of its own, with the program running for pods of the schedulerName ``name``."""
