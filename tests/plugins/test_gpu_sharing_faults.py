@@ -1,6 +1,6 @@
 """Shared GPUs with errors in the cluster: ended reservations, foreign objects, no leader."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -84,13 +84,16 @@ def report_device(shares: Shares, name: str, device: str) -> None:
     shares.api.patch(f"{RESERVATIONS}/{name}", {"metadata": {"annotations": {names.RESERVED_DEVICE: device}}})
 
 
-def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares) -> None:
+@pytest.mark.parametrize("lose", [lose_reservation, fail_reservation])
+def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(
+    shares: Shares, lose: Callable[[Shares, str], object]
+) -> None:
     series = Series(shares.live)
     shares.make("runs", tolerations=SILENT)
     shares.ask("runs", ["lost"])
     report_device(shares, silent_reservation(shares, "lost"), "GPU-1")
     shares.live.phase("runs", "Succeeded")
-    lose_reservation(shares, "lost")
+    lose(shares, "lost")
     assert "the GPU of group lost is no longer reserved" in shares.live.event("runs", "SharedGPUUnreserved")
     first = silent_reservation(shares, "lost")
     shares.share("joins", "lost")

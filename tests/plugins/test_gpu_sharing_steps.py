@@ -236,9 +236,9 @@ async def unreserved_groups(client: KubeClient, devices: str) -> float | None:
     return registry.get_sample_value("bowline_gpu_sharing_groups_unreserved")
 
 
-async def running_share(case: Case) -> None:
-    """Run a pod on the group's device."""
-    body = pod("half", case.namespace, nodeName=NODE)
+async def running_share(case: Case, **spec: Any) -> None:
+    """Create a pod that is labelled as a user of the group's device; on the node, unless ``spec`` has another one."""
+    body = pod("half", case.namespace, **{"nodeName": NODE, **spec})
     body["metadata"]["labels"] = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
     await case.client.create(PODS, case.namespace, body)
 
@@ -270,6 +270,11 @@ async def test_an_ended_reservation_holds_no_group(case: Case) -> None:
     eviction = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await case.client.patch(PODS, devices, reservation["metadata"]["name"], eviction, subresource="status")
     assert await unreserved_groups(case.client, devices) == 1
+
+
+async def test_a_labelled_pod_on_no_node_uses_no_device(case: Case) -> None:
+    await running_share(case, nodeName=None)
+    assert await unreserved_groups(case.client, f"{case.namespace}-devices") == 0
 
 
 @pytest.mark.parametrize(("annotations", "position"), [({}, "0"), ({names.GPU_FRACTION_CONTAINER: "side"}, "i1")])

@@ -100,7 +100,8 @@ UNFINISHED_BINDREQUESTS = Selection(BINDREQUESTS, field_selector="status.phase!=
 # Of plugin checks.
 BINDCHECKS = Resource(names.DOMAIN, "v1alpha1", "bindchecks", names.BIND_CHECK_KIND)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-# Field selector of pods on a node whose containers have ended.
+# Field selectors of pods on a node: those whose containers have not ended, and the others.
+BOUND_AND_UNENDED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 BOUND_AND_ENDED = "spec.nodeName!=,status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 SELF_SUBJECT_REVIEWS = Resource(

@@ -95,14 +95,22 @@ def transform_user(pod: dict[str, Any]) -> Object:
 
 
 def transform_reservation(pod: dict[str, Any]) -> Object:
-    """Keep a reservation pod's group, whether its agent has reported, and whether the device is an expected one."""
+    """Keep a reservation pod's group, whether its agent has reported, whether the device is an expected one, and when
+    a request has joined it.
+    """
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
     device = annotations.get(names.RESERVED_DEVICE) or ""
     expected_devices = annotations.get(names.ANNOTATION_EXPECTED_DEVICES) or ""
     group = (metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or ""
     is_misplaced = bool(device and expected_devices and device not in expected_devices.split(","))
-    return {"metadata": identity_of(pod), "reported": bool(device), "misplaced": is_misplaced, "group": group}
+    return {
+        "metadata": identity_of(pod),
+        "reported": bool(device),
+        "misplaced": is_misplaced,
+        "group": group,
+        "joined": annotations.get(names.ANNOTATION_LAST_JOINED, ""),
+    }
 
 
 def transform_other(pod: dict[str, Any]) -> Object:
@@ -110,11 +118,15 @@ def transform_other(pod: dict[str, Any]) -> Object:
     return {"metadata": identity_of(pod)}
 
 
-def is_equal_but_version(old: Object | None, new: Object | None) -> bool:
-    """Return whether two states of one reservation, from ``transform_reservation``, differ in their version only."""
-    if old is None or new is None:
+def is_join(old: Object | None, new: Object | None) -> bool:
+    """Return whether a request has joined the reservation between two states from ``transform_reservation``, and
+    nothing else is known to have changed.
+
+    The watch shows metadata only: a change without a trace in it may be the end of the reservation.
+    """
+    if old is None or new is None or old["joined"] == new["joined"]:
         return False
-    return {**old, "metadata": uid_of(old)} == {**new, "metadata": uid_of(new)}
+    return {**old, "metadata": uid_of(old), "joined": ""} == {**new, "metadata": uid_of(new), "joined": ""}
 
 
 def group_of(reservation: Object) -> str:

@@ -15,7 +15,7 @@ from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import Object, ObjectKey, key_of
 from bowline.kube.errors import ApiError
-from bowline.kube.resources import PODS, Selection
+from bowline.kube.resources import BOUND_AND_UNENDED, PODS, Selection
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import groups_of, transform_user
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 PERIOD = timedelta(minutes=10)
 SHARING = f"{names.LABEL_GPU_SHARING}=true"
-RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class OrphanScan:
@@ -64,8 +63,8 @@ class OrphanScan:
         return PERIOD
 
     async def _sharing(self, selector: str) -> list[Object]:
-        """Return identity and group labels of the running pods with groups."""
-        selection = Selection(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
+        """Return identity and group labels of the pods with groups that use a device: on a node, and not ended."""
+        selection = Selection(PODS.as_metadata(), label_selector=selector, field_selector=BOUND_AND_UNENDED)
         pods = await self._client.kube.list_reduced(
             selection, lambda pod: transform_user(pod) if groups_of(pod) else None
         )

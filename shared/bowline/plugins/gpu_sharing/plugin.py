@@ -19,7 +19,7 @@ from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict
-from bowline.kube.resources import BOUND_AND_ENDED, CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
+from bowline.kube.resources import BOUND_AND_ENDED, BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
 from bowline.plugin import (
     AllocationKind,
     BindContext,
@@ -47,14 +47,14 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
     group_of,
     groups_of,
-    is_equal_but_version,
+    is_join,
     transform_other,
     transform_reservation,
     transform_user,
 )
 from bowline.plugins.gpu_sharing.left_configmaps import LeftConfigMaps, transform_left
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.orphan_scan import RUNNING, SHARING, OrphanScan
+from bowline.plugins.gpu_sharing.orphan_scan import SHARING, OrphanScan
 from bowline.plugins.gpu_sharing.reservation import (
     Blocked,
     DeviceRequest,
@@ -162,7 +162,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             PODS.as_metadata(),
             label_selector=SHARING,
             # Only bound pods use a device; before that a claim or an unfinished request keeps it.
-            field_selector=f"{RUNNING},spec.nodeName!=",
+            field_selector=BOUND_AND_UNENDED,
             transform=transform_user,
             on_change=self._user_changed,
         )
@@ -229,8 +229,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)
-        if is_equal_but_version(old, new):
-            return  # a request has joined
+        if is_join(old, new):
+            return
         group = group_of(new or old or {"group": ""})
         # The device may have been lost, or this reservation may recover a lost one.
         if self._idle.has_users(group):

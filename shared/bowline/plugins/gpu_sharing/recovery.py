@@ -39,7 +39,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Create a reservation of this name. ``remove``: pods of that name that hold nothing."""
+    """Create a reservation of this name. ``remove``: pods that have ended, or of that name, which hold nothing."""
 
     name: str
     remove: tuple[Reservation, ...]
@@ -104,7 +104,12 @@ def next_step(
     """
     on_node = [reservation for reservation in reservations if (reservation.node, reservation.group) == (node, group)]
     blockers = [reservation for reservation in on_node if reservation.is_blocker]
-    rejections = [reservation for reservation in on_node if reservation.has_ended and reservation.expected_devices]
+    # One that had its device has been evicted since: that is no answer of the kubelet to this search.
+    rejections = [
+        reservation
+        for reservation in on_node
+        if reservation.has_ended and reservation.expected_devices and not reservation.device
+    ]
     waiting = unreported_reservations(on_node)
     if not evidence.devices:
         why = "the ConfigMaps of its pods do not agree on its device"
@@ -122,7 +127,8 @@ def next_step(
     if len(blockers) >= MOST_BLOCKERS:
         return Abandon(f"{len(blockers)} reservation pods got other devices", tuple(blockers))
     name = _free_name(group, node, {reservation.key.name for reservation in blockers})
-    return Reserve(name, tuple(reservation for reservation in on_node if reservation.key.name == name))
+    ended = tuple(reservation for reservation in on_node if reservation.has_ended or reservation.key.name == name)
+    return Reserve(name, ended)
 
 
 def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str:

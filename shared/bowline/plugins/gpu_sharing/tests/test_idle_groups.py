@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import Object
-from bowline.plugins.gpu_sharing.idle_groups import IdleGroups, transform_reservation, transform_user
+from bowline.plugins.gpu_sharing.idle_groups import IdleGroups, is_join, transform_reservation, transform_user
 from bowline.plugins.gpu_sharing.reservation import may_be_on, reservation_name
 
 NODE = "node-0"
@@ -95,3 +95,29 @@ def test_the_node_of_a_reservation_by_its_name(name: str, may_be: bool) -> None:
 def test_generated_names_are_matched_with_their_node(node: str, name: str) -> None:
     assert may_be_on(node, "g", name)
     assert not may_be_on("worker-001", "g", name)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param({}, {"bowline.dev/last-joined": "1"}, True, id="a request has joined"),
+        pytest.param({"bowline.dev/last-joined": "1"}, {"bowline.dev/last-joined": "2"}, True, id="another one"),
+        pytest.param({}, {}, False, id="its status, which the watch does not show"),
+        pytest.param({}, {"run.ai/reserve_for_gpu_index": "GPU-1"}, False, id="its device"),
+        pytest.param(
+            {}, {"bowline.dev/last-joined": "1", "run.ai/reserve_for_gpu_index": "GPU-1"}, False, id="both at once"
+        ),
+        pytest.param(None, {"bowline.dev/last-joined": "1"}, False, id="it is new"),
+        pytest.param({"bowline.dev/last-joined": "1"}, None, False, id="it is deleted"),
+    ],
+)
+def test_a_join_is_told_from_every_other_change_of_a_reservation(
+    before: dict[str, str] | None, after: dict[str, str] | None, expected: bool
+) -> None:
+    def cached(annotations: dict[str, str] | None, version: str) -> Object | None:
+        if annotations is None:
+            return None
+        identity = {"name": "r", "namespace": "ns", "uid": "u", "resourceVersion": version}
+        return transform_reservation({"metadata": {**identity, "annotations": annotations}})
+
+    assert is_join(cached(before, "1"), cached(after, "2")) is expected

@@ -25,6 +25,7 @@ NAME = reservation_name("n1", "g1")
 WANTED = frozenset({"GPU-1"})
 KNOWN = Evidence(WANTED)
 EVICTED = reservation(device="GPU-1", has_ended=True)
+AGAIN = replace(EVICTED, key=ObjectKey("res", f"{NAME}-1"), expected_devices=WANTED)
 NEW = reservation(expected_devices=WANTED)
 BLOCKER = replace(NEW, device="GPU-2")
 REFUSED = replace(NEW, has_ended=True, status_reason="UnexpectedAdmissionError: no devices left")
@@ -40,6 +41,7 @@ def blocker(number: int) -> Reservation:
     [
         pytest.param([], Reserve(NAME, ()), id="its reservation was deleted"),
         pytest.param([EVICTED], Reserve(NAME, (EVICTED,)), id="its reservation was evicted"),
+        pytest.param([AGAIN], Reserve(NAME, (AGAIN,)), id="the reservation of an earlier recovery was evicted"),
         pytest.param([NEW], Await(NEW), id="a new one has not reported its device"),
         pytest.param([BLOCKER], Reserve(f"{NAME}-1", ()), id="another device: kept, so that it is not given again"),
         pytest.param([BLOCKER, blocker(1)], Reserve(f"{NAME}-2", ()), id="another one again"),
