@@ -32,13 +32,12 @@ from bowline_cli.facts import (
 )
 from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
 from bowline_cli.terminal import printable
-from bowline_cli.undecided import KAI, explain_uncreated
+from bowline_cli.undecided import explain_uncreated
 
 EXIT_EXPLAINED, EXIT_NOT_FOUND = 0, 1
 INFO: Final = "bowline-info"
 _BOWLINE: Final = "app.kubernetes.io/name=bowline"
 _REQUESTS: Final = f"/apis/{names.API_VERSION}"
-_QUEUE_VERSION: Final = "/apis/scheduling.run.ai/v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,9 +322,8 @@ def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
 
 
 def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
-    """Add what only an unbound pod needs: its scheduler's Leases, KAI's queue and group, devices of DRA drivers."""
+    """Add what only an unbound pod needs: its scheduler's Leases, KAI's group, devices of DRA drivers."""
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
-    metadata = pod["metadata"]
     nodes = reading.reader.list("/api/v1/nodes", limit=1)
     facts = replace(facts, may_read_nodes=not isinstance(nodes, Unread))
     # In the namespaces of components: a Lease of that name in a tenant's says nothing.
@@ -336,15 +334,6 @@ def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
     facts = replace(
         facts, schedulers=[lease for lease in named if lease is not None and not isinstance(lease, Unread)]
     )
-    queue = (metadata.get("labels") or {}).get(names.QUEUE_LABEL)
-    if queue:
-        facts = replace(facts, queue=reading.reader.get(f"{_QUEUE_VERSION}/queues/{queue}"))
-    if scheduler == KAI:
-        kinds = reading.reader.get(_QUEUE_VERSION)
-        served = (
-            {"queues"} if isinstance(kinds, Unread) else {each["name"] for each in (kinds or {}).get("resources", ())}
-        )
-        facts = replace(facts, serves_queues="queues" in served)
     gang = gang_of(pod)
     if gang is not None:
         facts = replace(facts, gang=_read_gang(reading, gang))

@@ -53,7 +53,6 @@ class Facts:
     - ``requests``: for the pod, of any name. ``events``: about the pod (core/v1), oldest first.
     - ``leases``: of the release's reconcilers; ``schedulers``: Leases with the name of the pod's scheduler.
     - ``objects``: those that the request waits for or that its failure is about; None: it does not exist.
-    - ``queue``: the KAI queue that the pod names; None: it does not exist. ``serves_queues``: whether its kind does.
     - ``gang``: None: the pod is in none.
     - ``may_read_nodes``: whether commands about nodes would work. ``slices``: of ResourceSlices; None: not read.
     - ``info``: None: not published, or not read.
@@ -69,8 +68,6 @@ class Facts:
     schedulers: Sequence[Object] = ()
     deployments: Sequence[Object] | Unread = NOT_READ
     objects: Mapping[ObjectRef, Object | Unread | None] = field(default_factory=dict)
-    queue: Object | Unread | None = NOT_READ
-    serves_queues: bool = True
     gang: GangFacts | None = None
     slices: int | None = None
     may_read_nodes: bool = True

@@ -37,7 +37,7 @@ from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 # Functions of `reports`, which is imported for them only.
-_REPORTS = {"sarif": "as_sarif", "junit": "as_junit", "github": "as_github"}
+_REPORTS = {"sarif": "as_sarif", "github": "as_github"}
 _COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
 _CHART = "the templates of a Helm chart are not rendered: review them by helm template CHART | bowline lint -"
 # Of the JSON output; a change of its keys increases it.
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help=help_text)
     parser.add_argument("-f", "--filename", action="append", default=[], metavar="FILE", help="as for kubectl")
     parser.add_argument(
-        "-o", "--output", choices=("text", "json", "sarif", "junit", "github"), default="text", help="(%(default)s)"
+        "-o", "--output", choices=("text", "json", "sarif", "github"), default="text", help="(%(default)s)"
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; alone it is only checked"

@@ -13,7 +13,6 @@ COMMANDS = {
     "rule": "explain a rule that a denial or a warning names",
     "explain": "explain why a pod is not bound",
     "check": "check whether an installed release works",
-    "bind": "create the BindRequest of a pending pod, as a scheduler would",
     "plugin": "commands for plugins of your own",
     "version": "print the versions of Bowline and of Python",
 }

@@ -1,6 +1,6 @@
 """``bowline plugin``: commands for the authors and the operators of plugins; a table of sub-commands.
 
-Those that start a local cluster need an extra, so that their modules are imported only when they run.
+The one that starts a local cluster needs an extra, so that its module is imported only when it runs.
 """
 
 import argparse
@@ -37,26 +37,6 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_lazily("plugin_check"))
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line of ``bowline plugin run``."""
-    parser.description = (
-        "Start a local control plane, install the chart with an installed plugin enabled and its access granted, and "
-        "run webhook and reconciler until Ctrl-C. Exit status: 0 ended, 2 it cannot be started."
-    )
-    plugin_target.add_arguments(parser)
-    what = "a schedulerName of pods that are in scope too, such as your scheduler's; may be repeated"
-    parser.add_argument(
-        "--scheduler-name", type=_name, action="append", dest="scheduler_names", default=[], metavar="NAME", help=what
-    )
-    parser.set_defaults(run=_lazily("plugin_run"))
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
-
-
 def _lazily(module: str) -> Callable[[argparse.Namespace], int]:
     """Return the command of a module that is imported when it runs."""
 
@@ -78,6 +58,5 @@ def _lazily(module: str) -> Callable[[argparse.Namespace], int]:
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "new": ("write a distribution with a plugin and its tests", plugin_new.add_arguments),
     "check": ("check that a plugin conforms", _add_check),
-    "run": ("run a plugin on a local cluster", _add_run),
     "access": ("print what plugins need of the cluster, as values of the chart", plugin_access.add_arguments),
 }

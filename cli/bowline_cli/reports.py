@@ -1,8 +1,8 @@
-"""Verdicts of ``bowline lint`` in the formats of CI systems: SARIF 2.1.0, JUnit XML, GitHub's annotations. Pure.
+"""Verdicts of ``bowline lint`` in the formats of CI systems: SARIF 2.1.0, GitHub's annotations. Pure.
 
 Each has only what its readers show: errors and warnings with rule, file and line, and what was not reviewed
-although it may have GPUs. Files that cannot be read are errors as well. What XML or a workflow command cannot carry
-is escaped, and so is what would be a command to the CI system that shows the output.
+although it may have GPUs. Files that cannot be read are errors as well. What a workflow command cannot carry is
+escaped, and so is what would be a command to the CI system that shows the output.
 """
 
 import json
@@ -10,16 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
-from xml.etree import ElementTree
 
 from bowline.api.rule import Rule, page_of
 from bowline_cli.findings import Finding, FindingSubject
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_LINE_COMMAND: Final = re.compile(r"(?m)^(\s*):(?=:)")
 _COMMAND: Final = re.compile(r"#(?=#\w*\[)")
-# What XML 1.0 does not allow in text.
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def as_sarif(subjects: Sequence[FindingSubject], docs_url: str = "") -> str:
@@ -65,32 +61,6 @@ def inert_json(text: str) -> str:
     return _COMMAND.sub(r"\\u0023", text)
 
 
-def as_junit(subjects: Sequence[FindingSubject]) -> str:
-    """Return one test case per object as JUnit XML; objects that were not reviewed are skipped."""
-    failures = [[finding for finding in subject.findings if not finding.is_warning] for subject in subjects]
-    counts = {
-        "tests": str(len(subjects)),
-        "failures": str(sum(map(bool, failures))),
-        "errors": "0",
-    }
-    skipped = str(sum(not subject.is_reviewed for subject in subjects))
-    suites = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(suites, "testsuite", {"name": "bowline lint", **counts, "skipped": skipped})
-    for subject, errors in zip(subjects, failures, strict=True):
-        case = ElementTree.SubElement(suite, "testcase", {"classname": "bowline lint", "name": _xml(subject.name)})
-        if errors:
-            failure = ElementTree.SubElement(case, "failure", {"message": subject.verdict, "type": errors[0].rule.id})
-            failure.text = _xml("\n".join(_line(error) for error in errors))
-        elif not subject.is_reviewed:
-            ElementTree.SubElement(case, "skipped", {"message": _xml(subject.verdict)})
-        warnings = [finding for finding in subject.findings if finding.is_warning]
-        if warnings:
-            ElementTree.SubElement(case, "system-out").text = _xml("\n".join(map(_line, warnings)))
-    ElementTree.indent(suites)
-    text = '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
-    return _COMMAND.sub("&#35;", _LINE_COMMAND.sub(r"\1&#58;", text))
-
-
 def as_github(subjects: Sequence[FindingSubject]) -> str:
     """Return an annotation per finding, as a workflow command of GitHub Actions, and a summary."""
     findings = [finding for subject in subjects for finding in subject.findings]
@@ -115,14 +85,5 @@ def _commands(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"::{level} {settings}::{_escaped(finding.message)}"
 
 
-def _line(finding: Finding) -> str:
-    return f"{finding.file}:{finding.line}: {finding.message} ({finding.rule.id})"
-
-
 def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _xml(text: str) -> str:
-    """Return the text without characters that XML does not allow. ElementTree escapes the others."""
-    return _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

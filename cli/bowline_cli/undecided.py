@@ -24,7 +24,6 @@ from bowline_cli.facts import (
 )
 from bowline_cli.reader import Unread, acquired_at
 
-KAI: Final = "kai-scheduler"
 # Pods of a gang that are named.
 _NAMED_MEMBERS: Final = 8
 # Below it a name that is not served is another scheduler's, not a misspelt one.
@@ -83,9 +82,9 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
     if is_reported:
         cause = f"scheduler {scheduler} has found no node: {condition['message']}"
         since = parse_time(condition.get("lastTransitionTime")) or since
-        return Explanation(cause, since, f"{scheduler} decides again", commands, scheduling(facts, pod, scheduler))
+        return Explanation(cause, since, f"{scheduler} decides again", commands, scheduling(facts, pod))
     cause = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
-    details = (*running(facts, scheduler), *last_event(facts), *scheduling(facts, pod, scheduler))
+    details = (*running(facts, scheduler), *last_event(facts), *scheduling(facts, pod))
     return Explanation(cause, since, f"{scheduler} decides: is it installed and running?", commands, details)
 
 
@@ -143,21 +142,8 @@ def running(facts: Facts, scheduler: str) -> tuple[str, ...]:
     return (f"{scheduler} {state}: Lease {key_of(lease)} was {age}",)
 
 
-def scheduling(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
-    return (*_queue(facts, pod, scheduler), *gang_state(facts), *devices(facts, pod))
-
-
-def _queue(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
-    """Return which queue KAI-Scheduler uses: the label of the top owner, else the pod's, else default-queue."""
-    if scheduler != KAI:
-        return ()
-    if not facts.serves_queues:
-        return (f"the cluster serves no Queue of {KAI} (scheduling.run.ai/v2): is it installed?",)
-    label = (pod["metadata"].get("labels") or {}).get(names.QUEUE_LABEL)
-    if label and facts.queue is None:
-        return (f"queue {label} of the label {names.QUEUE_LABEL} does not exist: create it, or correct the label",)
-    of_pod = f"{label} of the pod" if label else "that of the pod (none)"
-    return (f"queue: label {names.QUEUE_LABEL} of the pod's owner, else {of_pod}, else default-queue",)
+def scheduling(facts: Facts, pod: Object) -> tuple[str, ...]:
+    return (*gang_state(facts), *devices(facts, pod))
 
 
 def gang_state(facts: Facts) -> tuple[str, ...]:

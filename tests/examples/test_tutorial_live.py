@@ -21,7 +21,6 @@ PAGE = "docs/tutorial.md"
 FAILING = (
     "kubectl create -f examples/manifests/bad/",
     "bowline lint examples/manifests/bad/",
-    "bowline bind stranded",
 )
 END = "the command ended with "
 

@@ -98,16 +98,6 @@ def test_a_pod_without_a_decision(pair: Live, explain: Explain) -> None:
     assert "the pod is bound to node gpu-node-0" in explain("pod")
 
 
-def test_a_cluster_without_the_scheduler_of_the_queue(pair: Live, explain: Explain) -> None:
-    labelled = pod("pod", pair.namespace, schedulerName="kai-scheduler")
-    labelled["metadata"]["labels"] = {names.QUEUE_LABEL: "team-a"}
-    pair.create(labelled)
-    assert (
-        "  also   the cluster serves no Queue of kai-scheduler (scheduling.run.ai/v2): is it installed?"
-        in explain("pod")
-    )
-
-
 def test_events_are_those_of_the_pod_and_not_of_one_that_had_its_name(pair: Live, explain: Explain) -> None:
     pair.create_pod()
     pair.request_bind()

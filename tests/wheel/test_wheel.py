@@ -1,21 +1,20 @@
 """The wheel: one top-level package, typed, beside an author's packages of any name; and the way of a plugin's author:
-new, its own tests and types, check, a pod bound by run.
+new, its own tests and types, check, a pod bound on a local cluster.
 """
 
 import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import pytest
 
+from bowline.api import names
 from bowline_cli import main
 from tests.waiting import LIMIT_S
 from tests.wheel.conftest import Installed
@@ -52,6 +51,17 @@ POD = {
     "kind": "Pod",
     "metadata": {"name": "first"},
     "spec": {"schedulerName": "mine", "containers": [{"name": "main", "image": "registry.example/app:1"}]},
+}
+REQUEST = {
+    "apiVersion": names.API_VERSION,
+    "kind": names.KIND,
+    "metadata": {"name": "first"},
+    "spec": {
+        "podName": "first",
+        "selectedNode": "gpu-node-0",
+        "receivedResourceType": "Regular",
+        "receivedGPU": {"count": 0, "portion": "0.00"},
+    },
 }
 MYPY = ("-m", "mypy", "--strict")
 PROGRAMS = ["bowline_webhook", "bowline_reconciler", "bowline_cli", "bowline.localcluster", "bowline.conformance"]
@@ -115,7 +125,7 @@ def test_what_needs_a_checkout_says_so_and_what_works_without_one(installation: 
         completion = installation.run("-m", "bowline.localcluster", *command, cwd=tmp_path)
         assert completion.returncode == 1
         assert "needs a checkout of Bowline; without one" in completion.stderr
-        assert "bowline plugin run" in completion.stderr
+        assert "--values" in completion.stderr
     # What `up` does instead of applying the example's manifests.
     program = "from bowline.localcluster.commands import start_example_scheduler as start; print(start(None))"
     result = installation.run("-c", program, cwd=tmp_path)
@@ -178,43 +188,27 @@ def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
     assert "class: quota.prebind: is never called" in completion.stdout
 
 
-def test_run_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:
-    command = [
-        str(author.installation.python),
-        "-m",
-        "bowline_cli",
-        "plugin",
-        "run",
-        "quota",
-        "--scheduler-name=mine",
-    ]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=author.folder, env=author.environ, stdout=pipe, text=True) as process:
-        try:
-            assert process.stdout is not None
-            settings, logs = usage(process.stdout)
-            environ = {**author.environ, **settings}
-            apply = ["kubectl", "apply", "--filename=-"]
-            subprocess.run(apply, env=environ, input=json.dumps(POD), text=True, check=True, capture_output=True)
-            bind = [*command[:3], "bind", "first", "--node=gpu-node-0", "--wait"]
-            subprocess.run(bind, env=environ, check=True, capture_output=True)
-            read = ["kubectl", "get", "pod", "first", "--output=jsonpath={.spec.nodeName}"]
-            assert subprocess.run(read, env=environ, check=True, capture_output=True).stdout == b"gpu-node-0"
-            assert '"quota"' in "".join(log.read_text() for log in logs.glob("*reconciler*"))
-        finally:
-            # Ctrl-C has the same handler.
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=LIMIT_S) == 0
-
-
-def usage(output: IO[str]) -> tuple[dict[str, str], Path]:
-    """Read until the command states that it runs; return the environment that it names, and the folder of logs."""
-    lines: list[str] = []
-    for line in output:
-        lines.append(line)
-        if line.startswith("logs: "):
-            break
-    (exports,) = [line for line in lines if line.strip().startswith("export ")]
-    settings = dict(word.split("=", 1) for word in shlex.split(exports)[1:])
-    settings["PATH"] = settings["PATH"].replace("$PATH", "/usr/bin:/bin")
-    return settings, Path(lines[-1].removeprefix("logs: ").strip())
+def test_a_local_cluster_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:
+    (author.folder / "scheduler.yaml").write_text("config: {schedulerNames: [mine]}\n")
+    access = author.run("-m", "bowline_cli", "plugin", "access")
+    (author.folder / "access.yaml").write_text(access.stdout)
+    cluster = ("-m", "bowline.localcluster")
+    values = [f"--values={name}.yaml" for name in ("values", "access", "scheduler")]
+    try:
+        started = author.run(*cluster, "up", *values)
+        assert started.returncode == 0, started.stderr
+        exports = author.run(*cluster, "env").stdout
+        settings = dict(word.split("=", 1) for word in shlex.split(exports) if "=" in word)
+        settings["PATH"] = settings["PATH"].replace("$PATH", "/usr/bin:/bin")
+        environ = {**author.environ, **settings}
+        objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": [POD, REQUEST]})
+        apply = ["kubectl", "apply", "--filename=-"]
+        subprocess.run(apply, env=environ, input=objects, text=True, check=True, capture_output=True)
+        wait = ["kubectl", "wait", "--for=jsonpath={.status.phase}=Succeeded", "bindrequest/first"]
+        subprocess.run([*wait, f"--timeout={LIMIT_S:g}s"], env=environ, check=True, capture_output=True)
+        read = ["kubectl", "get", "pod", "first", "--output=jsonpath={.spec.nodeName}"]
+        assert subprocess.run(read, env=environ, check=True, capture_output=True).stdout == b"gpu-node-0"
+        (log,) = (author.folder / ".cluster").rglob("*reconciler*.log")
+        assert '"quota"' in log.read_text()
+    finally:
+        author.run(*cluster, "down")

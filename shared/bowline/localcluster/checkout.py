@@ -19,5 +19,5 @@ def require_checkout(what: str) -> None:
     if not is_checkout():
         raise LocalClusterError(
             f"{what} needs a checkout of Bowline; without one `python -m bowline.localcluster up` starts a cluster "
-            "with the chart, and `bowline plugin run` one for a plugin or a scheduler of your own"
+            "with the chart, with --values for a plugin or a scheduler of your own"
         )

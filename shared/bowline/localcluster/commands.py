@@ -30,7 +30,7 @@ from bowline.localcluster.errors import LocalClusterError
 from bowline.localcluster.flags import Layout
 from bowline.localcluster.helm import find_helm, helm_to_supply
 from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
-from bowline.localcluster.pair import Pair
+from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.scheduler import start_scheduler
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.state import absence, default_folder, later_command, load_state
@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="start a cluster with the chart installed and leave it running")
     up.add_argument("--nodes", type=int, default=4, help="fake GPU nodes to create (default: 4)")
     up.add_argument("--no-chart", action="store_true", help="only the control plane and the nodes")
+    what = "values of the chart, such as those that enable a plugin; may be repeated"
+    up.add_argument("--values", type=Path, action="append", default=[], metavar="FILE", help=what)
     up.set_defaults(run=_up)
     demo = commands.add_parser("demo", help="demonstrate Bowline on a cluster of its own")
     demo.add_argument("--keep", action="store_true", help="leave the cluster running")
@@ -110,7 +112,8 @@ def _up(options: argparse.Namespace) -> int:
         if nodes:
             print(f"nodes: {nodes[0]} to {nodes[-1]}, 8 GPUs each")
         if helm is not None:
-            pair = Pair.install(cluster, helm)
+            files = (*PairOptions().values_files, *options.values)
+            pair = Pair.install(cluster, helm, PairOptions(values_files=files))
             pair.start()
             print(f"the chart is installed in {pair.options.namespace}; webhook and reconciler are running")
             print(start_example_scheduler(cluster))
@@ -127,7 +130,7 @@ def start_example_scheduler(cluster: Cluster) -> str:
     if not is_checkout():
         return (
             "no scheduler runs, the example scheduler is only in a checkout: start yours for pods of schedulerName "
-            "bowline (`bowline plugin run` has --scheduler-name), or `bowline bind POD --node=gpu-node-0`"
+            "bowline, or of those in config.schedulerNames of --values, or create a BindRequest"
         )
     start_scheduler(cluster)
     return "the example scheduler decides for pods of schedulerName bowline (examples/scheduler)"

@@ -1,4 +1,4 @@
-"""Kubeconfig files of the local cluster: pure text, a function that writes it, and one that reads it for processes.
+"""Kubeconfig files of the local cluster: written, read for processes, and redirected to a proxy.
 
 A kubeconfig here always has one cluster, one user and one context, so that `kubectl` needs no flag but the file.
 ServiceAccounts use `tokenFile` rather than `token`: clients read the file again, so a token can be renewed under a
@@ -58,6 +58,23 @@ def access_flags(kubeconfig: Path) -> dict[str, str]:
 def access_words(kubeconfig: Path) -> tuple[str, ...]:
     """Return the same flags as words of a command line."""
     return tuple(f"{flag}={value}" for flag, value in access_flags(kubeconfig).items())
+
+
+def redirect(text: str, where: Path, url: str, ca_file: Path) -> str:
+    """Return the document with ``url`` as the server of every cluster, users unchanged; ``where`` is its file."""
+    document = yaml.safe_load(text)
+    for entry in document["clusters"]:
+        entry["cluster"] = {"server": url, "certificate-authority": str(ca_file.absolute())}
+    for entry in document["users"]:
+        user = entry["user"]
+        if any(key.startswith("client-certificate") for key in user):
+            raise ValueError(
+                f"{where}: user {entry['name']} has a client certificate, which cannot pass a proxy; "
+                "give it a ServiceAccount's token"
+            )
+        if "tokenFile" in user:
+            user["tokenFile"] = str((where.parent / user["tokenFile"]).absolute())
+    return yaml.safe_dump(document, sort_keys=False)
 
 
 def write_private(path: Path, text: str) -> Path:

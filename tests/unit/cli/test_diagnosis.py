@@ -354,23 +354,12 @@ DECISIONS = [
     {"metadata": {}, "spec": {"podName": "b"}, "status": {}},
     {"metadata": {}, "spec": {"podName": "c"}, "status": {"phase": "Failed"}},
 ]
-KAI = pod(spec={"schedulerName": "kai-scheduler"}, metadata={"labels": {names.QUEUE_LABEL: "gpus"}})
+KAI = pod(spec={"schedulerName": "kai-scheduler"})
 
 
 @pytest.mark.parametrize(
     ("facts", "detail"),
     [
-        pytest.param(
-            {"pod": pod(spec={"schedulerName": "kai-scheduler"})},
-            "queue: label kai.scheduler/queue of the pod's owner, else that of the pod (none), else default-queue",
-            id="KAI-Scheduler's queue",
-        ),
-        pytest.param({"pod": KAI, "queue": None}, "queue gpus of the label ", id="a queue that does not exist"),
-        pytest.param(
-            {"pod": KAI, "queue": None, "serves_queues": False},
-            "the cluster serves no Queue of kai-scheduler (scheduling.run.ai/v2): is it installed?",
-            id="a cluster without KAI-Scheduler",
-        ),
         pytest.param(
             {
                 "pod": KAI,

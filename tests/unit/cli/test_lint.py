@@ -176,7 +176,7 @@ def test_manifests_that_are_not_validated_are_reported(lint: Any) -> None:
     assert lint(OTHER, options=("--all",))[1].splitlines()[0] == "0.yaml:1: ConfigMap other: no pods"
 
 
-@pytest.mark.parametrize("report", ["sarif", "junit", "github"])
+@pytest.mark.parametrize("report", ["sarif", "github"])
 def test_a_report_for_ci_names_the_errors_and_the_files_that_cannot_be_read(lint: Any, report: str) -> None:
     status, out, _ = lint(GOOD + "---" + BAD, "kind: [", options=("-o", report))
     assert status == 2

@@ -2,12 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Literal
 from urllib.parse import unquote
-from xml.etree import ElementTree
 
-import junitparser
 import pytest
 import sarif_pydantic  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,7 +13,7 @@ from sarif_pydantic import Level
 
 from bowline.api.rule import Rule, Severity
 from bowline_cli.findings import Finding, FindingSubject
-from bowline_cli.reports import as_github, as_junit, as_sarif
+from bowline_cli.reports import as_github, as_sarif
 from bowline_cli.terminal import printable
 
 ERROR = Finding(
@@ -47,19 +45,6 @@ def test_sarif_has_a_result_for_each_finding_and_each_rule_once() -> None:
     assert run["results"][0]["message"] == {"text": ERROR.message}
 
 
-def test_junit_has_a_case_for_each_object() -> None:
-    suites = ElementTree.fromstring(as_junit(SUBJECTS))  # noqa: S314 - our own output
-    (suite,) = suites
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
-    denied_case, skipped_case, allowed_case = suite
-    failure = denied_case.find("failure")
-    assert failure is not None
-    assert failure.get("type") == ERROR.rule.id
-    assert failure.text == f"a.yaml:3: {ERROR.message.replace(chr(27), chr(92) + 'x1b')} ({ERROR.rule.id})"
-    assert [child.tag for child in skipped_case] == ["skipped", "system-out"]
-    assert list(allowed_case) == []
-
-
 def test_github_has_one_line_for_each_finding() -> None:
     error, warning, notice, summary = as_github(SUBJECTS).splitlines()
     assert error == (
@@ -73,7 +58,6 @@ def test_github_has_one_line_for_each_finding() -> None:
 
 def test_nothing_found_is_an_empty_report() -> None:
     assert json.loads(as_sarif([]))["runs"][0]["results"] == []
-    assert ElementTree.fromstring(as_junit([]))[0].get("tests") == "0"  # noqa: S314 - our own output
     assert as_github([]) == "0 objects: 0 errors, 0 warnings, 0 not reviewed"
 
 
@@ -153,28 +137,6 @@ def test_sarif_is_valid(subjects: list[FindingSubject]) -> None:
     Sarif.model_validate_json(as_sarif(subjects))
 
 
-# Of JUnit XML as CI systems read it: the attributes of each element, those that it needs, and its children in order.
-JUNIT: dict[str, tuple[set[str], set[str], list[str]]] = {
-    "testsuites": ({"name", "time", "tests", "failures", "errors"}, set(), ["testsuite"]),
-    "testsuite": ({"name", "tests", "failures", "errors", "skipped", "time"}, {"name", "tests"}, ["testcase"]),
-    "testcase": ({"name", "classname", "time"}, {"name", "classname"}, ["skipped", "error", "failure", "system-out"]),
-    "failure": ({"message", "type"}, set(), []),
-    "skipped": ({"message"}, set(), []),
-    "system-out": (set(), set(), []),
-}
-
-
-@pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
-def test_junit_is_valid(subjects: list[FindingSubject]) -> None:
-    for element in ElementTree.fromstring(as_junit(subjects)).iter():  # noqa: S314 - our own output
-        allowed, required, children = JUNIT[element.tag]
-        assert required <= set(element.keys()) <= allowed
-        positions = [children.index(child.tag) for child in element]
-        assert positions == sorted(positions)
-        for count in ("tests", "failures", "errors", "skipped"):
-            assert element.get(count, "0").isdecimal()
-
-
 # --- what independent readers of the formats understand ---
 
 
@@ -198,20 +160,6 @@ def test_a_reader_of_sarif_understands_every_property(subjects: list[FindingSubj
         assert result.level is (Level.WARNING if finding.is_warning else Level.ERROR)
         (location,) = result.locations
         assert unquote(location.physical_location.artifact_location.uri) == finding.file
-
-
-@pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
-def test_a_reader_of_junit_counts_the_objects_and_finds_the_failures(subjects: list[FindingSubject]) -> None:
-    report = junitparser.JUnitXml.fromstring(as_junit(subjects).encode())
-    (suite,) = report
-    cases = list(suite)
-    assert [case.name for case in cases] == [subject.name for subject in subjects]
-    assert [case.is_skipped for case in cases] == [not subject.is_reviewed for subject in subjects]
-    failures = [result.type for case in cases for result in case.result if isinstance(result, junitparser.Failure)]
-    assert failures == [f.rule.id for subject in subjects for f in subject.findings if not f.is_warning]
-    counts = (suite.tests, suite.failures, suite.skipped)
-    suite.update_statistics()  # type: ignore[no-untyped-call]
-    assert (suite.tests, suite.failures, suite.skipped) == counts
 
 
 def decoded(text: str) -> str:
@@ -246,17 +194,12 @@ COMMANDS = ["::stop-commands::x", "  ::set-output name=a::b", "##[error]x", "a #
 
 
 @pytest.mark.parametrize("text", COMMANDS)
-@pytest.mark.parametrize("report", [as_sarif, as_junit])
-def test_no_name_or_value_is_a_command_to_a_ci_system(report: Callable[..., str], text: str) -> None:
+def test_no_name_or_value_is_a_command_to_a_ci_system(text: str) -> None:
     finding = Finding(Rule("a/b", "a test's"), f"{text}.json", 1, f"x\n{text}")
-    output = report([FindingSubject(f"{text}.json:1: Pod a", text, True, [finding])])
+    output = as_sarif([FindingSubject(f"{text}.json:1: Pod a", text, True, [finding])])
     assert not [line for line in output.splitlines() if line.lstrip().startswith("::")]
     assert re.search(r"##\w*\[", output) is None
-    if report is as_sarif:
-        assert json.loads(output)["runs"][0]["results"][0]["message"]["text"] == f"x\n{text}"
-    else:
-        (failure,) = ElementTree.fromstring(output).iter("failure")  # noqa: S314 - our own output
-        assert text in (failure.text or "")
+    assert json.loads(output)["runs"][0]["results"][0]["message"]["text"] == f"x\n{text}"
 
 
 @pytest.mark.parametrize("text", COMMANDS)

@@ -6,6 +6,7 @@ import orjson
 import pytest
 import yaml
 
+from bowline.localcluster.kubeconfig import redirect
 from bowline.testing.fault_proxy.calls import ProxiedCall, parse_call
 from bowline.testing.fault_proxy.faults import (
     CutWatch,
@@ -17,7 +18,6 @@ from bowline.testing.fault_proxy.faults import (
     SwapEvents,
     WatchFault,
 )
-from bowline.testing.fault_proxy.kubeconfig import redirect
 from bowline.testing.fault_proxy.record import Exchange, Record
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule, RuleBook
 from bowline.testing.fault_proxy.watches import Next, WatchScript, WatchStep

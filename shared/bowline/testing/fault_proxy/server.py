@@ -23,8 +23,8 @@ import aiohttp
 from aiohttp import web
 
 from bowline.localcluster.certs import LocalAuthority, write_pair
+from bowline.localcluster.kubeconfig import redirect
 from bowline.testing.fault_proxy.exchange import Relay
-from bowline.testing.fault_proxy.kubeconfig import redirect
 from bowline.testing.fault_proxy.record import Exchange, Record
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule, Inspector, RuleBook
 
