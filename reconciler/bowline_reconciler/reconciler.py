@@ -83,8 +83,7 @@ class Reconciler:
             return DONE
         if deferred is not None and state is not None and is_resumable(latest):
             self.observation.on_decision(latest, Complete())
-            ctx = replace(deferred.context, request=latest)
-            return await self.completer.complete(ctx, state, deferred.started_at)
+            return await self.completer.complete(Snapshot(latest), state, deferred.context, deferred.started_at)
         answer, former = await self.reads.read(identity), identity.remembered
         if former is not None and (isinstance(answer, Absent) or answer[0].request.uid != former.uid):
             # A request that moved to another shard keeps its side effects: its finalizer hands them over.
@@ -109,7 +108,7 @@ class Reconciler:
             case Attempt():
                 return await self._attempt(snapshot, state, action.effects)
             case Complete():
-                return await self.completer.complete(self.reads.context(snapshot), state)
+                return await self.completer.complete(snapshot, state)
             case Fail():
                 return await self.completer.fail(snapshot, state, action)
             case Rollback():
@@ -171,7 +170,7 @@ class Reconciler:
         match action:
             case Complete():
                 deferred = self.requeue.defer(request.key, DeferredBind(ended.context, outcome.started_at))
-                return deferred or await self.completer.complete(ended.context, state, outcome.started_at)
+                return deferred or await self.completer.complete(snapshot, state, ended.context, outcome.started_at)
             case Fail():
                 return await self.completer.fail(snapshot, state, action)
             case RetryAt():

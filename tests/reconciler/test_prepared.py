@@ -1,13 +1,14 @@
-"""Prepared is reported only for what an attempt has prepared; a bind plugin's OK is verified before Succeeded."""
+"""Prepared is reported only for what an attempt has prepared; every bind is verified, whoever has bound."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Status
+from bowline.framework.binding.post import bind_by_post
+from bowline.framework.plugin_status import Code, Status
 from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
 
@@ -71,20 +72,112 @@ async def test_a_pod_that_a_process_before_this_one_has_bound_is_reported_prepar
     assert prepared(status)[0] == "True"
 
 
-@pytest.mark.parametrize("binds", [True, False], ids=["bound", "not bound"])
-async def test_a_third_party_bind_is_confirmed_by_a_read_of_the_pod(stage: Stage, binds: bool) -> None:
+# --- one verification, whoever has bound ---
+
+ANNOTATION, LABEL = "example.com/device", "example.com/shared"
+
+
+class WithContent(Scripted):
+    """A plugin of whose Binding the pod needs an annotation and a label."""
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        return {ANNOTATION: "0"}
+
+    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
+        return {LABEL: "yes"}
+
+    async def post_bind(self, ctx: BindContext) -> None:
+        assert ctx.pod is not None
+        assert ctx.pod["spec"]["nodeName"] == ctx.spec.selected_node, "post_bind receives the bound pod"
+        await super().post_bind(ctx)
+
+
+Store = Callable[[Stage, BindContext], Awaitable[None]]
+
+
+def stored(*, without: str = "", node: str = "gpu-node-0", replaced: bool = False) -> Store:
+    """Bind the pod by a Binding as it is stored: ``without`` a key, to that node, or another pod of that name."""
+
+    async def store(stage: Stage, ctx: BindContext) -> None:
+        content = {
+            kind: {key: value for key, value in entries.items() if key != without}
+            for kind, entries in (("annotations", ctx.annotations), ("labels", ctx.labels))
+        }
+        if replaced:
+            await stage.delete_pod()
+            await stage.create_pod()
+        body = {"metadata": {"name": "pod", **content}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        await stage.client.create(PODS, stage.namespace, body, name="pod", subresource="binding")
+
+    return store
+
+
+async def acknowledged(stage: Stage, ctx: BindContext, store: Store) -> Status:
+    """The API server answers 201 and stores something else, as with an admission policy."""
+    await store(stage, ctx)
+    ctx.posts.acknowledged = True
+    return Status.ok()
+
+
+async def reply_lost(stage: Stage, ctx: BindContext, store: Store) -> Status:
+    await store(stage, ctx)
+    ctx.posts.last_unknown = ctx.client.clock.monotonic()
+    return Status(Code.TRANSIENT, ("no reply",))
+
+
+async def by_a_plugin(stage: Stage, ctx: BindContext, store: Store) -> Status:
+    await store(stage, ctx)
+    return Status.ok()
+
+
+async def by_another_client(stage: Stage, ctx: BindContext, store: Store) -> Status:
+    """The reconciler's own Binding is answered 409."""
+    await store(stage, ctx)
+    return await bind_by_post(ctx)
+
+
+@pytest.mark.parametrize("way", [acknowledged, reply_lost, by_a_plugin, by_another_client])
+@pytest.mark.parametrize(
+    ("store", "phase", "named"),
+    [
+        pytest.param(stored(), "Succeeded", "", id="as asked"),
+        pytest.param(stored(without=ANNOTATION), "Succeeded", ANNOTATION, id="annotation missing"),
+        pytest.param(stored(without=LABEL), "Succeeded", LABEL, id="label missing"),
+        pytest.param(stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="other node"),
+        pytest.param(stored(replaced=True), "Failed", "PodGone", id="other UID"),
+    ],
+)
+async def test_a_bind_is_verified_whoever_has_bound(
+    stage: Stage,
+    way: Callable[[Stage, BindContext, Store], Awaitable[Status]],
+    store: Store,
+    phase: str,
+    named: str,
+) -> None:
+    plugin = WithContent(effects=True, bind=lambda ctx: way(stage, ctx, store))
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind(backoffLimit=0)
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == phase
+    if phase == "Failed":
+        assert status["failure"]["reason"] == named
+        assert plugin.points("pod") == ["pre_bind", "rollback"], "no post_bind"
+        return
+    assert plugin.points("pod") == ["pre_bind", "post_bind"]
+    assert prepared(status) == (("Unknown", "NotPrepared") if named else ("True", "Prepared"))
+    assert await stage.events() == ["NotPrepared" if named else "Bound"]
+    (condition,) = (entry for entry in status["conditions"] if entry["type"] == "Prepared")
+    assert named in condition["message"]
+
+
+async def test_the_ok_of_a_plugin_that_has_bound_nothing_is_a_failed_attempt(stage: Stage) -> None:
     async def return_ok(_: BindContext) -> Status:
-        if binds:
-            await bind(stage)
         return Status.ok()
 
     async with stage.working(Scripted(bind=return_ok)):
         await stage.create_pod()
         await stage.request_bind(backoffLimit=0)
         status = await stage.phase("pod", "Succeeded", "Failed")
-    assert ("nodeName" in (await stage.pod())["spec"]) is binds
-    assert status["phase"] == ("Succeeded" if binds else "Failed")
-    if binds:
-        assert prepared(status)[0] == "True"
-    else:
-        assert status["failure"]["reason"] == "BackoffLimitExceeded"
+    assert "nodeName" not in (await stage.pod())["spec"]
+    assert status["failure"]["reason"] == "BackoffLimitExceeded"

@@ -55,7 +55,7 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("False", "Waiting", "another component must act first; lastTransitionTime is the start of the wait"),
         ("False", "Retrying", "the last attempt failed"),
         ("False", "Released", "rolled back; this reconciler attempts it no more (uninstall)"),
-        ("Unknown", "NotPrepared", "the pod was bound, but not by this controller"),
+        ("Unknown", "NotPrepared", "the pod is bound, but does not show that this controller has prepared it"),
     ),
     BOUND: (
         ("True", "Bound", "the pod is on the node"),

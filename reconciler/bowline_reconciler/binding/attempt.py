@@ -20,7 +20,15 @@ from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.state import RequestState, Running
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.bound_pods import BoundPodWatch
-from bowline_reconciler.decide.snapshot import Absent, Outcome, Snapshot, Target, is_bound_as_asked
+from bowline_reconciler.decide.actions import Fail
+from bowline_reconciler.decide.report import BindingContent
+from bowline_reconciler.decide.snapshot import (
+    Absent,
+    Outcome,
+    Snapshot,
+    Target,
+    is_bound_as_asked,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +71,8 @@ class AttemptRunner:
                 status = await self._run_points(ctx, running, state)
         finally:
             state.attempt.stop()
-            state.rollback.prepare(state.attempt.past_point)
         if status.code is not Code.OK or not running.posts.acknowledged:
-            status, snapshot = await self._verify(running, status, snapshot, state)
+            status, snapshot = await self._resolve(running, status, snapshot, state)
         state.attempt.finish()
         return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
 
@@ -97,11 +104,11 @@ class AttemptRunner:
             return await self.writer.fence(request)
         return request
 
-    async def _verify(
+    async def _resolve(
         self, running: Running, status: Status, snapshot: Snapshot, state: RequestState
     ) -> tuple[Status, Snapshot]:
-        """Return the status of an attempt without an acknowledged Binding, OK only if the pod is on its node; and the
-        snapshot after it.
+        """Return the status of an attempt without an acknowledged Binding, by a live read of the pod if anybody may
+        have bound it: OK only if it is on its node. And the snapshot after it.
         """
         is_ok, request = status.code is Code.OK, snapshot.request
         is_unacknowledged = state.attempt.unacknowledged_at is not None
@@ -109,10 +116,13 @@ class AttemptRunner:
         if not is_ok and not is_unacknowledged and (not state.attempt.past_point or running.posts.rejected):
             return status, snapshot
         # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind
-        # plugin has sent a Binding of its own.
+        # plugin or another client has sent a Binding of its own.
         snapshot = await self.reads.read_live(snapshot, Target.POD)
         if is_bound_as_asked(request, snapshot.pod_view):
-            return status if is_ok else Status.ok(), snapshot
+            return Status.ok(), snapshot
+        action = self.reads.decide_on(snapshot, state)
+        if isinstance(action, Fail):
+            return action.status, snapshot  # as of any pod that is elsewhere or gone
         if not is_ok:
             return status, snapshot
         # A call that the plugin has sent may still take effect.
@@ -134,7 +144,9 @@ class AttemptRunner:
                 return status
         if ctx.cancelled.is_set():
             return WITHDRAWN
-        state.attempt.pass_point(self.bound_pods.expect(running.request))
+        # The Runner collects the content from here on, and no plugin replaces it.
+        content = BindingContent(ctx.annotations, ctx.labels)
+        state.attempt.pass_point(self.bound_pods.expect(running.request), content)
         status = await self.runner.run_bind(ctx)
         if self.gangs is not None and ctx.pod is not None and ctx.posts.acknowledged:
             self.gangs.bound(ctx.pod)

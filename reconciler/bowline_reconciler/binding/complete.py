@@ -11,7 +11,6 @@ PodBound condition follows the status and never delays it (``pod_conditions``). 
 """
 
 import logging
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -33,7 +32,6 @@ from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event, Fail, Nomination
 from bowline_reconciler.decide.report import (
     blocked_status,
-    changed_metadata,
     failure_report,
     preparation,
     released_status,
@@ -63,30 +61,34 @@ class Completer:
     clock: Clock
     bound_events: bool
 
-    async def complete(self, ctx: BindContext, state: RequestState, started_at: datetime | None = None) -> Result:
-        """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event.
+    async def complete(
+        self,
+        snapshot: Snapshot,
+        state: RequestState,
+        attempt: BindContext | None = None,
+        started_at: datetime | None = None,
+    ) -> Result:
+        """Verify the bind, whoever has bound, then complete the request: post_bind, finalizer, Succeeded, event.
 
-        ``ctx``: the attempt's context, with the present request; ``started_at``: of the attempt, if there was one.
-        The pod is read first: if it is not on its node, the request fails as for any pod that is elsewhere.
+        The pod of the snapshot is read first, unless it was read live. If it is not on its node, the request fails as
+        for any pod that is elsewhere; if it lacks what its Binding contains, it is not reported as prepared.
+        ``attempt``: the context of the one that has ended with the bind, if there was one, which post_bind receives;
+        ``started_at``: when that began.
         """
-        changed: Collection[str] = ()
-        if state.attempt.awaited_bind is not None:
-            snapshot = await self.reads.bound_pod(ctx.request, state.attempt.awaited_bind)
-            if not is_bound_as_asked(ctx.request, snapshot.pod_view):
-                return await self._fail_misdirected(snapshot, state)
-            ctx = replace(ctx, pod=snapshot.named_pod)
-            changed = changed_metadata(ctx.annotations, ctx.labels, ctx.pod)
-        is_held = bool(self.runner.holders(ctx.request))
+        snapshot = await self.reads.with_bound_pod(snapshot, state.attempt.awaited_bind)
+        pod = snapshot.named_pod
+        if pod is None or not is_bound_as_asked(snapshot.request, snapshot.pod_view):
+            return await self._fail_misdirected(snapshot, state)
+        ctx = self.reads.context(snapshot) if attempt is None else replace(attempt, request=snapshot.request, pod=pod)
         await self.runner.run_post_bind(ctx)
-        request = ctx.request if is_held else await self.writer.drop_finalizer(ctx.request)
+        is_held = bool(self.runner.holders(snapshot.request))
+        request = snapshot.request if is_held else await self.writer.drop_finalizer(snapshot.request)
         if request is None:
-            return await self._close(ctx.request, state)
+            return await self._close(snapshot.request, state)
         now = self.clock.now()
-        preparation_status = preparation(
-            request, state.rollback.is_prepared, not state.rollback.has_begun, ctx.pod, changed
-        )
-        report = success_report(request, preparation_status, ctx.pod, started_at, now, bound_events=self.bound_events)
-        await self.writer.write_report(request, report, ctx.pod)
+        preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
+        report = success_report(request, preparation_status, pod, started_at, now, bound_events=self.bound_events)
+        await self.writer.write_report(request, report, pod)
         self.metrics.finished_requests.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
@@ -94,7 +96,7 @@ class Completer:
         return await self._close(request, state)
 
     async def _fail_misdirected(self, snapshot: Snapshot, state: RequestState) -> Result:
-        """Fail a request whose Binding was acknowledged, and whose pod is not on its node, or is gone."""
+        """Fail a request whose pod is not on its node after the bind, or is gone."""
         snapshot = await self.reads.with_live_pod(snapshot.request, state)
         state.attempt.end_bind()
         action = self.reads.decide_on(snapshot, state)
@@ -117,7 +119,7 @@ class Completer:
             if Target.POD not in snapshot.live:
                 snapshot = await self.reads.read_live(snapshot, Target.POD)
             if is_bound_as_asked(request, snapshot.pod_view):
-                return await self.complete(self.reads.context(snapshot), state)
+                return await self.complete(snapshot, state)
         if (pending := await self._await_writes(snapshot, state)) is not None:
             return pending
         fail = await self._advised(snapshot, state, fail)

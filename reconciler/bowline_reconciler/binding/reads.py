@@ -191,12 +191,12 @@ class Reads:
         """Return the snapshot of a request with its pod, read live."""
         return await self.read_live(self.from_cache(request, state), Target.POD)
 
-    async def bound_pod(self, request: BindRequest, awaited: AwaitedBind) -> Snapshot:
-        """Return the request with its pod after the Binding: from the event of the bind, else from a live read."""
-        pod = await self._bound_pods.pod_of(awaited)
-        if pod is None:
-            return await self.with_live_pod(request)
-        return Snapshot(request, pod)
+    async def with_bound_pod(self, snapshot: Snapshot, awaited: AwaitedBind | None) -> Snapshot:
+        """Return the snapshot with its pod as read after the bind: live, or from the event of an awaited bind."""
+        if Target.POD in snapshot.live:
+            return snapshot
+        pod = await self._bound_pods.pod_of(awaited) if awaited is not None else None
+        return replace(snapshot, pod=pod) if pod is not None else await self.read_live(snapshot, Target.POD)
 
     def may_predate_term(self, request: BindRequest) -> bool:
         """Return whether a previous leader may have started on the request: it was created before this term."""

@@ -19,6 +19,7 @@ from bowline.framework.plugin_status import Status
 from bowline.kube.late_writes import LateWrites
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
+from bowline_reconciler.decide.report import BindingContent
 from bowline_reconciler.decide.snapshot import GATES, Outcome, order_key
 from bowline_reconciler.decide.transient import NOTICE_AFTER_S, QUIET_FAILURES, Streak, classify, extend, next_mark_in
 
@@ -56,6 +57,7 @@ class AttemptState:
     writes: LateWrites = field(default_factory=LateWrites)  # of plugins, in attempts and rollbacks
     retry_at: float | None = None  # no attempt before this time
     awaited_bind: AwaitedBind | None = None  # an acknowledged Binding whose pod was not read yet
+    content: BindingContent | None = None  # of the last Binding of this process, whoever has bound the pod
 
     @property
     def may_have_late_writes(self) -> bool:
@@ -82,9 +84,9 @@ class AttemptState:
         was_open, self.is_open = self.is_open, False
         return was_open
 
-    def pass_point(self, awaited: AwaitedBind) -> None:
+    def pass_point(self, awaited: AwaitedBind, content: BindingContent) -> None:
         """Pass the point of no return: the Binding follows, and its pod is read before the bind is reported."""
-        self.past_point, self.awaited_bind = True, awaited
+        self.past_point, self.awaited_bind, self.content = True, awaited, content
 
     def stop(self) -> None:
         """Record that no plugin is being called any more, and what its Binding has left."""
@@ -121,7 +123,6 @@ class RollbackState:
     # The terminal failure that has begun to be executed: it is finished whatever call fails and whatever changes.
     ending: Fail | None = None
     has_begun: bool = False  # since the last attempt, a plugin has been asked to undo something
-    is_prepared: bool = False  # an attempt of this process has prepared everything, and no rollback has begun since
     is_complete: bool = False  # all side effects of the attempts so far are rolled back
     is_reported: bool = False  # in the status
     transient_failures: int = 0
@@ -137,13 +138,9 @@ class RollbackState:
         self.ending = fail
         return fail
 
-    def prepare(self, is_prepared: bool) -> None:
-        """Record whether an attempt has prepared everything; one that has not changes nothing."""
-        self.is_prepared = self.is_prepared or is_prepared
-
     def begin(self) -> None:
         """Record that plugins undo the side effects from here on."""
-        self.has_begun, self.is_prepared = True, False
+        self.has_begun = True
 
     def complete(self) -> None:
         """Record that all side effects are rolled back."""

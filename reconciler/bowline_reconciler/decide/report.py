@@ -3,13 +3,13 @@
 A status is complete for each way in which a reconcile can end. It starts from the stored one, so that other writers'
 fields are kept; the writer sends only the differences. Times have a resolution of one second, as metav1.Time has.
 
-Prepared is claimed only for what an attempt of this controller has prepared: another scheduler, a user or a delayed
-Binding may have bound the pod without one. After a crash the pod itself is the evidence: a Binding is sent only when
+Prepared is claimed only for what an attempt of this controller has prepared: another scheduler, a user, a bind plugin
+or a delayed Binding may have bound the pod without one. The pod itself is the evidence: a Binding is sent only when
 everything is prepared, and carries the request's UID. Decision 116.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -47,6 +47,24 @@ class Preparation:
 
     condition: tuple[str, str, str]
     warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BindingContent:
+    """The annotations and labels of a Binding: the pod must have them once it is bound, whoever has bound it."""
+
+    annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+
+    def missing_in(self, pod: Object) -> list[str]:
+        """Return which of them the bound pod does not have."""
+        metadata = pod["metadata"]
+        return [
+            f"{kind} {key}"
+            for kind, content in (("annotation", self.annotations), ("label", self.labels))
+            for key, value in content.items()
+            if (metadata.get(f"{kind}s") or {}).get(key) != value
+        ]
 
 
 PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))
@@ -130,36 +148,22 @@ def succeeded_status(
     return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
 
 
-def changed_metadata(
-    annotations: Mapping[str, str], labels: Mapping[str, str], pod: Object | None
-) -> Collection[str]:
-    """Return which annotations and labels of a Binding the bound pod does not have."""
-    metadata = (pod or {}).get("metadata") or {}
-    return [
-        f"{kind} {key}"
-        for kind, binding in (("annotation", annotations), ("label", labels))
-        for key, value in binding.items()
-        if (metadata.get(f"{kind}s") or {}).get(key) != value
-    ]
+def preparation(request: BindRequest, intact: bool, pod: Object, content: BindingContent | None) -> Preparation:
+    """Return what a bound pod shows of its preparation.
 
-
-def preparation(
-    request: BindRequest, was_prepared: bool, intact: bool, pod: Object | None, changed: Collection[str] = ()
-) -> Preparation:
-    """Return what is known of a bound pod's preparation.
-
-    ``was_prepared``: an attempt of this process has prepared everything. ``intact``: nothing was rolled back since.
-    ``pod``: the pod as last read, with the annotations of its Binding. ``changed``: see ``changed_metadata``.
+    ``intact``: nothing was rolled back since. ``pod``: as read after the bind, whoever has bound it. ``content``:
+    that of the last Binding of this process; None if it has sent none.
     """
-    if changed:
+    missing = content.missing_in(pod) if content is not None else ()
+    if missing:
         why = (
             f"pod {request.pod_key.name} is on node {request.selected_node}, but does not have what its Binding "
-            f"contained: {', '.join(changed)}; an admission webhook or policy for pods/binding has changed it"
+            f"contains: {', '.join(missing)}; another client or a bind plugin has bound it without, or an admission "
+            "webhook or policy for pods/binding has changed it"
         )
         return Preparation(("Unknown", "NotPrepared", why), why)
     intact = intact and not request.is_rollback_incomplete
-    annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
-    if intact and (was_prepared or annotations.get(names.PREPARED_FOR) == request.uid):
+    if intact and (pod["metadata"].get("annotations") or {}).get(names.PREPARED_FOR) == request.uid:
         return PREPARED_BY_US
     node = request.selected_node
     why = f"pod {request.pod_key.name} is on node {node}, but no attempt of this controller is known to have bound it"

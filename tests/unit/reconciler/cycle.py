@@ -153,8 +153,7 @@ class Binds(BoundPodWatch):
 
     async def pod_of(self, awaited: AwaitedBind) -> Object | None:
         self._cycle.bind_pod()
-        metadata = {**self._cycle.pod["metadata"], "annotations": {names.PREPARED_FOR: self._cycle.request.uid}}
-        return {**self._cycle.pod, "metadata": metadata}
+        return self._cycle.pod
 
 
 class Caches(Informers):
@@ -233,8 +232,10 @@ class Cycle:
         return await self.reconciler.reconcile(self.request.key)
 
     def bind_pod(self, node: str | None = None) -> None:
-        """Bind the pod, by default to the selected node."""
-        self.pod = {**self.pod, "spec": {**self.pod["spec"], "nodeName": node or self.request.selected_node}}
+        """Bind the pod, by default to the selected node, with the annotation of every attempt's Binding."""
+        metadata = {**self.pod["metadata"], "annotations": {names.PREPARED_FOR: self.request.uid}}
+        spec = {**self.pod["spec"], "nodeName": node or self.request.selected_node}
+        self.pod = {**self.pod, "metadata": metadata, "spec": spec}
 
     def held(self) -> BindRequest:
         """The request with the finalizer, as after an attempt of another process."""

@@ -14,7 +14,7 @@ from bowline.runtime.workers import DONE, ReconcileError
 from bowline_reconciler.binding.complete import ROLLBACK_PAUSE
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.transient import REPORT_AFTER_S
-from tests.unit.reconciler.cycle import Caches, Cycle, RecordingWriter
+from tests.unit.reconciler.cycle import Caches, Cycle, Live, RecordingWriter
 
 REJECTED = Fail(Reason.REJECTED, "no")
 
@@ -99,7 +99,6 @@ async def test_a_pod_bound_during_a_rollback_is_not_reported_as_prepared() -> No
         return Status.retry("busy")
 
     cycle = Cycle(rollback=refuse)
-    cycle.state.rollback.prepare(True)
     snapshot = cycle.reads.from_cache(cycle.held(), cycle.state)
     with pytest.raises(ReconcileError):
         await cycle.completer.fail(snapshot, cycle.state, REJECTED)
@@ -156,6 +155,28 @@ async def test_a_lost_reply_of_a_binding_that_took_effect_is_a_success() -> None
     cycle.plugin.acts["bind"] = lost
     await cycle.attempt()
     assert cycle.log[3:] == ["read pod", "post_bind", "drop finalizer", "status Succeeded", "event Bound"]
+
+
+async def test_a_bind_that_a_later_reconcile_finds_is_compared_with_the_binding_that_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def lost(c: BindContext) -> Status:
+        c.annotations["example.com/device"] = "0"
+        c.posts.last_unknown = cycle.clock.monotonic()
+        cycle.bind_pod()
+        return Status.retry("no reply")
+
+    async def fail(*_: object) -> None:
+        raise ServerError("no connection to etcd")
+
+    cycle = Cycle(bind=lost)
+    with monkeypatch.context() as patch:
+        patch.setattr(Live, "get", fail)
+        with pytest.raises(ReconcileError):
+            await cycle.attempt()
+    assert await cycle.attempt() == DONE
+    (message,) = (c["message"] for c in cycle.statuses[-1]["conditions"] if c["type"] == "Prepared")
+    assert "annotation example.com/device" in message
 
 
 async def test_a_lost_reply_of_a_binding_without_effect_is_a_retry() -> None:

@@ -32,6 +32,7 @@ from bowline_reconciler.decide.decide import pending_failure
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
 from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
+    BindingContent,
     conditions,
     failed_status,
     preparation,
@@ -491,9 +492,9 @@ def test_the_text_of_each_report() -> None:
     rollback = rollback_incomplete_status(request(), None, refusal, NOW)
     assert rollback["reason"].startswith("RollbackFailed: it is still in use; ")
     share = request(receivedResourceType="Fraction")
-    assert "Fraction was not prepared here" in preparation(share, False, True, pod()).warning
-    lacks = preparation(request(), True, True, pod(), ("annotation bowline.dev/prepared-for",))
-    assert "does not have what its Binding contained: annotation bowline.dev/prepared-for" in lacks.warning
+    assert "Fraction was not prepared here" in preparation(share, True, pod(), None).warning
+    lacks = preparation(request(), True, pod(), BindingContent({"example.com/a": "b"}, {}))
+    assert "does not have what its Binding contains: annotation example.com/a" in lacks.warning
     assert "the plugin is defective: repair or disable it" in defect("p", "applies raised").message
     right = denied_status(
         'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API group "" in x'

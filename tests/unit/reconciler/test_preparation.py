@@ -1,42 +1,52 @@
 """The Prepared condition of a bound pod's request, by what is known of its preparation."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object
 from bowline.testing.builders import pod
-from bowline_reconciler.decide.report import preparation
+from bowline_reconciler.decide.report import BindingContent, preparation
 from tests.builders import request
 
 CARRIED = {names.PREPARED_FOR: "request-uid"}
 INCOMPLETE = {"conditions": [{"type": "RolledBack", "status": "False"}]}
 
 
-def bound(annotations: dict[str, str] | None = None) -> dict[str, Any]:
+CONTENT = BindingContent({**CARRIED, "example.com/device": "0"}, {"example.com/shared": "yes"})
+ANNOTATED, LABELLED = dict(CONTENT.annotations), dict(CONTENT.labels)
+
+
+def bound(annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
     made = pod()
-    made["metadata"]["annotations"] = annotations or {}
+    made["metadata"] |= {"annotations": dict(annotations or {}), "labels": dict(labels or {})}
     return made
 
 
 @pytest.mark.parametrize(
-    ("req", "was_prepared", "intact", "annotations", "prepared"),
+    ("req", "intact", "content", "bound_pod", "prepared", "named"),
     [
-        pytest.param(request(), True, True, {}, "True", id="an attempt of this process"),
-        pytest.param(request(), False, True, CARRIED, "True", id="an attempt of a process before this one"),
-        pytest.param(request(), False, True, {}, "Unknown", id="no attempt is known"),
-        pytest.param(
-            request(), False, True, {names.PREPARED_FOR: "another"}, "Unknown", id="an attempt for another request"
-        ),
-        pytest.param(request(), True, False, CARRIED, "Unknown", id="rolled back before the Binding took effect"),
-        pytest.param(request(INCOMPLETE), True, True, CARRIED, "Unknown", id="partly rolled back"),
+        pytest.param(request(), True, CONTENT, bound(ANNOTATED, LABELLED), "True", "", id="all that it contains"),
+        pytest.param(request(), True, CONTENT, bound(), "Unknown", names.PREPARED_FOR, id="bound by somebody else"),
+        pytest.param(request(), True, CONTENT, bound(CARRIED, LABELLED), "Unknown", "annotation example.com/device"),
+        pytest.param(request(), True, CONTENT, bound(ANNOTATED), "Unknown", "label example.com/shared"),
+        pytest.param(request(), True, CONTENT, bound(ANNOTATED, {"example.com/shared": "no"}), "Unknown", "label"),
+        pytest.param(request(), True, None, bound(CARRIED), "True", "", id="by a process before this one"),
+        pytest.param(request(), True, None, bound(), "Unknown", "no attempt", id="no attempt is known"),
+        pytest.param(request(), True, None, bound({names.PREPARED_FOR: "another"}), "Unknown", "no attempt"),
+        pytest.param(request(), False, CONTENT, bound(ANNOTATED, LABELLED), "Unknown", "", id="rolled back before"),
+        pytest.param(request(INCOMPLETE), True, None, bound(CARRIED), "Unknown", "", id="partly rolled back"),
     ],
 )
-def test_prepared_is_reported_only_for_a_valid_attempt(
-    req: BindRequest, was_prepared: bool, intact: bool, annotations: dict[str, str], prepared: str
+def test_prepared_is_reported_only_by_the_evidence_of_the_pod(
+    req: BindRequest, intact: bool, content: BindingContent | None, bound_pod: Object, prepared: str, named: str
 ) -> None:
-    assert preparation(req, was_prepared, intact, bound(annotations)).condition[0] == prepared
+    condition = preparation(req, intact, bound_pod, content).condition
+    assert condition[0] == prepared
+    assert named in condition[2]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +70,7 @@ def test_prepared_is_reported_only_for_a_valid_attempt(
     ],
 )
 def test_a_pod_that_needs_preparation_and_has_none_known_is_warned_about(spec: dict[str, Any], named: str) -> None:
-    result = preparation(request(**spec), was_prepared=False, intact=True, pod=bound())
+    result = preparation(request(**spec), True, bound(), None)
     assert bool(result.warning) is bool(named)
     assert named in result.condition[2]
-    assert preparation(request(**spec), was_prepared=True, intact=True, pod=bound()).warning == ""
+    assert preparation(request(**spec), True, bound(CARRIED), None).warning == ""

@@ -109,8 +109,9 @@ class BindingPlugin(Plugin[Args_co]):
         """Bind the pod, or return SKIP to leave it to the next plugin.
 
         From its first write on the request cannot be withdrawn. OK is believed only if the API server shows the pod
-        on its node. After a crash the pod is read first, and bind is called again only if it is not bound. If every
-        plugin returns SKIP, the request ends Failed/NoPlugin.
+        on its node; one that lacks any of ``ctx.annotations`` and ``ctx.labels`` is not reported as prepared. After a
+        crash the pod is read first, and bind is called again only if it is not bound. If every plugin returns SKIP,
+        the request ends Failed/NoPlugin.
         """
         return Status.skip()
 
