@@ -126,7 +126,7 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
         namespace,
         api.now,
         reader.list(f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
-        leases=reader.list(leases, labelSelector=names.SHARD_LABEL),
+        leases=reader.list(leases, labelSelector=names.LEASE_LABEL),
         requests=reader.list(f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
         crd=reader.get(f"{_CRDS}/{CRD}"),
     )

@@ -11,7 +11,6 @@ from typing import Final
 
 from bowline.api import names
 from bowline.api.failed_decision import condition_of, failed_decision_of
-from bowline.api.label_selector import parse_label_selector
 from bowline.api.meta import Object, format_time, is_deleting, key_of, parse_time, status_of
 from bowline.api.request_facts import failure_of, reported_status, wait_of
 from bowline.framework.reason import Suggestion
@@ -202,44 +201,21 @@ def _deleting(facts: Facts, request: Object) -> Explanation:
 
 
 def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
-    """Explain that no reconciler serves the request; None if one does, or if that could not be read."""
-    if isinstance(facts.leases, Unread):
+    """Explain that no reconciler leads; None if one does, or if that could not be read."""
+    if isinstance(facts.leases, Unread) or any(acquired_at(lease, facts.now) for lease in facts.leases):
         return None
-    since = creation_time(request)
-    held_leases = [lease for lease in facts.leases if acquired_at(lease, facts.now) is not None]
-    if not held_leases:
-        renewals = [
-            f"{key_of(lease)}, last renewed {(lease.get('spec') or {}).get('renewTime') or 'never'}"
-            for lease in facts.leases
-        ]
-        cause = f"no reconciler leads: no Lease of a reconciler is held ({'; '.join(renewals) or 'none exists'})"
-        commands: tuple[str, ...] = (f"kubectl -n {facts.system} get leases",)
-        if not isinstance(facts.deployments, Unread):
-            commands = (
-                f"kubectl -n {facts.system} get leases,deployments,pods",
-                f"kubectl -n {facts.system} logs --selector app.kubernetes.io/component=reconciler --tail 20",
-            )
-        return Explanation(cause, since, "a reconciler leads", commands, components(facts, "reconciler"))
-    labels = request["metadata"].get("labels") or {}
-    selectors = {str(key_of(lease)): _selector(lease) for lease in held_leases}
-    if any(selector is None or parse_label_selector(selector).selects(labels) for selector in selectors.values()):
-        return None
-    shards = ", ".join(f"{lease} ({selector})" for lease, selector in selectors.items())
-    own_labels = ", ".join(f"{key}={value}" for key, value in labels.items()) or "none"
-    cause = (
-        f"no shard of namespace {facts.system} selects its BindRequest: its labels are {own_labels}; shards: {shards}"
-    )
-    command = f"kubectl -n {facts.key.namespace} get bindrequest {request['metadata']['name']} --show-labels"
-    return Explanation(cause, since, "its labels or a shard's selector change", (command,))
-
-
-def _selector(lease: Object) -> str | None:
-    """Return the selector of the Lease's shard; None if it cannot be parsed, as of another version."""
-    text = (lease["metadata"].get("annotations") or {}).get(names.SHARD_SELECTOR)
-    try:
-        return str(parse_label_selector(text)) if text is not None else None
-    except ValueError:
-        return None
+    renewals = [
+        f"{key_of(lease)}, last renewed {(lease.get('spec') or {}).get('renewTime') or 'never'}"
+        for lease in facts.leases
+    ]
+    cause = f"no reconciler leads: no Lease of a reconciler is held ({'; '.join(renewals) or 'none exists'})"
+    commands: tuple[str, ...] = (f"kubectl -n {facts.system} get leases",)
+    if not isinstance(facts.deployments, Unread):
+        commands = (
+            f"kubectl -n {facts.system} get leases,deployments,pods",
+            f"kubectl -n {facts.system} logs --selector app.kubernetes.io/component=reconciler --tail 20",
+        )
+    return Explanation(cause, creation_time(request), "a reconciler leads", commands, components(facts, "reconciler"))
 
 
 # --- after the bind ---

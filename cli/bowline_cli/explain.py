@@ -138,7 +138,7 @@ class Reading:
         """Read what all explanations need of the release in the namespace ``system``."""
         reading = cls(reader, system, reader.api.now)
         # Anyone may write a Lease elsewhere.
-        leases = reading.list(f"leases in {system}", leases_path(system), labelSelector=names.SHARD_LABEL)
+        leases = reading.list(f"leases in {system}", leases_path(system), labelSelector=names.LEASE_LABEL)
         path = f"/api/v1/namespaces/{system}/configmaps/{INFO}"
         info = info_of(reading.get(f"configmap {INFO} in {system}", path))
         return replace(reading, leases=leases, info=info)

@@ -175,8 +175,7 @@ def _leaders(release: InstalledRelease) -> Iterator[ReleaseFinding]:
         return
     for deployment in release.components("reconciler"):
         name = deployment["metadata"]["name"]
-        # The name of a shard's Lease ends with a hash.
-        leases = [lease for lease in release.leases if f"{lease['metadata']['name']}-".startswith(f"{name}-")]
+        leases = [lease for lease in release.leases if lease["metadata"]["name"] == name]
         if not any(acquired_at(lease, release.now) for lease in leases):
             is_stopped = deployment["spec"].get("replicas") == 0
             logs = f"kubectl -n {release.namespace} logs deployment/{name}"

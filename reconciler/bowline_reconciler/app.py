@@ -76,9 +76,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
             )
             async with KubeClient(access, client_options) as client:
                 observation = Observation(metrics, client.clock, tracing.tracer)
-                parts = await build(
-                    client, plugins, settings, observation, options.shard, uninstalling=bool(options.uninstall)
-                )
+                parts = await build(client, plugins, settings, observation, uninstalling=bool(options.uninstall))
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 leadership = Leadership(lease, new_identity)
@@ -104,7 +102,7 @@ async def _work(
     timings = LeaseTimings(election.lease_duration, election.renew_deadline, election.retry_period)
     client = parts.client
     contact = Contact(lambda: client.answers, lambda: problem_of(parts.reflectors))
-    checks["caches"] = lambda: parts.unsynced() or parts.shards.conflict
+    checks["caches"] = parts.unsynced
     checks["contact"] = contact.missing
     async with RootTasks(stop) as tasks:
         running = RunningComponents(tasks, parts, leadership, timings, stop, freeze_startup_objects)
@@ -124,7 +122,7 @@ def _uninstall(options: Options, settings: Settings, parts: Components) -> Unins
     namespace = settings.gpu_sharing.reservation_namespace
     if not options.uninstall:
         return None
-    return Uninstall(parts.client, deployment, options.shard, namespace, parts.releases.unreleased)
+    return Uninstall(parts.client, deployment, namespace, parts.releases.unreleased)
 
 
 def _set_not_ready(checks: dict[str, Check], why: str) -> None:

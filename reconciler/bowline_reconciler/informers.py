@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
-from bowline.api.label_selector import parse_label_selector
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -75,25 +74,17 @@ class Listed:
 
 
 class Informers:
-    """The four reflectors, and an index of requests by pod.
+    """The four reflectors, and an index of requests by pod. ``schedulers``: whose pods are bound."""
 
-    ``shard``: label selector of this process's requests; ``schedulers``: whose pods are bound.
-    """
-
-    def __init__(
-        self, client: KubeClient, handlers: EventHandlers, shard: str = "", schedulers: Collection[str] = ()
-    ) -> None:
+    def __init__(self, client: KubeClient, handlers: EventHandlers, schedulers: Collection[str] = ()) -> None:
         self._client = client
         self._handlers = handlers
-        self._selector = parse_label_selector(shard)
-        # Deleted requests outside every shard that this process must release.
-        self._adopted_keys: Collection[ObjectKey] = frozenset()
         # The cached requests, decoded; and the same by pod.
         self._by_key: dict[ObjectKey, BindRequest] = {}
         self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
         self.requests = Reflector(
             client,
-            replace(UNFINISHED_BINDREQUESTS, label_selector=shard),
+            UNFINISHED_BINDREQUESTS,
             listener=Listener(self._request_event, handlers.on_list),
             transform=transform_request,
             fallback=True,
@@ -134,10 +125,6 @@ class Informers:
         """
         return min(reflector.in_contact() for reflector in (self.requests, self.pods, self.nodes))
 
-    def adopt(self, keys: Collection[ObjectKey]) -> None:
-        """Read these requests, too, although their labels select another shard; replaces those of the last call."""
-        self._adopted_keys = keys
-
     async def compare(self) -> Listed:
         """Compare the cached requests with those of the API server.
 
@@ -162,20 +149,14 @@ class Informers:
 
     async def probe(self) -> None:
         """Make one small call that reads from etcd, as every bind does. Raises the client's errors."""
-        await self._client.list(BINDREQUESTS.as_metadata(), label_selector=str(self._selector), limit=1)
+        await self._client.list(BINDREQUESTS.as_metadata(), limit=1)
 
     async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
-        """Read a request live; NOT_FOUND if it does not exist, ELSEWHERE if it is not in this shard."""
+        """Read a request live; NOT_FOUND if it does not exist."""
         try:
-            request_object = await self._client.get(BINDREQUESTS, key.namespace, key.name)
+            return reduced_request(await self._client.get(BINDREQUESTS, key.namespace, key.name))
         except NotFound:
             return Absent.NOT_FOUND
-        labels = request_object["metadata"].get("labels") or {}
-        return (
-            reduced_request(request_object)
-            if self._selector.selects(labels) or key in self._adopted_keys
-            else Absent.ELSEWHERE
-        )
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         """Return the cached request; absence proves nothing."""

@@ -3,7 +3,7 @@
 A term begins when the Lease is held and every watch, also of plugins, has been listed. It ends on shutdown or when
 the Lease is lost; in any case the drain ends before another process may lead, and then the client rejects every write
 except to Leases and events. The Lease is released only after all work has stopped. If two leaders overlap
-nevertheless, every write has a UID or resourceVersion precondition, so none is applied twice. Decision 120.
+nevertheless, every write has a UID or resourceVersion precondition, so none is applied twice. Decisions 120 and 318.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.runtime.tasks import cancel_and_wait, wait_done, wait_first
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 _MARGIN_S = 1.0
 # Time limit of a cancelled start while the Lease is still held.
 _CANCEL_S = 10.0
+LEASE_METADATA = {"labels": {names.LEASE_LABEL: "cluster"}}
 
 
 class Leadership:
@@ -55,7 +57,7 @@ class Leadership:
         identity = self._new_identity()
         in_flight = parts.settings.binding.in_flight_timeout
         self._elector = LeaderElector(
-            parts.client, self.lease, identity, timings, self._versions, parts.shards.metadata, in_flight
+            parts.client, self.lease, identity, timings, self._versions, LEASE_METADATA, in_flight
         )
         return self._elector
 
@@ -72,31 +74,26 @@ async def run_while_leader(
     ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
     the Lease.
     """
-    lease = leadership.lease
     await wait_first(parts.wait_for_sync(), stop.wait())
     on_synced()
     while not stop.is_set():
-        await wait_first(parts.shards.free(lease), stop.wait())
-        if stop.is_set():
-            return
         elector = leadership.elector(parts, timings)
         release = asyncio.Event()
         electing = asyncio.create_task(elector.run(release), name="leader election")
         try:
             await wait_first(elector.is_leader.wait(), stop.wait(), wait_done(electing))
-            leads = elector.is_leader.is_set() and not stop.is_set()
-            if leads and not await parts.shards.is_outranked(lease):
-                await _lead(parts, elector, lease, stop)
+            if elector.is_leader.is_set() and not stop.is_set():
+                await _lead(parts, elector, stop)
         finally:
             release.set()
             await electing
 
 
-async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
+async def _lead(parts: Components, elector: LeaderElector, stop: asyncio.Event) -> None:
     """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
     parts.observation.metrics.leader.set(1)
     parts.client.permit_writes(lambda: elector.left_s - _MARGIN_S)
-    term = Term(inherits_writes=elector.inherits_writes or not await parts.shards.is_alone(lease))
+    term = Term(inherits_writes=elector.inherits_writes)
     # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
     # does not skip the others. At the end the client is read-only, whatever a plugin has left running.
     async with AsyncExitStack() as ending:
@@ -113,13 +110,10 @@ async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, sto
         ending.push_async_callback(cancel_and_wait, releasing)
         working = asyncio.create_task(parts.controller.lead(term), name="controller")
         ending.push_async_callback(_drain, working, term)
-        sharing = asyncio.create_task(parts.shards.watch(lease), name="shards")
-        ending.push_async_callback(cancel_and_wait, sharing)
         await wait_first(
             elector.lost.wait(),
             stop.wait(),
             wait_done(working),
-            wait_done(sharing),
             wait_failed([deleting, releasing]),
             parts.plugins.failure(),
         )

@@ -1,12 +1,10 @@
 """Command line of the reconciler process."""
 
 import argparse
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bowline.api.label_selector import parse_label_selector
 from bowline.framework.options import (
     DEFAULT_NAMESPACE,
     CommonOptions,
@@ -26,7 +24,6 @@ class Options:
     lease_namespace: str
     debug_listen: ListenAddress
     uninstall: str = ""  # Deployment of the reconcilers of a release that ends
-    shard: str = ""  # label selector of this process's requests, in canonical form; empty selects all
 
 
 def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
@@ -34,16 +31,8 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
     parser = option_parser(environment)
     values = parser.parse_args(arguments)
     common = common_options(values)
-    shard = str(values.shard_label_selector)
-    lease = shard_lease(values.lease_name, shard)
-    return Options(
-        common,
-        lease,
-        common.namespace or DEFAULT_NAMESPACE,
-        values.debug_listen,
-        values.uninstall,
-        shard,
-    )
+    namespace = common.namespace or DEFAULT_NAMESPACE
+    return Options(common, values.lease_name, namespace, values.debug_listen, values.uninstall)
 
 
 def option_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -66,22 +55,9 @@ def option_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         help="Lease for leader election, in the namespace Bowline runs in (%(default)s)",
     )
     parser.add_argument(
-        "--shard-label-selector",
-        metavar="SELECTOR",
-        type=argument_type(parse_label_selector),
-        default=parse_label_selector(""),
-        help="process only the BindRequests with these labels; reconcilers with different selectors share a "
-        "cluster, each with a Lease of its own, <lease-name>-<hash of the selector>",
-    )
-    parser.add_argument(
         "--uninstall",
         metavar="DEPLOYMENT",
         default="",
         help="end a release: stop this Deployment of reconcilers, roll back every request, print what remains, exit",
     )
     return parser
-
-
-def shard_lease(lease: str, selector: str) -> str:
-    """Return the Lease name of the reconcilers with this selector; ``selector`` in canonical form."""
-    return f"{lease}-{hashlib.sha256(selector.encode()).hexdigest()[:8]}" if selector else lease

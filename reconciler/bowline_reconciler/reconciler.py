@@ -86,9 +86,7 @@ class Reconciler:
             return await self.completer.complete(Snapshot(latest), state, deferred.context, deferred.started_at)
         answer, former = await self.reads.read(identity), identity.remembered
         if former is not None and (isinstance(answer, Absent) or answer[0].request.uid != former.uid):
-            # A request that moved to another shard keeps its side effects: its finalizer hands them over.
-            roll_back = answer is not Absent.ELSEWHERE
-            pending = await self.completer.release_request(key, former, roll_back=roll_back)
+            pending = await self.completer.release_request(key, former)
             if pending is not None:
                 return pending
             self.states.drop(key)
@@ -130,7 +128,7 @@ class Reconciler:
 
     async def _forget(self, request: BindRequest, state: RequestState) -> Result:
         """Drop the state: nothing is left to do, unless another client has removed the finalizer too early."""
-        pending = await self.completer.release_request(request.key, state, roll_back=True)
+        pending = await self.completer.release_request(request.key, state)
         if pending is not None:
             return pending
         state.finish(request.resource_version)

@@ -67,7 +67,7 @@ class HeldPod:
 
 
 class Releases:
-    """The releases. ``run`` it while leading. ``shard``: label selector of this process's requests.
+    """The releases. ``run`` it while leading.
 
     ``uninstalling``: the record is removed from requests of running pods too; see ``unreleased``.
     """
@@ -79,7 +79,6 @@ class Releases:
         reads: Reads,
         writer: Writer,
         runner: Runner,
-        shard: str = "",
         *,
         uninstalling: bool = False,
     ) -> None:
@@ -89,7 +88,7 @@ class Releases:
         self._writer = writer
         self._runner = runner
         self._uninstalling = uninstalling
-        succeeded = Selection(BINDREQUESTS, "", shard, _SUCCEEDED, is_optional=True)
+        succeeded = Selection(BINDREQUESTS, field_selector=_SUCCEEDED, is_optional=True)
         self._requests = Reflector(
             client, succeeded, transform=transform_held, listener=Listener(self._request_event), fallback=True
         )

@@ -125,11 +125,10 @@ class TTLController:
     A ``ttl`` of zero keeps all of them but those that have lost their owner, which no setting gives back.
     """
 
-    def __init__(self, client: KubeClient, ttl: timedelta, clock: Clock, shard: str = "", page: int = PAGE) -> None:
+    def __init__(self, client: KubeClient, ttl: timedelta, clock: Clock, page: int = PAGE) -> None:
         self._client = client
         self._ttl = ttl
         self._clock = clock
-        self._shard = shard
         self._page_size = page
         self._selectors: Sequence[str] = _FINISHED
         # Position of an interrupted round: the selector, and the continue token.
@@ -202,7 +201,6 @@ class TTLController:
         try:
             return await self._client.list(
                 BINDREQUESTS,
-                label_selector=self._shard,
                 field_selector=self._selectors[self._selector_index],
                 limit=self._page_size,
                 continue_=self._continue,

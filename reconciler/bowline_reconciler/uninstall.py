@@ -58,13 +58,12 @@ class Remains:
 class Uninstall:
     """Ends one release.
 
-    ``shard``: label selector of its requests; ``reservations``: the namespace of reservation pods; ``unreleased``:
-    the plugins that hold something for running pods, by request.
+    ``reservations``: the namespace of reservation pods; ``unreleased``: the plugins that hold something for running
+    pods, by request.
     """
 
     client: KubeClient
     deployment: ObjectKey
-    shard: str
     reservations: str
     unreleased: Mapping[ObjectKey, tuple[str, ...]]
 
@@ -111,17 +110,13 @@ class Uninstall:
     async def _remains(self) -> Remains:
         """Read, live, what is not released. Raises the client's errors."""
         requests = await self.client.list_reduced(
-            Selection(BINDREQUESTS.as_metadata(), label_selector=self.shard),
+            Selection(BINDREQUESTS.as_metadata()),
             lambda request: (key_of(request), names.FINALIZER in (request["metadata"].get("finalizers") or ())),
         )
         sharing = Selection(PODS.as_metadata(), "", f"{names.LABEL_GPU_SHARING}=true", _RUNNING)
         groups = frozenset().union(*await self.client.list_reduced(sharing, groups_of))
         own = Selection(PODS.as_metadata(), self.reservations, names.LABEL_GPU_GROUP)
-        # With shards the idle ones may be of another release's requests.
-        is_used = bool(self.shard)
-        reservations = await self.client.list_reduced(
-            own, lambda pod: (key_of(pod), is_used or bool(groups_of(pod) & groups))
-        )
+        reservations = await self.client.list_reduced(own, lambda pod: (key_of(pod), bool(groups_of(pod) & groups)))
         return Remains(
             [key for key, has_finalizer in requests if has_finalizer],
             [key for key, used in reservations if not used],

@@ -34,12 +34,10 @@ from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.controller import Controller, new_queue
 from bowline_reconciler.informers import EventHandlers, Informers
 from bowline_reconciler.memory import Memory
-from bowline_reconciler.observe.outside import OutsideShards
 from bowline_reconciler.observe.reconciles import OverdueMonitor, points_of
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.reconciler import Reconciler
 from bowline_reconciler.releases import Releases
-from bowline_reconciler.shards import CLUSTER, Shards
 from bowline_reconciler.ttl import TTLController
 from bowline_reconciler.watch_events import WatchEvents
 
@@ -63,7 +61,6 @@ class Components:
     overdue: OverdueMonitor
     plugins: PluginLifecycle
     ttl: TTLController
-    shards: Shards
     releases: Releases
 
     @property
@@ -98,8 +95,6 @@ async def build(
     plugins: Sequence[Plugin],
     settings: Settings,
     observation: Observation,
-    shard: str = "",
-    registry: str = CLUSTER,
     *,
     uninstalling: bool = False,
 ) -> Components:
@@ -118,7 +113,7 @@ async def build(
     except BaseException:
         await lifecycle.teardown()
         raise
-    informers = Informers(client, handlers, shard, settings.scheduler_names)
+    informers = Informers(client, handlers, settings.scheduler_names)
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
     caller = PluginCaller(observation, clock.monotonic)
     runner = Runner(plugins, caller)
@@ -132,7 +127,6 @@ async def build(
     completer = Completer(reads, states, runner, writer, observation.metrics, clock, binding.bound_events)
     reconciler = Reconciler(reads, states, attempts, completer, requeue, observation)
     memory = Memory(states, reads, requeue, writer, runner, observation)
-    outside = OutsideShards(observation.metrics.outside_shards, recorder.record)
     return Components(
         settings,
         client,
@@ -148,9 +142,8 @@ async def build(
         caller,
         _overdue_monitor(observation, caller, memory, clock),
         lifecycle,
-        TTLController(client, binding.ttl_after_succeeded, clock, shard),
-        Shards(client, informers, outside, shard, events.on_change, registry),
-        Releases(client, informers, reads, writer, runner, shard, uninstalling=uninstalling),
+        TTLController(client, binding.ttl_after_succeeded, clock),
+        Releases(client, informers, reads, writer, runner, uninstalling=uninstalling),
     )
 
 

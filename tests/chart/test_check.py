@@ -66,8 +66,6 @@ def test_the_job_is_part_of_no_release(manifests: Rendered) -> None:
 def test_the_job_checks_the_processes_that_the_release_has(chart: Chart) -> None:
     jobs = chart.render({"hooks": {"check": False}}).of_kind("Job")
     assert [job["metadata"]["name"] for job in jobs] == ["bowline-uninstall"]
-    (only,) = job_pod(chart.render({"webhook": {"enabled": False}}))["containers"]
-    assert only["name"] == "reconciler"
 
 
 def test_replicas_of_an_autoscaler_are_not_rendered(chart: Chart) -> None:
@@ -98,7 +96,7 @@ def test_annotations_of_pods_are_those_of_the_values(helm_command: Helm) -> None
 
 
 def test_the_uninstall_is_the_reconciler_with_one_more_argument(chart: Chart) -> None:
-    manifests = chart.render({"reconciler": {"shardLabelSelector": "pool=a", "extraArgs": ["--x"]}})
+    manifests = chart.render({"reconciler": {"extraArgs": ["--x"]}})
     job, deployment = (manifests.get(kind, name) for kind, name in UNINSTALL)
     pod, template = job["spec"]["template"]["spec"], deployment["spec"]["template"]["spec"]
     (container,), (reconciler,) = pod["containers"], template["containers"]

@@ -172,10 +172,10 @@ def refused_upgrades_change_nothing_and_list_every_error(installation: Installed
         # An error of each process.
         (
             {
-                "reconciler": {"shardLabelSelector": "pool=a,pool=b"},
+                "reconciler": {"extraArgs": ["--no-such-option"]},
                 "webhook": {"extraArgs": ["--no-such-flag"]},
             },
-            ("no object can fulfil", "pool", "--no-such-flag"),
+            ("--no-such-option", "--no-such-flag"),
         ),
     ]
     for values, messages in cases:

@@ -13,7 +13,7 @@ HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 WITH_FAIL = {"config": {"plugins": [{"name": "device_access"}]}}
 # Policies of Bowline's own accounts deny nothing to users.
-OF_USERS = ("bowline-pods", "bowline-devices", "bowline-share-configmaps", "bowline-leases")
+OF_USERS = ("bowline-pods", "bowline-devices", "bowline-share-configmaps")
 
 
 def settings(manifests: Rendered) -> Any:

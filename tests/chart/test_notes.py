@@ -68,13 +68,6 @@ CASES = [
     ),
     pytest.param({"webhook": {"replicas": 1}}, NAMESPACE, {ONE}, set(), id="one webhook is a risk"),
     pytest.param(
-        {"webhook": {"enabled": False}},
-        NAMESPACE,
-        {f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"},
-        {ONE, "deployment/bowline-webhook", "bowline-ca"},
-        id="a webhook of another release",
-    ),
-    pytest.param(
         {"admission": {"mode": "Warn"}},
         NAMESPACE,
         {"no user's object is denied", "--set admission.mode=Enforce", EMERGENCY},

@@ -14,7 +14,7 @@ from tests.chart.rendering import NAMESPACE, Chart, Rendered
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 PODS = "bowline-pods"
 GUARDS = {"bowline-devices", "bowline-share-configmaps", "bowline-namespaces"}
-TOPOLOGIES, LEASES = "bowline-topologies", "bowline-leases"
+TOPOLOGIES = "bowline-topologies"
 TEST = "bowline-test"
 AGENT = names.RESERVATION_SERVICE_ACCOUNT
 OF_SHARES = {"bowline-reconciler-pods", "bowline-reconciler-configmaps", "bowline-agent"}
@@ -69,21 +69,19 @@ def test_settings_reach_the_policy_as_variables(chart: Chart, config: Any, shari
 
 SHARING_OFF = {"config": {"gpuSharing": {"enabled": False}}}
 SWITCHED = [
-    pytest.param({}, {PODS, LEASES} | GUARDS | ACCOUNTS, id="the chart's own values"),
-    pytest.param(
-        {"policy": {"topologies": True}}, {PODS, TOPOLOGIES, LEASES} | GUARDS | ACCOUNTS, id="beside KAI-Scheduler"
-    ),
-    pytest.param({"policy": {"devices": False}}, {PODS, LEASES} | ACCOUNTS, id="no guards of devices"),
+    pytest.param({}, {PODS} | GUARDS | ACCOUNTS, id="the chart's own values"),
+    pytest.param({"policy": {"topologies": True}}, {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS, id="beside KAI-Scheduler"),
+    pytest.param({"policy": {"devices": False}}, {PODS} | ACCOUNTS, id="no guards of devices"),
     pytest.param({"policy": {"accounts": False}}, {PODS} | GUARDS, id="no limits of accounts"),
-    pytest.param(SHARING_OFF, {PODS, LEASES} | ACCOUNTS - OF_SHARES, id="without shares"),
+    pytest.param(SHARING_OFF, {PODS} | ACCOUNTS - OF_SHARES, id="without shares"),
     pytest.param(
         {"config": {"plugins": [{"name": "volume_binding", "enabled": False}]}},
-        {PODS, LEASES} | GUARDS | ACCOUNTS - OF_VOLUMES,
+        {PODS} | GUARDS | ACCOUNTS - OF_VOLUMES,
         id="without volumes",
     ),
     pytest.param(
         {"config": {"plugins": [{"name": "dynamic_resources", "enabled": False}]}},
-        {PODS, LEASES} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
+        {PODS} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
         id="without resource claims",
     ),
 ]

@@ -31,12 +31,10 @@ from tests.waiting import wait_until
 
 FILES = sorted((CHART / "presets").glob("*.yaml"))
 # Every hook; finished requests are deleted after a second.
-# As the page on shards says, the release with the webhook trusts the reconciler of the shard.
 VALUES = {
     "hooks.check": True,
     "hooks.uninstall": True,
     "config.binding.ttlAfterSucceeded": "1s",
-    "policy.trusted.users": ["system:serviceaccount:pool-system:pool-reconciler"],
 }
 NAMESPACE = "bowline-system"
 REQUESTS = "/apis/scheduling.run.ai/v1alpha2/namespaces/default/bindrequests"
@@ -117,9 +115,7 @@ def upgrade_and_roll_back(cluster: Cluster, helm: Helm, pair: Pair) -> None:
 
 FULL_CYCLE = "ha"
 CYCLES = [
-    pytest.param(file, id=file.stem, marks=() if file.stem == FULL_CYCLE else pytest.mark.presets)
-    for file in FILES
-    if file.stem != "shard"
+    pytest.param(file, id=file.stem, marks=() if file.stem == FULL_CYCLE else pytest.mark.presets) for file in FILES
 ]
 
 
@@ -134,24 +130,6 @@ def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
         bind(cluster, file.stem, "bowline" if file.stem == "scheduler" else "kai-scheduler")
         upgrade_and_roll_back(cluster, helm_command, pair)
         helm_test(cluster, helm_command)
-
-
-@contextmanager
-def shard_release(cluster: Cluster, helm: Helm) -> Iterator[Pair]:
-    """A shard beside the release `bowline`, with its reconciler."""
-    (file,) = (file for file in FILES if file.stem == "shard")
-    with release(cluster, helm, file, name="pool") as part:
-        part.launch_reconciler().wait_ready()
-        yield part
-
-
-@pytest.mark.presets
-def test_a_shard_is_tested_upgraded_and_rolled_back(cluster: Cluster, helm_command: Helm) -> None:
-    with release(cluster, helm_command) as whole:
-        whole.launch_webhook().wait_ready()
-        with shard_release(cluster, helm_command) as part:
-            upgrade_and_roll_back(cluster, helm_command, part)
-            assert "this release has no webhook" in helm_test(cluster, helm_command, "pool")
 
 
 # --- one release with the preset of the example scheduler ---
@@ -173,23 +151,6 @@ def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, preset_
         wait_until(lambda: bound_node(cluster, "example"), "the example scheduler decides, the pair binds")
     finally:
         scheduler.stop()
-
-
-def test_a_shard_binds_beside_the_release_with_the_webhook(
-    cluster: Cluster, helm_command: Helm, preset_pair: Pair
-) -> None:
-    # Only the shard can bind.
-    preset_pair.reconcilers[0].stop()
-    try:
-        with shard_release(cluster, helm_command):
-            assert "this release has no webhook" in helm_test(cluster, helm_command, "pool")
-            uid = cluster.api.post("/api/v1/namespaces/default/pods", pod("shard"))["metadata"]["uid"]
-            request = bind_request("shard", "gpu-node-0", "default", uid)
-            request["metadata"]["labels"] = {"pool": "a"}
-            cluster.api.post(REQUESTS, request)
-            wait_until(lambda: bound_node(cluster, "shard"), "the shard binds the pod")
-    finally:
-        preset_pair.launch_reconciler().wait_ready()
 
 
 def test_helm_test_prints_both_versions_and_leaves_nothing(

@@ -1,49 +1,8 @@
-"""Several releases in one cluster, or several aliases in one release: what each has for itself."""
+"""Several aliases in one release, and what a release's values add to it."""
 
 from typing import Any
 
-import pytest
-
 from tests.chart.rendering import Chart, Rendered
-
-WEBHOOK_KINDS = {
-    "Service",
-    "Secret",
-    "MutatingWebhookConfiguration",
-    "ValidatingWebhookConfiguration",
-    "Certificate",
-    "Issuer",
-}
-SHARD = {
-    "webhook": {"enabled": False},
-    "crds": {"enabled": False},
-    "reservation": {"createNamespace": False, "createServiceAccount": False},
-    "reconciler": {"shardLabelSelector": "pool=a"},
-}
-
-
-@pytest.mark.parametrize("mode", ["self", "cert-manager"])
-def test_a_release_without_a_webhook_has_nothing_of_it(chart: Chart, mode: str) -> None:
-    manifests = chart.render({**SHARD, "webhook": {"enabled": False, "tls": {"mode": mode}}}, release="shard")
-    assert not {obj["kind"] for obj in manifests.objects} & WEBHOOK_KINDS
-    assert [obj["metadata"]["name"] for obj in manifests.of_kind("PodDisruptionBudget")] == ["shard-reconciler"]
-    assert [obj["metadata"]["name"] for obj in manifests.of_kind("Deployment")] == ["shard-reconciler"]
-    assert not [name for _, name in manifests.by_kind if "webhook" in name]
-
-
-def test_a_release_without_a_webhook_limits_only_its_own_accounts(chart: Chart) -> None:
-    """Its guards would deny the writes of the other release's reconciler, and vice versa."""
-    manifests = chart.render(SHARD, release="shard")
-    policy_names = {policy["metadata"]["name"] for policy in manifests.of_kind("ValidatingAdmissionPolicy")}
-    assert {"shard-pods", "shard-devices", "shard-share-configmaps"} & policy_names == set()
-    assert {"shard-reconciler-pods", "shard-reconciler-configmaps"} <= policy_names
-
-
-def test_a_second_release_collides_with_the_first_in_no_object(chart: Chart) -> None:
-    first, second = chart.render(), chart.render(SHARD, release="shard")
-    assert not set(first.by_kind) & set(second.by_kind)
-    # The facts of admission are those of the release with the webhook; each shows the Leases of its namespace.
-    assert ("Role", "shard-info") in second.by_kind
 
 
 def selectors(manifests: Rendered) -> list[dict[str, str]]:

@@ -129,7 +129,7 @@ def test_objects_found_by_name_have_the_expected_names(manifests: Rendered) -> N
         for name in (
             *("pods", "devices", "share-configmaps", "agent", "reconciler-pods", "reconciler-pod-status"),
             *("reconciler-configmaps", "reconciler-claims", "reconciler-volumes", "reconciler-volume-claims"),
-            *("reconciler-bindings", "leases", "namespaces"),
+            *("reconciler-bindings", "namespaces"),
         )
     }
 

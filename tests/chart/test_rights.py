@@ -39,8 +39,6 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "pods/status", ""): {"patch"},
         ("", "nodes", ""): {"get", "list", "watch"},
         ("events.k8s.io", "events", ""): {"create", "patch"},
-        ("coordination.k8s.io", "leases", ""): {"list"},
-        ("authorization.k8s.io", "subjectaccessreviews", ""): {"create"},
         ("", "persistentvolumes", ""): {"get", "list", "watch", "patch"},
         ("", "persistentvolumeclaims", ""): {"get", "list", "watch", "patch"},
         ("storage.k8s.io", "storageclasses", ""): {"get", "list", "watch"},
@@ -55,7 +53,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     },
     ("Role", "bowline-reconciler"): {
         ("coordination.k8s.io", "leases", ""): {"create"},
-        ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "watch", "update", "delete"},
+        ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "list", "watch", "update", "delete"},
     },
     # While Helm uninstalls the release.
     ("Role", "bowline-uninstall"): {("apps", "deployments/scale", "bowline-reconciler"): {"patch"}},

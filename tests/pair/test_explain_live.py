@@ -22,7 +22,6 @@ from bowline.testing.builders import bind_request, pod
 from bowline_cli.main import main
 from tests.live import FLAKY, Live
 from tests.pair.conftest import own
-from tests.pair.test_tenants_live import forged_lease, leases
 from tests.plugins.claims import claim_decisions, publish, template
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage
@@ -314,11 +313,12 @@ def test_no_reconciler_leads(pair: Live, explain: Explain) -> None:
     with without_reconciler(pair):
         pair.create_pod()
         pair.request_bind()
-        # A tenant's Lease, from before the policy, says nothing of reconcilers or schedulers.
+        # A tenant's Lease says nothing of reconcilers or schedulers.
         for name in ("stop", "bowline"):
-            forged = forged_lease(name=name)
-            forged["spec"]["renewTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            pair.cluster.api.post(leases(pair), forged)
+            renewal = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            held = {"holderIdentity": "nobody", "leaseDurationSeconds": 2**31 - 1, "renewTime": renewal}
+            forged = {"metadata": {"name": name, "labels": {names.LEASE_LABEL: "cluster"}}, "spec": held}
+            pair.cluster.api.post(f"/apis/coordination.k8s.io/v1/namespaces/{pair.namespace}/leases", forged)
         out = explain("pod")
         assert "no reconciler leads: no Lease of a reconciler is held" in out
         assert "last renewed 20" in out
@@ -338,23 +338,6 @@ def test_a_deleted_request_is_not_rolled_back(pair: Live, explain: Explain) -> N
         out = explain("pod")
         assert f"being deleted; finalizer {names.FINALIZER} keeps it until it is rolled back; no reconciler" in out
     pair.until("the request is deleted", lambda: pair.not_found(pair.request_path()))
-
-
-def test_no_shard_selects_the_request(pair: Live, explain: Explain) -> None:
-    assert pair.pair.reconcilers[0].stop()
-    try:
-        pair.pair.upgrade({"reconciler.shardLabelSelector": "team=a"})
-        pair.pair.launch_reconciler().wait_ready()
-        pair.create_pod()
-        pair.request_bind()
-        out = until_explained(pair, explain, "pod", "selects its BindRequest: its labels are none; shards: ")
-        assert "(team=a)" in out
-        pair.kubectl("label", "bindrequest", "pod", "team=a")
-        pair.phase("pod", "Succeeded")
-    finally:
-        pair.pair.reconcilers[0].stop()
-        pair.pair.upgrade({"reconciler.shardLabelSelector": ""})
-        pair.pair.launch_reconciler().wait_ready()
 
 
 def deployment(pair: Live, name: str = "served", **change: object) -> dict[str, object]:

@@ -6,7 +6,6 @@ and waits only for conditions.
 """
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -210,10 +209,8 @@ class Stage:
         binding: Binding | None = None,
         options: ClientOptions | None = None,
         access: ClusterAccess | None = None,
-        shard: str = "",
         timings: LeaseTimings | None = None,
         lease: str = "reconciler",
-        registry: str = "",
         gates: Mapping[str, bool] | None = None,
         uninstalling: bool = False,
     ) -> AsyncIterator[Working]:
@@ -223,9 +220,8 @@ class Stage:
         client_options = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
         async with KubeClient(access or self.access, client_options) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
-            apart = registry or uuid.uuid4().hex
             observation = Observation(ReconcilerMetrics(CollectorRegistry()), client.clock)
-            parts = await build(client, chain, settings, observation, shard, apart, uninstalling=uninstalling)
+            parts = await build(client, chain, settings, observation, uninstalling=uninstalling)
             stop = ShutdownSignal()
             leadership = Leadership(ObjectKey(self.namespace, lease), new_identity)
             async with StageTasks(stop) as tasks:

@@ -154,7 +154,7 @@ async def test_an_uninstall_returns_the_seats_of_ended_pods_and_reports_those_of
         gone = ObjectKey(stage.namespace, "none")
         unreleased = working.parts.releases.unreleased
         with caplog.at_level(logging.INFO, "bowline_reconciler.uninstall"):
-            await Uninstall(stage.client, gone, "", stage.namespace, unreleased).run()
+            await Uninstall(stage.client, gone, stage.namespace, unreleased).run()
         assert await finalizers(stage) is None
         assert await finalizers(stage, "runs") is None
         await until_awaited(partial(stage.events, "runs"), lambda reasons: "NotReleased" in reasons)

@@ -1,4 +1,4 @@
-"""Leadership: warm standbys, what a new leader may trust, what a term leaves behind, shards."""
+"""Leadership: warm standbys, what a new leader may trust, what a term leaves behind."""
 
 import asyncio
 from datetime import timedelta
@@ -20,7 +20,6 @@ from bowline.testing.fault_proxy.faults import FaultGate, LoseReply
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline_reconciler.options import parse_options, shard_lease
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
 
@@ -148,53 +147,6 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
                 await stage.withdraw(f"{kind}-{number}")
         await until(lambda: not any(working.sizes.values()))
         assert len(working.parts.informers.requests.store) == 0
-
-
-async def test_shards_share_a_cluster(stage: Stage) -> None:
-    first_plugin, second_plugin = Scripted(), Scripted()
-    labels = {pool: {"labels": {"example.com/pool": pool}} for pool in ("a", "b", "c")}
-    async with (
-        stage.working(first_plugin, shard="example.com/pool=a", lease="reconciler-a"),
-        stage.working(second_plugin, shard="example.com/pool=b", lease="reconciler-b") as second,
-    ):
-        for pool in ("c", "b", "a"):
-            await stage.create_pod(pool)
-            await stage.request_bind(pool, metadata=labels[pool])
-        await stage.phase("a", "Succeeded")
-        await stage.phase("b", "Succeeded")
-        assert (await stage.status("c"))["reason"].startswith("Created: nothing is reported yet"), "in no shard"
-        # A waiting request whose label changes belongs to the other shard from then on.
-        second_plugin.on_pre_bind = hold = Hold()
-        await stage.create_pod("moves")
-        await stage.request_bind("moves", metadata=labels["b"])
-        await hold.reached.wait()
-        await stage.client.patch(
-            BINDREQUESTS, stage.namespace, "moves", {"metadata": {"labels": {"example.com/pool": "a"}}}
-        )
-        await stage.phase("moves", "Succeeded")
-        await until(lambda: not any(second.sizes.values()))
-    assert hold.cancelled
-    assert (first_plugin.points("moves"), second_plugin.points("moves")) == (["pre_bind", "post_bind"], ["pre_bind"])
-    assert second_plugin.points("a") == first_plugin.points("b") == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "lease", "shard"),
-    [
-        pytest.param([], "bowline-reconciler", "", id="one reconciler for all"),
-        pytest.param(
-            ["--shard-label-selector", "pool=a"],
-            "bowline-reconciler-a1719b56",
-            "pool=a",
-            id="a Lease for each selector",
-        ),
-        pytest.param(["--shard-label-selector", "  "], "bowline-reconciler", "", id="blanks: no selector"),
-    ],
-)
-def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, shard: str) -> None:
-    options = parse_options(arguments, {})
-    assert options.shard == shard
-    assert options.lease_name == lease == shard_lease("bowline-reconciler", shard)
 
 
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)

@@ -76,7 +76,7 @@ async def test_a_pod_deleted_while_it_is_prepared_ends_the_request(stage: Stage)
 
 
 async def test_an_attempt_ends_when_another_process_reports_its_request_failed(stage: Stage) -> None:
-    """As a second release with an overlapping shard, or a stalled former leader, may do."""
+    """As a stalled former leader may do."""
     hold = Hold()
     plugin = Scripted(effects=True, pre_bind=hold)
     async with stage.working(plugin):

@@ -29,7 +29,6 @@ from tests.simulation.world import NAMESPACE, RESERVATIONS, World, node_of_volum
 # Log lines of level ERROR that are no defect.
 _EXPECTED_ERRORS = (
     "leadership lost",
-    "shards overlap or are not known",
     "exiting: nothing that was read before is valid",
 )
 # Within this time after a cache shows a request as withdrawn, its Binding may still be sent.

@@ -28,7 +28,6 @@ from bowline.plugins.volume_binding.rules import MAX_CLAIMS, MAX_PAIRS, Unbound,
 from bowline.plugins.volume_binding.volumes import StorageClass, Volume, pod_volumes, read_claim, read_volume
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.decide.snapshot import pod_view
-from bowline_reconciler.shards import MAX_SELECTOR, held_shard
 
 # 50 ms at ten million lines a second.
 MAX_LINES = 500_000
@@ -185,17 +184,6 @@ def test_a_claim_of_devices_at_the_api_servers_limits() -> None:
     requests = [{"name": "r", "exactly": {"tolerations": tolerations}}]
     lines, tainted = lines_of(lambda: untolerated_taints({"devices": {"results": results}}, requests, [reduced], ()))
     assert len(tainted) == 32 * 16
-    assert lines <= MAX_LINES
-
-
-def test_a_lease_of_a_tenant() -> None:
-    text = ",".join(f"k{n}!=v" for n in range(MAX_SELECTOR // 8))[:MAX_SELECTOR].rpartition(",")[0]
-    lease = {
-        "metadata": {"name": "l", "namespace": "ns", "annotations": {names.SHARD_SELECTOR: text}},
-        "spec": {"holderIdentity": "x"},
-    }
-    lines, shard = lines_of(lambda: held_shard(lease))
-    assert shard is not None
     assert lines <= MAX_LINES
 
 

@@ -33,7 +33,7 @@ _NOT_STRUCTURAL = ("title", "default", "$defs")
 # Until the first report, which every bind that takes less than five seconds does without.
 UNREPORTED = (
     "Created: nothing is reported yet; if that lasts for more than 10 s, check that a reconciler leads "
-    "(kubectl get leases) and that its shard selects the request's labels"
+    "(kubectl get leases)"
 )
 
 

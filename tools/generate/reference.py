@@ -37,7 +37,6 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "Bowline was uninstalled while the pod ran: what the named plugins hold for it is not returned by them",
     ),
     names.EVENT_NOT_PREPARED: ("Warning", "the pod is bound, but Bowline has not prepared its devices or claims"),
-    names.EVENT_NOT_SERVED: ("Warning", "of the request: no shard selects it; sent once, within 30 s"),
     _UNRESERVED: ("Warning", "a running share's GPU is reserved no more; the kubelet may give it to another pod"),
     _RESERVED: ("Normal", "that GPU is reserved again"),
 }
@@ -86,7 +85,7 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
 
 # The first words of `status.reason` of an unfinished request.
 PROGRESS: Final[Mapping[str, str]] = {
-    "Created": "nothing is reported in the first 5 s; if that lasts: no leader, or no shard selects the request",
+    "Created": "nothing is reported in the first 5 s; if that lasts: no reconciler leads",
     "Waiting": "see condition Prepared; ends with the deadline, if there is one",
     "Retrying": "an attempt failed; `status.nextAttemptTime`",
     "Released": "see condition Prepared",

@@ -19,14 +19,6 @@ accounts cost one comparison.
 {{- if ne (include "bowline.mode" .) "Off" }}true{{ end }}
 {{- end }}
 
-{{/*
-The same for what validates users' objects: another release does so for one without a webhook, and twice would be once too
-often, since each release trusts its own reconciler.
-*/}}
-{{- define "bowline.usersAdmission" -}}
-{{- if .Values.webhook.enabled }}{{ include "bowline.admission" . }}{{ end }}
-{{- end }}
-
 {{/* What follows from a violation of a policy on users' objects. */}}
 {{- define "bowline.policyActions" -}}
 {{- if eq (include "bowline.mode" .) "Warn" }}[Warn, Audit]{{ else }}[Deny]{{ end }}

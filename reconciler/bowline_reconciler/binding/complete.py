@@ -164,14 +164,14 @@ class Completer:
             request = await self.writer.patch_status(request, released_status(request, why.message, now))
         return await self.drop_finalizer(request, state)
 
-    async def release_request(self, key: ObjectKey, state: RequestState, *, roll_back: bool) -> Result | None:
+    async def release_request(self, key: ObjectKey, state: RequestState) -> Result | None:
         """Roll back what a request has left that no finalizer holds, and drop the plugins' state of it.
 
         Returns when to continue; None at the end.
         """
         state.gang.leave()
         request = state.rollback.side_effects or (state.holding if state.attempt.may_have_late_writes else None)
-        if request is not None and roll_back:
+        if request is not None:
             snapshot = await self.reads.with_live_pod(request)
             if not is_bound_as_asked(request, snapshot.pod_view):
                 if (pending := await self._await_writes(snapshot, state)) is not None:

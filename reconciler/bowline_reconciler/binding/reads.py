@@ -123,7 +123,7 @@ class Reads:
     async def read(self, identity: IdentifiedRequest) -> tuple[Snapshot, Action] | Absent:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
 
-        Absent if a live read shows that there is no such request in this shard. Raises the client's errors.
+        Absent if a live read shows that there is no such request. Raises the client's errors.
         """
         key, state, request = identity.key, identity.state, identity.latest
         is_stale = (state is not None and state.overlay.needs_live_read) or key in self._stale_keys

@@ -50,7 +50,6 @@ class Absent(Enum):
     NOT_IN_CACHE = "not in cache"
     NOT_FOUND = "not found"
     TOO_LARGE = "too large"  # a pod that exists and has too many values to be read
-    ELSEWHERE = "elsewhere"  # a request that exists, but is not in this shard
 
 
 class Target(Enum):

@@ -99,11 +99,6 @@ class ReconcilerMetrics:
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     def _state(self, registry: CollectorRegistry, plugins: Iterable[str]) -> None:
-        self.outside_shards = Gauge(
-            "bowline_requests_outside_shards",
-            "BindRequests whose labels no active reconciler's shard selects; the leaders of shards report it.",
-            registry=registry,
-        )
         self.oldest_request = Gauge(
             "bowline_requests_oldest_seconds",
             "Age of the oldest unfinished request that this process has cached; 0 if there is none.",

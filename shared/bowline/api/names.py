@@ -35,10 +35,8 @@ EFFECTS: Final = "bowline.dev/effects"
 # On a BindRequest without spec.podUID: the UID of its pod, which the owner reference no longer tells once
 # `kubectl delete pod --cascade=orphan` has removed it.
 POD_UID: Final = "bowline.dev/pod-uid"
-# On the Lease of a reconciler: which BindRequests it serves. The label finds these Leases, the annotation has the
-# label selector, empty for all requests.
-SHARD_LABEL: Final = "bowline.dev/reconciler"
-SHARD_SELECTOR: Final = "bowline.dev/shard-selector"
+# On the Lease of the reconcilers, whose name depends on the release's: finds it.
+LEASE_LABEL: Final = "bowline.dev/reconciler"
 # When a leader took over a request that the previous one may have begun to prepare.
 TAKEN_OVER: Final = "bowline.dev/taken-over"
 # On a BindRequest whose CRD prunes Bowline's fields of the status: these fields as JSON.
@@ -159,7 +157,6 @@ EVENT_ROLLBACK_FAILED: Final = "RollbackFailed"
 EVENT_RELEASE_FAILED: Final = "ReleaseFailed"
 EVENT_NOT_RELEASED: Final = "NotReleased"
 EVENT_NOT_PREPARED: Final = "NotPrepared"
-EVENT_NOT_SERVED: Final = "NotServed"
 
 # --- Resource claims (DRA); Kubernetes' own names ---------------------------------------------------------
 RESOURCE_CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
@@ -191,8 +188,6 @@ MIRROR_POD: Final = "kubernetes.io/config.mirror"
 POLICIES: Final = (
     *("reconciler-pods", "reconciler-pod-status", "reconciler-bindings", "reconciler-configmaps"),
     *("reconciler-claims", "reconciler-volumes", "reconciler-volume-claims"),
-    # Those of another release that does not trust this one's reconciler.
+    # Guards of users' objects, which trust this release's reconciler alone.
     *("devices", "share-configmaps"),
-    # Of a reconciler whose rights on requests were taken away.
-    "leases",
 )

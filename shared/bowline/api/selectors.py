@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bowline.api.label_selector import Condition, LabelSelector
-
 Labels = Mapping[str, str]
 
 
@@ -74,6 +72,61 @@ def required_value(selector: Mapping[str, Any] | None, label: str) -> str | None
 
 def _terms(selector: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return selector.get("nodeSelectorTerms") or ()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The condition on one key. ``allowed_values``: None for any. The key has none of ``excluded_values``."""
+
+    allowed_values: frozenset[str] | None = None
+    excluded_values: frozenset[str] = frozenset()
+    may_be_present: bool = True
+    may_be_absent: bool = True
+
+    @property
+    def possible(self) -> bool:
+        """Whether any object can satisfy it."""
+        return self.may_be_absent or (self.may_be_present and self.allowed_values != frozenset())
+
+    def intersect(self, condition: "Condition") -> "Condition":
+        """Return the conjunction with another condition on the key."""
+        excluded_values = self.excluded_values | condition.excluded_values
+        sets = [values for values in (self.allowed_values, condition.allowed_values) if values is not None]
+        allowed_values = frozenset.intersection(*sets) - excluded_values if sets else None
+        present = self.may_be_present and condition.may_be_present
+        absent = self.may_be_absent and condition.may_be_absent
+        # Denied values are redundant beside allowed ones, and if the key must be absent.
+        excluded_values = frozenset() if allowed_values is not None or not present else excluded_values
+        return Condition(allowed_values, excluded_values, present, absent)
+
+    def admits(self, value: str | None) -> bool:
+        """Return whether a label may have this value; None is the absence of the label."""
+        if value is None:
+            return self.may_be_absent
+        return (
+            self.may_be_present
+            and value not in self.excluded_values
+            and (self.allowed_values is None or value in self.allowed_values)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Conditions by key; without any it selects everything. ``required_keys``: labels that an object must have."""
+
+    conditions: Mapping[str, Condition]
+    required_keys: frozenset[str] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        required_keys = frozenset(key for key, condition in self.conditions.items() if not condition.may_be_absent)
+        object.__setattr__(self, "required_keys", required_keys)
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Return whether an object with these labels is selected."""
+        # An object has few labels, a selector perhaps hundreds of conditions: those of absent labels cost nothing.
+        return self.required_keys <= labels.keys() and all(
+            self.conditions[key].admits(labels[key]) for key in self.conditions.keys() & labels.keys()
+        )
 
 
 # Requirements of a label selector and their values, together: one with more is not evaluated.

@@ -45,7 +45,7 @@ from bowline.kube.object_client import Body, Objects
 from bowline.kube.oversized import MAX_VALUES, has_too_many_values, reduced_event, reduced_page
 from bowline.kube.own_writes import OwnWrites
 from bowline.kube.paging import Page, read_pages
-from bowline.kube.resources import EVENTS, LEASES, REVIEWS, Resource, Selection
+from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
 from bowline.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ _LIST_TRIES = 3
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
 _WATCH_MARGIN_S = 30
 # Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
-_UNFENCED = (LEASES, EVENTS, *REVIEWS)
+_UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
 
 NewTransport = Callable[[ClusterAccess, TransportOptions], Transport]
 
@@ -394,7 +394,7 @@ class KubeClient:
             body=None if body is None else orjson.dumps(body),
             content_type=content_type if body is not None else "",
             # A Lease must not queue behind hanging writes.
-            separate_pool=call.verb == "list" or call.resource in (LEASES, *REVIEWS),
+            separate_pool=call.verb == "list" or call.resource in (LEASES, SELF_SUBJECT_REVIEWS),
             is_fenced=body is not None and call.resource not in _UNFENCED,
             max_body=max_bytes,
         )

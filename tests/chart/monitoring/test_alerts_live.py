@@ -36,7 +36,6 @@ VALUES: dict[str, object] = {
     "config.plugins": [{"name": "alert_binding"}, {"name": "alert_review"}],
     "pluginAccess": [{"plugin": "alert_review", "hooks": ["pods"]}],
     "config.gpuSharing": {"fakeGPUs": True, "agentTimeout": "30s"},
-    "reconciler.shardLabelSelector": "pool!=elsewhere",
 }
 POLICY = "validatingadmissionpolicy/bowline-reconciler-pods"
 DENY_ALL = '{"spec": {"validations": [{"expression": "false", "message": "test", "reason": "Forbidden"}]}}'
@@ -61,7 +60,6 @@ LABELS: dict[str, dict[str, str]] = {
     "BowlinePluginDefective": {"plugin": "alert_binding"},
     "BowlineReconcilerErrors": {"plugin": "alert_binding", "point": "pre_bind"},
     "BowlineOwnPolicyDenies": {"policy": "reconciler-pods"},
-    "BowlineRequestsOutsideShards": {},
     "BowlineDevicesUnreserved": {},
     "BowlineWebhookErrors": {"plugin": "alert_review"},
     "BowlineWebhookOverloaded": {},
@@ -155,7 +153,7 @@ def test_alerts_on_requests(scraped_pair: Monitored, live: Live) -> None:
     live.create_pod("forbidden")
     live.request_bind("forbidden", backoffLimit=0)
     await_alerts(prometheus, start, "BowlineInstallationIncomplete", "BowlineReconcilerErrors", "BowlineCallOverdue")
-    await_alerts(prometheus, start, "BowlineRequestsFailing", "BowlineRequestTooOld", "BowlineRequestsOutsideShards")
+    await_alerts(prometheus, start, "BowlineRequestsFailing", "BowlineRequestTooOld")
     await_alerts(prometheus, start, "BowlinePluginDefective")
     cluster.api.patch(ROLE, {"rules": roles})
 

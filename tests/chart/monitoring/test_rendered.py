@@ -141,11 +141,10 @@ def test_every_alert_has_a_section_that_its_annotation_names(rules: list[dict[st
 
 
 def test_a_release_without_admission_misses_no_webhook(chart: Chart) -> None:
-    for values in ({"webhook": {"enabled": False}}, {"admission": {"mode": "Off"}}):
-        rule = chart.render({"monitoring": EVERY, **values}).get("PrometheusRule", "bowline")
-        alerts = {alert["alert"] for alert in rule["spec"]["groups"][0]["rules"]}
-        assert alerts >= {"BowlineNoLeader", "BowlineNotReady"}
-        assert "BowlineNoWebhook" not in alerts
+    rule = chart.render({"monitoring": EVERY, "admission": {"mode": "Off"}}).get("PrometheusRule", "bowline")
+    alerts = {alert["alert"] for alert in rule["spec"]["groups"][0]["rules"]}
+    assert alerts >= {"BowlineNoLeader", "BowlineNotReady"}
+    assert "BowlineNoWebhook" not in alerts
 
 
 def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:

@@ -32,13 +32,9 @@ def request(reason: str = "", phase: str = "Pending", **changes: Any) -> dict[st
     return {"metadata": metadata, "spec": {"selectedNode": "gpu-1"}, "status": status}
 
 
-def lease(selector: str = "", holder: str = "a", age_s: float = 1) -> dict[str, Any]:
+def lease(holder: str = "a", age_s: float = 1) -> dict[str, Any]:
     return {
-        "metadata": {
-            "name": "bowline-reconciler",
-            "namespace": "bowline-system",
-            "annotations": {names.SHARD_SELECTOR: selector},
-        },
+        "metadata": {"name": "bowline-reconciler", "namespace": "bowline-system"},
         "spec": {
             "holderIdentity": holder,
             "leaseDurationSeconds": 15,
@@ -218,14 +214,6 @@ TABLE = [
         id="no Lease",
     ),
     pytest.param(
-        {"request": request("", "", metadata={"labels": {"team": "b"}}), "leases": [lease("team=a")]},
-        "no shard of namespace bowline-system selects its BindRequest: its labels are team=b; shards: "
-        "bowline-system/bowline-reconciler (team=a)",
-        "its labels or a shard's selector change",
-        50,
-        id="no shard",
-    ),
-    pytest.param(
         {"pod": None, "request": request("Waiting: x")},
         "the pod does not exist; its BindRequest team/train remains",
         "",
@@ -322,10 +310,6 @@ def test_nothing_is_explained_without_a_pod_and_a_request() -> None:
 def test_leases_that_may_not_be_read_prove_nothing() -> None:
     facts = {"request": waiting(), "leases": Unread("403 Forbidden")}
     assert explained(**facts).cause == "claim data is not bound"
-
-
-def test_a_shard_of_another_version_may_select_the_request() -> None:
-    assert "no shard" not in explained(request=waiting(), leases=[lease("{}")]).cause
 
 
 @pytest.mark.parametrize(

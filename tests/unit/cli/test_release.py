@@ -260,7 +260,6 @@ def test_what_is_missing_is_named_with_the_next_command(changes: dict[str, Any],
         pytest.param(
             {"deployments": [deployment("webhook", 0, 0), deployment("reconciler", 0, 0)]}, id="run elsewhere"
         ),
-        pytest.param({"leases": [lease(""), lease(name="bowline-reconciler-5f6e7d8c")]}, id="the Lease of a shard"),
         pytest.param(both("", ""), id="the CAs of the API server's system"),
         pytest.param(both(BOTH_CAS), id="a CA that has expired beside a valid one"),
         pytest.param({"requests": [request(("binder", "status", 90))]}, id="a binder before the present leader"),

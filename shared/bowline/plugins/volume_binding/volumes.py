@@ -6,7 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 from bowline.api import names
-from bowline.api.label_selector import LabelSelector
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -19,7 +18,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.quantity import parse_quantity
-from bowline.api.selectors import Labels, Node, compile_selector, is_too_large, node_selector_admits
+from bowline.api.selectors import Labels, LabelSelector, Node, compile_selector, is_too_large, node_selector_admits
 
 # The API's default volumeMode.
 _FILESYSTEM = "Filesystem"
