@@ -42,7 +42,7 @@ class WatchEvents:
         is_own = state is not None and cached_request is not None and cached_request.uid == state.uid
         # Events of the request's own completion: two follow every bind.
         if state is None or not state.is_finished or not is_own:
-            self.queue.add(key)
+            self.queue.add(key, ends_rest=cached_request is not None and cached_request.deleting)
 
     def on_delete(self, key: ObjectKey) -> None:
         """Enqueue a request that has left the watch, because it Succeeded or was deleted: it may still exist.
@@ -56,14 +56,18 @@ class WatchEvents:
             return
         state.attempt.withdraw()
         if not state.is_finished:
-            self.queue.add(key)
+            self.queue.add(key, ends_rest=True)
         elif not self.queue.will_run_again(key):
             self.states.drop(key)
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
         """Enqueue the requests that wait for a changed object."""
         for request in self.requeue.waiters_of(resource, key):
-            self.queue.add(request)
+            self.wake(request)
+
+    def wake(self, key: ObjectKey) -> None:
+        """Enqueue a request because what it waits for has changed: it does not rest."""
+        self.queue.add(key, ends_rest=True)
 
     def on_list(self, version: ResourceVersion) -> None:
         """Drop the finished requests that the watch has skipped: no event of them follows a list of that version."""

@@ -122,7 +122,7 @@ async def build(
     writer = Writer(client, recorder.record, states.wrote)
     requeue = Requeue(wait_index, writer, client.availability, clock, jitter, lambda: queue.is_busy)
     events = WatchEvents(queue, states, informers, requeue)
-    gangs = Gangs(client, states, events.on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
+    gangs = Gangs(client, states, events.wake) if settings.feature_gates.get(GANG_BINDING, False) else None
     attempts = AttemptRunner(reads, informers.bound_pods, runner, writer, clock, gangs)
     completer = Completer(reads, states, runner, writer, observation.metrics, clock, binding.bound_events)
     reconciler = Reconciler(reads, states, attempts, completer, requeue, observation)

@@ -14,11 +14,14 @@ from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Suggestion
+from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import NotFound
 from bowline.kube.messages import PatchType
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.runtime import workqueue
 from bowline.testing.builders import bind_request, configmap
+from bowline.testing.fault_proxy.server import FaultProxy
+from bowline_reconciler.binding import requeue
 from tests.reconciler.stage import NO_FLIGHT, Act, Scripted, Stage, Working
 from tests.waiting import LIMIT_S, until, until_awaited
 
@@ -442,3 +445,48 @@ async def test_a_gated_pod_is_bound_when_its_gates_are_removed(stage: Stage) -> 
         ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
         await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
         await stage.phase("pod", "Succeeded")
+
+
+async def test_patches_by_a_tenant_cause_no_attempts_and_the_awaited_object_ends_the_rest(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest lasts as long as the wait: only the object's event can end it within the test."""
+    monkeypatch.setattr(requeue, "ATTEMPT_PAUSE", timedelta(hours=1))
+    plugin = needs("data")
+    async with stage.working(plugin) as working:
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await stage.create_pod()
+        await stage.request_bind()
+        await until_awaited(stage.status, lambda status: "Waiting" in status.get("reason", ""))
+        attempts = plugin.points("pod")
+        for number in range(20):
+            await patch_labels(stage, number)
+        await until(lambda: (seen := working.seen(stage.namespace)) is not None and "19" in str(seen.raw["metadata"]))
+        queue, key = working.parts.queue, ObjectKey(stage.namespace, "pod")
+        await until(lambda: (queue.describe(key) or "").startswith("due in "))
+        assert plugin.points("pod") == attempts
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        await stage.phase("pod", "Succeeded")
+
+
+async def test_a_request_is_attempted_once_a_second_at_most_whatever_its_tenant_patches(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    proxy, access = proxy_route
+    async with stage.working(needs("data"), access=access) as working:
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["waitIndex"] == 1)
+        before = proxy.latest()
+        for number in range(100):
+            await patch_labels(stage, number)
+        reads = [e for e in proxy.exchanges(before) if (e.call.verb, e.call.resource) == ("get", "configmaps")]
+        elapsed_s = reads[-1].arrived - reads[0].arrived if reads else 0.0
+        assert len(reads) <= elapsed_s + 2
+
+
+async def patch_labels(stage: Stage, number: int) -> None:
+    for resource in (PODS, BINDREQUESTS):
+        body = {"metadata": {"labels": {"touched": str(number)}}}
+        await stage.client.patch(resource, stage.namespace, "pod", body)

@@ -1,7 +1,7 @@
 """When a request is processed next: after a wait, after a failed attempt, or after others that are more urgent.
 
 After an error of a call it is the work queue's rate limit that decides, within the bounds that ``error`` returns; a
-watch event that may change the result always comes first, except before the API server's Retry-After is over.
+watch event that may change the result comes first, except before the API server's Retry-After or a rest is over.
 
 **Waits** use no worker and no attempt, and are reported only if they last: a wait of a few seconds leaves no trace. A
 longer one is written to the status and reported in one event per message, so that ``kubectl describe`` shows what the
@@ -50,6 +50,9 @@ REPORT_AGAIN_AFTER, REPORT_AGAIN_MAX = timedelta(seconds=5), timedelta(minutes=5
 REPORT_QPS = 20
 # Objects that no watch shows are polled after POLL to twice that, randomly spread to avoid bursts.
 POLL = timedelta(seconds=30)
+# Between two attempts of a request whose awaited objects have not changed, whatever else changes: tenants patch their
+# pods as often as they like. A plugin's own shorter poll ends it.
+ATTEMPT_PAUSE = timedelta(seconds=1)
 # After a crash the next process needs one live read for each of them; 500 take a few seconds.
 MAX_DEFERRED = 500
 DEFER = Result(timedelta(), Priority.LOW)
@@ -245,10 +248,11 @@ class Requeue:
     def error(self, why: str, state: RequestState | None, retry_after: timedelta | None = None) -> ReconcileError:
         """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
         mark_in = state.failures.next_mark_in(self._clock.monotonic()) if state is not None else None
+        rest = ATTEMPT_PAUSE if state is not None and not state.failures.is_quiet else timedelta()
         if mark_in is None or retry_after is not None:
-            return ReconcileError(why, retry_after=retry_after)
-        # A longer backoff must not be added to the time after which the failure is reported or counted.
-        return ReconcileError(why, at_most=max(timedelta(seconds=mark_in), _SOON))
+            return ReconcileError(why, retry_after=retry_after, rest=rest)
+        # A longer backoff must not be added to the time after which the failure is counted.
+        return ReconcileError(why, at_most=max(timedelta(seconds=mark_in), _SOON), rest=rest)
 
     def may_notice(self, key: ObjectKey, state: RequestState) -> bool:
         """Return whether the request's failures are to be reported now: in turn with the reports of waits."""
@@ -330,7 +334,8 @@ class Requeue:
         if wait.poll is not None:
             latest = min(latest, wait.poll)
         state.failures.reset()
-        return Result(latest, Priority.LOW)
+        rest = min(latest, ATTEMPT_PAUSE) if wait.is_of_attempt else timedelta()
+        return Result(latest, Priority.LOW, rest)
 
     async def _report(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> None:
         began = self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - state.wait.began))

@@ -30,10 +30,14 @@ class Priority(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a reconcile: process the key again after ``requeue_after``; if None, only when an event adds it."""
+    """Result of a reconcile: process the key again after ``requeue_after``; if None, only when an event adds it.
+
+    ``rest``: for how long the key rests; see the queue.
+    """
 
     requeue_after: timedelta | None = None
     priority: Priority = Priority.NORMAL
+    rest: timedelta = timedelta()
 
 
 DONE = Result()
@@ -43,7 +47,8 @@ REQUEUE = Result(timedelta())
 class ReconcileError(Exception):
     """A reconcile has failed for a reason that it has already reported.
 
-    ``at_least`` and ``at_most`` bound the delay; ``retry_after`` is the API server's Retry-After, see the queue.
+    ``at_least`` and ``at_most`` bound the delay; ``retry_after`` is the API server's Retry-After, ``rest`` the part of
+    the delay that events do not end: see the queue.
     """
 
     def __init__(
@@ -53,11 +58,13 @@ class ReconcileError(Exception):
         at_least: timedelta = timedelta(),
         at_most: timedelta = timedelta.max,
         retry_after: timedelta | None = None,
+        rest: timedelta = timedelta(),
     ) -> None:
         super().__init__(why)
         self.at_least = at_least
         self.at_most = at_most
         self.retry_after = retry_after
+        self.rest = rest
 
 
 async def run_worker(
@@ -80,7 +87,11 @@ async def run_worker(
                 queue.forget(key)
             except ReconcileError as error:
                 queue.add_rate_limited(
-                    key, at_least=error.at_least, at_most=error.at_most, retry_after=error.retry_after
+                    key,
+                    at_least=error.at_least,
+                    at_most=error.at_most,
+                    retry_after=error.retry_after,
+                    rest=error.rest,
                 )
             except (Exception, SystemExit):  # noqa: BLE001 - ``on_error`` reports every exception
                 on_error(key)
@@ -92,6 +103,7 @@ async def run_worker(
 def _requeue(queue: WorkQueue[K], key: K, result: Result) -> None:
     if result.requeue_after is None:
         return
+    queue.rest(key, result.rest)
     if result.requeue_after > timedelta():
         queue.add_after(key, result.requeue_after)
     else:

@@ -8,7 +8,8 @@ is in one of these states:
   workers ever process the same key;
 - *delayed*: will be added later; the earliest due time wins, and an explicit ``add`` replaces it.
 
-A key that is *held* is not handed out before its hold is over: an add only delays it until then.
+A key that is *held* is not handed out before its hold is over: an add only delays it until then. One that *rests* is
+the same, except that ``add`` may end its rest.
 
 Ready keys have one of two priorities: ``add`` takes it as an argument, and a key whose delay is over has low
 priority. With a ``low_priority_limit`` normal keys are handed out first, and at most that many low-priority keys are
@@ -174,11 +175,13 @@ class WorkQueue(Generic[K]):
         # Keys that a group has completed since it was last idle or slow.
         self._completions: Counter[Hashable] = Counter()
         self._slow_timer: asyncio.TimerHandle | None = None
-        # Keys added while processing: when, and whether with low priority.
+        # Keys added while processing: when, and whether with low priority; and the keys whose next rest that ends.
         self._again: dict[K, tuple[float, bool]] = {}
+        self._restless: set[K] = set()
         self._due_times: dict[K, tuple[float, int]] = {}
-        # When the hold of a key is over.
+        # When the hold, or the rest, of a key is over.
         self._hold_until: dict[K, float] = {}
+        self._rest_until: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
         # uvloop's handle of a call that is due immediately has no time: stored beside it.
@@ -240,12 +243,19 @@ class WorkQueue(Generic[K]):
         """Return whether the key will be handed out again, without a further add or the end of a delay."""
         return key in self._ready or key in self._again
 
-    def add(self, key: K, *, low_priority: bool = False) -> None:
-        """Make the key ready; cancels its delay. Of several adds the one with normal priority counts."""
+    def add(self, key: K, *, low_priority: bool = False, ends_rest: bool = False) -> None:
+        """Make the key ready; cancels its delay. Of several adds the one with normal priority counts.
+
+        ``ends_rest``: the key rests no more; if it is being processed, it does not begin to rest either.
+        """
+        if ends_rest:
+            self._rest_until.pop(key, None)
         if not self.is_open or self._delay_if_held(key):
             return
         self._due_times.pop(key, None)
         if self._is_processing(key):
+            if ends_rest:
+                self._restless.add(key)
             since, is_low = self._again.get(key, (self._now(), True))
             self._again[key] = (since, is_low and low_priority)
         elif key not in self._ready:
@@ -262,14 +272,17 @@ class WorkQueue(Generic[K]):
         at_least: timedelta = _ZERO,
         at_most: timedelta = timedelta.max,
         retry_after: timedelta | None = None,
+        rest: timedelta = _ZERO,
     ) -> None:
         """Make the key ready after a delay that increases with each call until ``forget``, within the bounds.
 
         ``retry_after``: a server's Retry-After; the key is held until it is over, and the delay lasts up to twice it.
+        ``rest``: for how much of the delay the key rests at most.
         """
         if retry_after is not None:
             self.hold(key, retry_after)
         delay = max(at_least, min(at_most, self._backoff.next_delay(key, retry_after)))
+        self.rest(key, min(rest, delay))
         if delay > _ZERO:
             self.add_after(key, delay)
         else:
@@ -307,6 +320,11 @@ class WorkQueue(Generic[K]):
         if self.is_open:
             self._hold_until[key] = self._now() + duration.total_seconds()
 
+    def rest(self, key: K, duration: timedelta) -> None:
+        """Keep the key from being handed out for ``duration``, unless an add ends that or has just done so."""
+        if self.is_open and duration > _ZERO and key not in self._restless:
+            self._rest_until[key] = self._now() + duration.total_seconds()
+
     async def get(self) -> K:
         """Wait for a key and take it; call ``done`` when finished. Raises QueueShutDown after ``shut_down``."""
         while (key := self._next()) is None:
@@ -331,6 +349,7 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """End the processing of a key; if it was added meanwhile, it becomes ready again."""
         self._stop(key)
+        self._restless.discard(key)
         again = self._again.pop(key, None)
         if again is not None and self.is_open and not self._delay_if_held(key):
             self._enqueue(key, again[0], low_priority=again[1])
@@ -352,6 +371,8 @@ class WorkQueue(Generic[K]):
         self._again.clear()
         self._due_times.clear()
         self._hold_until.clear()
+        self._rest_until.clear()
+        self._restless.clear()
         self._slow_groups.clear()
         self._heap.clear()
         if self._timer is not None:
@@ -400,15 +421,16 @@ class WorkQueue(Generic[K]):
         return self._workers is None or self._low.processing_by_group[group] < 3 * free
 
     def _delay_if_held(self, key: K) -> bool:
-        """Delay a held key until its hold is over; returns whether it is held."""
-        until = self._hold_until.get(key)
-        if until is None:
+        """Delay a key that is held or rests until that is over; returns whether it does."""
+        until = max(self._hold_until.get(key, 0.0), self._rest_until.get(key, 0.0))
+        if not until:
             return False
         left = timedelta(seconds=until - self._now())
         if left > timedelta():
             self.add_after(key, left)
             return True
-        del self._hold_until[key]
+        self._hold_until.pop(key, None)
+        self._rest_until.pop(key, None)
         return False
 
     def _is_processing(self, key: K) -> bool:

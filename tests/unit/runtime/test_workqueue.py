@@ -151,6 +151,37 @@ async def test_a_delay_that_ends_during_a_hold_lasts_until_its_end() -> None:
     assert asyncio.get_running_loop().time() >= held_until
 
 
+@pytest.mark.parametrize(
+    ("adds", "due_s"),
+    [
+        pytest.param([{}], 1.0, id="an add does not end a rest"),
+        pytest.param([{}, {}, {"low_priority": True}], 1.0, id="however many there are"),
+        pytest.param([{"ends_rest": True}], 0.0, id="unless it is to end it"),
+        pytest.param([{}, {"ends_rest": True}], 0.0, id="also after one that does not"),
+        pytest.param([], 30.0, id="a rest delays nothing that is due later"),
+    ],
+)
+@pytest.mark.parametrize("when", ["while processed", "before its end", "afterwards"])
+async def test_a_key_rests_until_an_add_ends_it(adds: list[dict[str, bool]], due_s: float, when: str) -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    await queue.get()
+    moments = {"while processed": 0, "before its end": 1, "afterwards": 2}
+    for moment in range(3):
+        if moment == 1:
+            queue.rest("a", seconds(1))
+            queue.add_after("a", seconds(30))
+        if moment == 2:
+            queue.done("a")
+        for arguments in adds if moment == moments[when] else ():
+            queue.add("a", **arguments)
+    assert await next_key_at(queue) == ("a", due_s)
+    queue.done("a")
+    queue.rest("a", seconds(1))
+    queue.add("a")
+    assert await next_key_at(queue) == ("a", due_s + 1), "the next rest is another one"
+
+
 async def test_repeated_delays_do_not_grow_the_heap() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for step in range(10_000):
