@@ -96,13 +96,17 @@ def _has_several_groups(request: Object) -> bool:
 
 
 class Superseded:
-    """Finds a pod's Failed requests beyond the newest KEPT_FAILED; requests are added one at a time, in any order."""
+    """Finds a pod's Failed requests beyond the newest KEPT_FAILED.
+
+    Requests are added one at a time, in any order; one that is added again, as after an error in the middle of a
+    page, counts once. Stored times have whole seconds, so requests of one second are ordered by name.
+    """
 
     def __init__(self) -> None:
-        self._newest: dict[str, list[tuple[datetime, Object]]] = {}
+        self._newest: dict[tuple[str, str], dict[str, tuple[datetime, str, Object]]] = {}
 
     def add(self, request: Object, now: datetime) -> Object | None:
-        """Add a request; returns one that newer ones have superseded, or None."""
+        """Add a request; returns the oldest one of its pod if newer ones have superseded it, or None."""
         metadata, pod = request["metadata"], owner_pod_uid(request)
         completion = completed_at(request)
         if not pod or completion is None or metadata.get("finalizers") or metadata.get("deletionTimestamp"):
@@ -110,12 +114,11 @@ class Superseded:
         if status_of(request).get("phase") != Phase.FAILED.value:
             return None
         identity = {name: metadata.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
-        newest = self._newest.setdefault(pod, [])
-        newest.append((completion, {"metadata": identity}))
+        newest = self._newest.setdefault((key_of(request).namespace, pod), {})
+        newest[uid_of(request)] = completion, metadata["name"], {"metadata": identity}
         if len(newest) <= KEPT_FAILED:
             return None
-        newest.sort(key=lambda entry: entry[0])
-        completion, oldest = newest.pop(0)
+        completion, _, oldest = newest.pop(min(newest, key=lambda uid: newest[uid][:2]))
         return oldest if completion <= now - UNREAD else None
 
 
@@ -157,8 +160,11 @@ class TTLController:
             await asyncio.sleep(pause.total_seconds())
 
     async def round(self) -> int:
-        """Process all finished requests once, from an interruption on; return how many were deleted."""
-        removals = 0
+        """Process all finished requests once, from an interruption on; return how many were deleted.
+
+        Raises the client's errors; that of a delete which was denied at the end, so that it stops no other one.
+        """
+        removals, denial = 0, None
         while True:
             page = await self._page()
             for request in page["items"] or ():
@@ -167,12 +173,16 @@ class TTLController:
                 if candidate is None and is_without_owner(request, now) and await self._has_lost_pod(request):
                     candidate = request
                 if candidate is not None:
-                    removals += await self.remove(candidate)
+                    try:
+                        removals += await self.remove(candidate)
+                    except ApiError as error:
+                        denial = error
                     await asyncio.sleep(1 / DELETES_PER_S)
             self._continue = page["metadata"].get("continue") or ""
             if not self._continue:
-                self._restart_list()
                 self._selector_index = (self._selector_index + 1) % len(self._selectors)
+                if not self._selector_index and denial is not None:
+                    raise denial
                 if not self._selector_index:
                     return removals
 
@@ -198,6 +208,8 @@ class TTLController:
             return True
 
     async def _page(self) -> Object:
+        if not self._continue:
+            self._failed_requests = Superseded()
         try:
             return await self._client.list(
                 BINDREQUESTS,
@@ -207,16 +219,11 @@ class TTLController:
             )
         except Expired:
             # Continue tokens expire after some minutes.
-            self._restart_list()
+            self._continue = ""
         except BadRequest as error:
             if self._selectors == _ALL or not rejects_fields(error):
                 # Possibly another API server's token.
-                self._restart_list()
+                self._continue = ""
                 raise
-            self._selectors, self._selector_index = _ALL, 0
-            self._restart_list()
+            self._selectors, self._selector_index, self._continue = _ALL, 0, ""
         return await self._page()
-
-    def _restart_list(self) -> None:
-        """Start the present list with its first page: what was counted of it is counted again."""
-        self._continue, self._failed_requests = "", Superseded()

@@ -1,5 +1,6 @@
 """The TTL controller of completed requests: which it deletes, which it keeps, and where it continues."""
 
+import itertools
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess
-from bowline.kube.errors import BadRequest, InfrastructureError
+from bowline.kube.errors import BadRequest, Forbidden, InfrastructureError, KubeError
 from bowline.kube.resources import BINDREQUESTS
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.fault_proxy.faults import FaultAnswer
@@ -240,7 +241,7 @@ async def test_a_time_outside_pythons_range_ends_no_round(stage: Stage) -> None:
 def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
     """Return the Failed request of that number: each ended a second after the previous one."""
     status = {"phase": "Failed", "completionTime": f"2026-01-01T11:00:{number:02}Z"}
-    raw = completed(status, owner=owner, **metadata)
+    raw = completed(status, owner=owner, uid=f"uid-{number}", **metadata)
     raw["metadata"]["name"] = f"decision-{number}"
     return raw
 
@@ -251,6 +252,19 @@ def test_only_the_newest_failed_requests_of_a_pod_are_kept(order: int) -> None:
     superseded_requests = [superseded.add(failed(number), NOW) for number in range(6)[::order]]
     superseded_names = {request["metadata"]["name"] for request in superseded_requests if request is not None}
     assert superseded_names == {f"decision-{number}" for number in range(6 - KEPT_FAILED)}
+
+
+@pytest.mark.parametrize("pace_s", [1, 0], ids=["one a second", "in one second"])
+def test_a_request_that_is_read_again_counts_once(pace_s: int) -> None:
+    requests = [failed(number) for number in range(KEPT_FAILED + 1)]
+    for number, request in enumerate(requests):
+        request["status"]["completionTime"] = f"2026-01-01T11:00:0{number * pace_s}Z"
+    for series in itertools.product(requests, repeat=6):
+        superseded = Superseded()
+        answers = [superseded.add(request, NOW) for request in series]
+        removals = {answer["metadata"]["name"] for answer in answers if answer is not None}
+        is_complete = all(request in series for request in requests)
+        assert removals == ({"decision-0"} if is_complete else set())
 
 
 @pytest.mark.parametrize(
@@ -296,8 +310,7 @@ async def test_superseded_failed_requests_of_a_living_pod_are_removed(stage: Sta
     assert await sweep.round() == 0
     stage.clock.passed += timedelta(minutes=2)
     await sweep.round()
-    left = await stage.client.list_all(BINDREQUESTS, stage.namespace)
-    assert len(left) == KEPT_FAILED
+    assert len(await decisionsleft(stage)) == KEPT_FAILED
 
 
 @pytest.mark.parametrize("answer", [FaultAnswer(410), FaultAnswer(400)], ids=["expired", "of another API server"])
@@ -318,3 +331,22 @@ async def test_a_list_that_starts_again_counts_no_request_twice(
                 await sweep.round()
         assert len(lists) > 3
     assert len(await stage.client.list_all(BINDREQUESTS, stage.namespace)) == KEPT_FAILED
+
+
+@pytest.mark.parametrize("answer", [FaultAnswer(403), FaultAnswer(500)], ids=["denied", "not answered"])
+async def test_a_delete_that_fails_costs_no_other_request(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], answer: FaultAnswer
+) -> None:
+    """Its page is read again, and the newest decisions of the pod are kept. What is denied stops no other delete."""
+    proxy, access = proxy_route
+    await fail_decisions(stage, KEPT_FAILED + 2)
+    stage.clock.passed += timedelta(minutes=2)
+    async with KubeClient(access) as client:
+        sweep = TTLController(client, HOUR, stage.clock)
+        proxy.add(FaultRule(answer, CallMatch(("delete",), "bindrequests"), nth=1))
+        with pytest.raises(KubeError) as failure:
+            await sweep.round()
+        left = set(await decisionsleft(stage))
+        assert len(left) == KEPT_FAILED + (1 if isinstance(failure.value, Forbidden) else 2)
+        assert await sweep.round() == len(left) - KEPT_FAILED
+    assert set(await decisionsleft(stage)) == {f"decision-{number}" for number in range(2, KEPT_FAILED + 2)}
