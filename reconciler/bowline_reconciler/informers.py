@@ -162,6 +162,11 @@ class Informers:
         """Return the cached request; absence proves nothing."""
         return self._by_key.get(key)
 
+    @property
+    def position(self) -> ResourceVersion:
+        """The version up to which the watch has delivered the changes of requests; empty while it lists."""
+        return self.requests.version
+
     def pod(self, key: ObjectKey) -> Object | None:
         """Return the cached pod, if it is unbound; absence proves nothing."""
         return self.pods.store.get(key)

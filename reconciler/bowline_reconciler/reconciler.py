@@ -41,6 +41,9 @@ from bowline_reconciler.observe.tracker import Observation
 
 log = logging.getLogger(__name__)
 
+# While the watch is behind a finished request that it does not show; a bookmark comes each minute.
+WATCH_PAUSE = timedelta(minutes=1)
+
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
@@ -77,10 +80,7 @@ class Reconciler:
         identity = self.reads.identify(key)
         latest, state = identity.latest, identity.state
         if state is not None and state.is_finished:
-            if identity.cached is None:
-                # It has left the watch; no further event follows.
-                self.states.drop(key)
-            return DONE
+            return self._leave(key)
         if deferred is not None and state is not None and is_resumable(latest):
             self.observation.on_decision(latest, Complete())
             return await self.completer.complete(Snapshot(latest), state, deferred.context, deferred.started_at)
@@ -89,9 +89,11 @@ class Reconciler:
             pending = await self.completer.release_request(key, former)
             if pending is not None:
                 return pending
-            self.states.drop(key)
+            if not isinstance(answer, Absent):
+                self.states.drop(key)
         if isinstance(answer, Absent):
-            return DONE
+            self.states.end(identity)
+            return self._leave(key)
         snapshot, action = answer
         state = self.states.observe(snapshot.request, identity.cached, is_live=Target.REQUEST in snapshot.live)
         begins = isinstance(action, Attempt | Fail | Rollback)
@@ -133,9 +135,12 @@ class Reconciler:
             return pending
         state.finish(request.resource_version)
         self.states.release_pod(request.key, state)
-        if not self.reads.is_cached(request.key):
-            self.states.drop(request.key)  # no watch will report its deletion
-        return DONE
+        return self._leave(request.key)
+
+    def _leave(self, key: ObjectKey) -> Result:
+        """Drop the state of a finished request; not before the watch can show no older one of that name."""
+        is_over = self.reads.is_cached(key) or self.states.leave(key, self.reads.position)
+        return DONE if is_over else Result(WATCH_PAUSE)
 
     # --- attempts ---
 

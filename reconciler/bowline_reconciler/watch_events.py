@@ -5,7 +5,7 @@ A handler only records and enqueues; it reads nothing but the caches, and decide
 
 from dataclasses import dataclass
 
-from bowline.api.meta import ObjectKey, ResourceVersion, is_older
+from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.kube.resources import Resource
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.binding.requeue import Requeue
@@ -47,8 +47,8 @@ class WatchEvents:
     def on_delete(self, key: ObjectKey) -> None:
         """Enqueue a request that has left the watch, because it Succeeded or was deleted: it may still exist.
 
-        The state of a finished request is dropped, unless the key is queued: without the state that reconcile would
-        make a live read.
+        The state of a finished request is dropped, unless what left the watch precedes it, or the key is queued:
+        without the state that reconcile would make a live read.
         """
         state = self.states.get(key)
         if state is None:
@@ -58,7 +58,7 @@ class WatchEvents:
         if not state.is_finished:
             self.queue.add(key, ends_rest=True)
         elif not self.queue.will_run_again(key):
-            self.states.drop(key)
+            self.states.leave(key, self.informers.position)
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
         """Enqueue the requests that wait for a changed object."""
@@ -71,9 +71,6 @@ class WatchEvents:
 
     def on_list(self, version: ResourceVersion) -> None:
         """Drop the finished requests that the watch has skipped: no event of them follows a list of that version."""
-        for key, state in list(self.states.items()):
-            final_version = state.overlay.final_version
-            if final_version is None or is_older(version, final_version):
-                continue
+        for key, _ in list(self.states.items()):
             if self.informers.request(key) is None:
-                self.states.drop(key)
+                self.states.leave(key, version)

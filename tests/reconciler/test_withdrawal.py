@@ -13,6 +13,7 @@ from bowline.framework.config import BackoffSettings, Binding
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
 from bowline.kube.errors import NotFound
+from bowline.kube.messages import PatchType
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.runtime.tasks import shield_write
@@ -204,6 +205,46 @@ async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(sta
         await stage.phase("pod", "Succeeded")
     assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-1"
     assert plugin.uids("pre_bind").count(old) == 1
+
+
+@pytest.mark.parametrize("successors", [0, 1, 2])
+async def test_a_request_that_waits_is_never_executed_after_its_deletion_though_the_watch_hangs(
+    stage: Stage, successors: int
+) -> None:
+    """It is made again for another node; of two successors, the first has failed when the pod's gate opens."""
+    key = ObjectKey(stage.namespace, "pod")
+
+    def is_idle(working: Working, gates: int) -> bool:
+        pod, state = working.parts.informers.pod_view(key), working.parts.controller.queue.describe(key)
+        return pod is not None and len(pod.gates) == gates and (state is None or state.startswith("due in "))
+
+    async with stage.working() as working:
+        await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
+        await stage.request_bind(node="gpu-node-0")
+        await until(lambda: working.sizes["waitIndex"] == 1)
+        await working.hang("bindrequests")
+        await stage.withdraw()
+        for number in range(successors):
+            if number:
+                await stage.withdraw()
+            uid = await stage.request_bind(node="gpu-node-1")
+            while successors > 1 and not number and "phase" not in await stage.status():
+                stage.clock.passed += timedelta(minutes=10)
+                body = {"metadata": {"labels": {"touched": str(stage.clock.passed.seconds)}}}
+                await stage.client.patch(PODS, stage.namespace, "pod", body)
+                await until(lambda: is_idle(working, 1))
+        ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
+        await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
+        await until(lambda: is_idle(working, 0))
+        assert "nodeName" not in (await stage.pod())["spec"]
+        working.go_on("bindrequests")
+        if successors:
+            await stage.phase("pod", "Succeeded")
+            bound_pod = await stage.pod()
+            assert bound_pod["spec"]["nodeName"] == "gpu-node-1"
+            assert bound_pod["metadata"]["annotations"][names.PREPARED_FOR] == uid
+        else:
+            await until(lambda: not working.sizes["requests"])
 
 
 async def test_a_recreated_request_starts_when_the_old_one_is_rolled_back(stage: Stage) -> None:

@@ -16,6 +16,7 @@ import orjson
 from bowline.api import names
 from bowline.api.bindrequest import PodID
 from bowline.api.meta import ObjectKey
+from bowline.kube.client import ClientOptions
 from bowline.kube.lease import StorageRestoredError
 from bowline.kube.messages import Request
 from bowline_reconciler.wiring import Components
@@ -24,8 +25,9 @@ from tests.simulation.network import REQUEST_TIMEOUT_S
 from tests.simulation.objects import Object
 from tests.simulation.reconciler import ReconcilerProcess
 from tests.simulation.server import Answer, Change, Server
-from tests.simulation.world import NAMESPACE, RESERVATIONS, World, node_of_volume
+from tests.simulation.world import NAMESPACE, REQUESTS, RESERVATIONS, World, node_of_volume
 
+_REQUESTS = f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests"
 # Log lines of level ERROR that are no defect.
 _EXPECTED_ERRORS = (
     "leadership lost",
@@ -33,6 +35,8 @@ _EXPECTED_ERRORS = (
 )
 # Within this time after a cache shows a request as withdrawn, its Binding may still be sent.
 _SENT_S = 2.0
+# A request that has been gone for longer binds nothing: a watch that is silent ends, and so does each call.
+_UNNOTICED_S = ClientOptions().watch_silence_s + REQUEST_TIMEOUT_S
 _ENDED = ("Succeeded", "Failed")
 # Entries that end with their request's object, or with the term.
 _MAY_REMAIN = ("requests", "stale", "gpu_sharing withdrawn")
@@ -57,6 +61,8 @@ class Past:
     undone: dict[str, float] = field(default_factory=dict)  # requests that reported RolledBack=True
     prepared_for: dict[str, str] = field(default_factory=dict)  # by pod UID
     requests: dict[str, Object] = field(default_factory=dict)  # every request ever, by UID, as last stored
+    gone: dict[str, float] = field(default_factory=dict)  # when each request was deleted, by UID
+    read: dict[tuple[str, str], Object] = field(default_factory=dict)  # by process and path, as last read
     gang_of: dict[str, str] = field(default_factory=dict)  # by pod UID
     # Until when each pod was asked for, by gang.
     gangs: defaultdict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
@@ -77,7 +83,6 @@ class Checks(logging.Handler):
         self._past = Past()
         # Since when each process has known that a request is withdrawn, by its UID.
         self._withdrawn: dict[tuple[str, str], float] = {}
-        self._bound_by_post: Counter[str] = Counter()
         self._calls: Counter[tuple[str, str, int]] = Counter()
         server.observers.append(self._on_change)
 
@@ -119,6 +124,19 @@ class Checks(logging.Handler):
             self.fail("sent without the Lease", f"{process} {request.method} {request.path}; {holder} leads")
         if request.is_fenced and process.parts is not None:
             self._check_states(process, process.parts, request)
+        if request.path.endswith("/binding"):
+            self._check_current(process, request)
+
+    def _check_current(self, process: Process, request: Request) -> None:
+        """No Binding is sent for a request that the process has read as replaced."""
+        annotations = orjson.loads(request.body or b"{}")["metadata"].get("annotations") or {}
+        asking = self._past.requests.get(annotations.get(names.PREPARED_FOR, ""))
+        path = f"{_REQUESTS}/{asking['metadata']['name']}" if asking is not None else ""
+        read = self._past.read.get((process.name, path))
+        if asking is None or read is None or read["metadata"]["uid"] == asking["metadata"]["uid"]:
+            return
+        if int(read["metadata"]["resourceVersion"]) > int(asking["metadata"]["resourceVersion"]):
+            self.fail("bound although replaced", f"{process}: {path} {asking['metadata']['uid'][:8]}")
 
     def _check_states(self, process: Process, parts: Components, request: Request) -> None:
         """Of the requests for one pod plugins work on one at a time; what is known to be withdrawn is not bound."""
@@ -140,6 +158,10 @@ class Checks(logging.Handler):
 
     def on_request(self, process: Process, request: Request, answer: Answer | None, fault: str) -> None:
         self._check_rate(process, request)
+        if request.method == "GET" and answer is not None and answer.code == 200 and not fault:
+            path = request.path.partition("?")[0]
+            if path.startswith(f"{_REQUESTS}/"):
+                self._past.read[process.name, path] = answer.body
         if request.method == "GET" or answer is None:
             return
         path = request.path.partition("?")[0]
@@ -154,19 +176,12 @@ class Checks(logging.Handler):
             self.counts["writes without the Lease"] += 1
             self.counts[f"without the Lease: {request.method} {_resource_of(path)}"] += 1
         body = orjson.loads(request.body) if request.body else {}
-        if request.method in ("PATCH", "PUT"):
-            metadata = body.get("metadata") or {} if isinstance(body, dict) else {}
-            if not metadata.get("resourceVersion") and not metadata.get("uid"):
-                self.fail("no precondition", f"{process} {request.method} {path} {body}")
-        elif request.method == "DELETE" and not (body.get("preconditions") or {}):
-            self.fail("no precondition", f"{process} DELETE {path}")
-        elif path.endswith("/binding"):
-            uid = body["metadata"].get("uid")
-            if not uid:
-                self.fail("no precondition", f"{process} Binding without UID {path}")
-            self._bound_by_post[uid] += 1
-            if answer.code == 409 and "already assigned" in str(answer.body.get("message")):
-                self.counts["Bindings of bound pods"] += 1
+        guards = body.get("preconditions" if request.method == "DELETE" else "metadata") or {}
+        missing = {guard for guard in _guards_of(request.method, path) if not guards.get(guard)}
+        if missing:
+            self.fail("no precondition", f"{process} {request.method} {path} {body}: no {missing}")
+        if path.endswith("/binding") and answer.code == 409 and "already assigned" in str(answer.body["message"]):
+            self.counts["Bindings of bound pods"] += 1
 
     def _check_rate(self, process: Process, request: Request) -> None:
         """No hot loop: a request causes few calls, whatever fails."""
@@ -212,6 +227,8 @@ class Checks(logging.Handler):
         if request_uid in self._past.ended:
             phase, at = self._past.ended[request_uid]
             self.fail("bound after the end", f"{who}, which reported {phase} at {at:.3f}")
+        if self._now() > self._past.gone.get(request_uid, math.inf) + _UNNOTICED_S:
+            self.fail("bound long after its deletion", f"{who}, deleted at {self._past.gone[request_uid]:.3f}")
         if request_uid in self._past.undone:
             self.fail("bound after the rollback", f"{who}, rolled back at {self._past.undone[request_uid]:.3f}")
         if request is None:
@@ -328,6 +345,8 @@ class Checks(logging.Handler):
         uid, name = bind_request["metadata"]["uid"], bind_request["metadata"]["name"]
         if new is not None:
             self._past.requests[uid] = new
+        else:
+            self._past.gone[uid] = self._now()
         self._note_member(bind_request, new is not None and (new.get("status") or {}).get("phase") != "Failed")
         ours = change.user.startswith("reconciler")
         if ours:
@@ -575,6 +594,16 @@ def _bound_uid(request: Request) -> str:
 
 def _owners(stored: Object) -> set[str]:
     return {owner["uid"] for owner in stored["metadata"].get("ownerReferences") or ()}
+
+
+def _guards_of(method: str, path: str) -> frozenset[str]:
+    """Return what a write must carry, so that it changes only what it was decided on; a creation changes nothing."""
+    if path.endswith("/binding"):
+        return frozenset({"uid"})
+    if method == "PATCH" and f"/namespaces/{RESERVATIONS}/pods/" in path:
+        return frozenset({"uid"})  # when a request has joined: the latest write counts
+    of_method = {"PATCH": {"resourceVersion"}, "PUT": {"resourceVersion"}, "DELETE": {"resourceVersion", "uid"}}
+    return frozenset(of_method.get(method, ()))
 
 
 def _resource_of(path: str) -> str:

@@ -95,6 +95,16 @@ def _unnoticed_restores() -> Callable[[], None]:
     return mutate
 
 
+def _forgotten_names() -> Callable[[], None]:
+    known_version = state.CacheOverlay.known_version.fget
+    assert known_version is not None
+    return _set(
+        state.CacheOverlay,
+        "known_version",
+        property(lambda overlay: "" if overlay.final_version else known_version(overlay)),
+    )
+
+
 async def _nothing(*_: Any, **__: Any) -> None:
     return None
 
@@ -153,6 +163,7 @@ MUTANTS = (
     Mutant("assumed pods are kept", "general", _set(assumed_pods.AssumedPods, "drop", lambda *_: None)),
     Mutant("claims of devices are kept", "releases", _set(GroupController, "release_claims", lambda *_: None)),
     Mutant("a restored etcd is not noticed", "restores", _unnoticed_restores()),
+    Mutant("what is known of a name ends with its request", "gated/made again in silence", _forgotten_names()),
     Mutant("ConfigMaps are kept", "share/withdraw", _set(gpu_sharing_plugin, "delete_configmaps", _ok)),
     Mutant("reservations of claims are kept", "shared claim/withdraw", _set(ClaimReserver, "unreserve", _ok)),
 )

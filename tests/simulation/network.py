@@ -147,6 +147,11 @@ class Network:
         """Start it again."""
         self.server.is_down = False
 
+    def silence(self, plural: str, seconds: float) -> None:
+        """Let the open watches of a resource deliver nothing more; they break after so long."""
+        for connection in self._connections:
+            connection.silence(plural, seconds)
+
     def connect(self, connection: "_Connection") -> None:
         """Note an open watch."""
         self._connections.append(connection)
@@ -316,13 +321,21 @@ class _Connection:
                 self._hangs = True
                 return
         elif draw < weather.stall + weather.cut + weather.hang and network.dice.happens(f"{event}:hang"):
-            network.loop.later(self._silence_s, self._push, NoResponse("silent for too long"))
-            self._hangs = True
+            self._hang(self._silence_s)
             return
         now = network.loop.time()
         # Later than the one before: timers of equal times have no order.
         self._arrives = max(self._arrives + 1e-6, now + delay)
         network.loop.later(self._arrives - now, self._push, line)
+
+    def silence(self, plural: str, seconds: float) -> None:
+        """Deliver nothing more if the watch is of that resource."""
+        if self._watcher is not None and self._watcher.kind.plural == plural:
+            self._hang(seconds)
+
+    def _hang(self, seconds: float) -> None:
+        self._network.loop.later(seconds, self._push, NoResponse("silent for too long"))
+        self._hangs = True
 
     def _bookmark(self) -> None:
         if not self._closed and self._watcher is not None:

@@ -18,11 +18,13 @@ from tests.simulation.plans import Plan
 from tests.simulation.simulation import Simulation
 from tests.simulation.world import NAMESPACE, REQUESTS, Profile
 
-KINDS = ("plain", "share", "shares", "claim", "shared claim", "extended", "volume", "provision")
+KINDS = ("plain", "gated", "share", "shares", "claim", "shared claim", "extended", "volume", "provision")
 BIND, WITHDRAW, AGAIN, REMADE = "bind", "withdraw", "decide again", "pod made again"
 # Another pod takes a device of the node while the withdrawn request waits for the end of writes in flight.
 BESIDE = "withdraw beside another"
-STORIES = (BIND, WITHDRAW, AGAIN, REMADE, BESIDE)
+# The request waits, and is made again twice under its name while no watch shows that.
+SILENT = "made again in silence"
+STORIES = (BIND, WITHDRAW, AGAIN, REMADE, BESIDE, SILENT)
 FAULTS = (
     Fault.LOST,
     Fault.UNANSWERED,
@@ -37,6 +39,7 @@ FAULTS = (
     Fault.PAUSE,
 )
 LATE_S = 45.0
+SILENT_S = 20.0
 PAUSE_S = 30.0
 # In the middle of the first attempt; undisturbed, a share is bound by then.
 _MIDDLE_S: Mapping[str, float] = {"share": 3.6, "shares": 3.6, "volume": 1.6, "provision": 1.6}
@@ -110,6 +113,8 @@ class Story(Simulation):
         await asyncio.sleep(2)
         self._has_begun = True
         world.request_bind("p", "r1", 0.1)
+        if scene.story == SILENT:
+            await self._make_again_in_silence()
         await asyncio.sleep(_ENDED_S if scene.story == BESIDE else _MIDDLE_S.get(scene.kind, 0.045))
         if scene.story in (WITHDRAW, AGAIN, BESIDE):
             server.call("user", "DELETE", f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests/r1")
@@ -128,6 +133,19 @@ class Story(Simulation):
         self._check_end()
         await asyncio.sleep(20)
 
+    async def _make_again_in_silence(self) -> None:
+        pod, request = f"/api/v1/namespaces/{NAMESPACE}/pods/p", f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests/r1"
+        await asyncio.sleep(0.5)
+        self.network.silence("bindrequests", SILENT_S)
+        changes = ({"spec": {"schedulingGates": None}}, {"metadata": {"annotations": {"touched": "yes"}}})
+        for number, change in enumerate(changes):
+            self.server.call("user", "DELETE", request)
+            await asyncio.sleep(3 * number)
+            self.world.request_bind("p", "r1", 0.9)
+            self.server.call("user", "PATCH", pod, change)
+            await asyncio.sleep(1)
+        await asyncio.sleep(SILENT_S)
+
     def _check_end(self) -> None:
         self.note("checks", "the end")
         self.checks.counts[CALLS] += len(self.dice.happened)
@@ -138,7 +156,7 @@ class Story(Simulation):
         phases = {name: status.get("phase") for name, status in ends.items()}
         if self.scene.story in (WITHDRAW, BESIDE) and "r1" in phases and phases["r1"] != "Succeeded":
             self.checks.fail("withdrawn request remains", str(phases))
-        last = "r1" if self.scene.story == BIND else "r2"
+        last = "r1" if self.scene.story in (BIND, SILENT) else "r2"
         if self.scene.story != WITHDRAW and phases.get(last) != "Succeeded":
             reasons = {name: status.get("reason") for name, status in ends.items()}
             self.checks.fail(f"{last} is not Succeeded", str(reasons)[:300])
@@ -147,7 +165,7 @@ class Story(Simulation):
 
 def is_played(kind: str, story: str) -> bool:
     """Return whether a story is about that kind of pods."""
-    return story != BESIDE or kind == "share"
+    return (story != BESIDE or kind == "share") and (story == SILENT) is (kind == "gated")
 
 
 def scenes(kind: str, story: str, requests: int) -> Iterator[Scene]:

@@ -11,13 +11,13 @@ restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to t
 import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.api.node_view import reduced_node
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.context import BindContext, copied
@@ -30,7 +30,14 @@ from bowline.kube.late_writes import LateWrites, noting
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
 from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.state import NO_WAIT, AttemptState, RequestState, RequestStates, Running
+from bowline_reconciler.binding.state import (
+    NO_WAIT,
+    AttemptState,
+    IdentifiedRequest,
+    RequestState,
+    RequestStates,
+    Running,
+)
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Action, OutcomeAction
 from bowline_reconciler.decide.decide import ReadLive, decide
@@ -51,21 +58,6 @@ from bowline_reconciler.informers import Informers
 log = logging.getLogger("bowline_reconciler.binding")
 
 _ZERO = timedelta()
-
-
-@dataclass(frozen=True, slots=True)
-class IdentifiedRequest:
-    """Which request a key is, by the caches and this process's memory; only a live read proves it.
-
-    ``remembered``: the state under the key, possibly of the former request of that name. ``state``: the same, if it
-    is of the present one. ``latest``: the cached request, or a newer version that this process knows.
-    """
-
-    key: ObjectKey
-    cached: BindRequest | None
-    latest: BindRequest | None
-    remembered: RequestState | None
-    state: RequestState | None
 
 
 class Reads:
@@ -99,17 +91,7 @@ class Reads:
 
     def identify(self, key: ObjectKey) -> IdentifiedRequest:
         """Return which request the key is. A cached request that is not remembered is from now on."""
-        cached_request, remembered = self._informers.request(key), self._states.get(key)
-        if remembered is None and cached_request is not None:
-            remembered = self._states.ensure(cached_request)
-        state, latest = remembered, cached_request
-        if remembered is not None and cached_request is not None and cached_request.uid != remembered.uid:
-            # One of the two is the previous request of that name: the state, unless the cache is known to be behind.
-            state = remembered if remembered.overlay.precedes(cached_request) else None
-        if state is not None:
-            state.overlay.observe(cached_request)
-            latest = state.overlay.latest(cached_request)
-        return IdentifiedRequest(key, cached_request, latest, remembered, state)
+        return self._states.identify(key, self._informers.request(key))
 
     def latest(self, key: ObjectKey, state: RequestState) -> BindRequest | None:
         """Return the newest known version of the state's request; None if it is not cached, or another one is."""
@@ -119,6 +101,11 @@ class Reads:
     def is_cached(self, key: ObjectKey) -> bool:
         """Return whether the watch shows a request of that name."""
         return self._informers.request(key) is not None
+
+    @property
+    def position(self) -> ResourceVersion:
+        """The version up to which the watch has delivered the changes of requests; empty while it lists."""
+        return self._informers.position
 
     async def read(self, identity: IdentifiedRequest) -> tuple[Snapshot, Action] | Absent:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
@@ -314,7 +301,7 @@ class Reads:
         watch_time = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
         waited = {cause: _since(first_wait, now) for cause, first_wait in wait.first_waits.items()}
         wait_time = _since(wait.began, now) if waited else _ZERO
-        return Times(age, wait_time, watch_time, retry_in, waited, wait.longest)
+        return Times(age, wait_time, watch_time, retry_in, waited, wait.longest, has_waited=True)
 
     def _retry_in(self, request: BindRequest, state: RequestState | None, now: float) -> timedelta:
         retry_at = state.attempt.retry_at if state is not None else None

@@ -304,16 +304,20 @@ class CacheOverlay:
         self._latest: BindRequest | None = None
         self._older: set[ResourceVersion] = set()  # versions known to precede the latest
 
+    @property
+    def known_version(self) -> ResourceVersion:
+        """The highest version of the name that this process knows and the watch may not have shown; or empty."""
+        latest = self._latest.resource_version if self._latest is not None else None
+        return latest or self.final_version or ResourceVersion("")
+
     def precedes(self, cached_request: BindRequest) -> bool:
-        """Return whether the cached request is one of this name that is known to have been replaced."""
-        latest = self._latest
-        if latest is None or cached_request.uid == latest.uid:
-            return False
-        return is_older(cached_request.resource_version, latest.resource_version)
+        """Return whether the cached request is older than what is known of its name: another one was replaced."""
+        return is_older(cached_request.resource_version, self.known_version)
 
     def latest(self, cached_request: BindRequest | None) -> BindRequest | None:
         """Return the cached request, or a newer known version while the watch is behind."""
-        return self._latest if cached_request is not None and self._is_behind(cached_request) else cached_request
+        is_behind = cached_request is not None and self._latest is not None and self._is_behind(cached_request)
+        return self._latest if is_behind else cached_request
 
     def observe(self, cached_request: BindRequest | None) -> None:
         """Drop the overlay if the watch has delivered it.
@@ -332,13 +336,13 @@ class CacheOverlay:
         if self._latest is not None and version == self._latest.resource_version:
             self._clear()
 
-    def replace(self, before: BindRequest, after: BindRequest) -> None:
-        """Remember a version that was written or read live."""
+    def replace(self, before: BindRequest | None, after: BindRequest) -> None:
+        """Remember a version that was written or read live. ``before``: the one that it replaces, if one is known."""
         if after.resource_version == self._shown:
             self._clear()
-        elif before.resource_version != after.resource_version:
+        elif before is None or before.resource_version != after.resource_version:
             self._latest = after
-            self._older.add(before.resource_version)
+            self._older.update([before.resource_version] if before is not None else ())
 
     def invalidate(self) -> None:
         """Require a live read: another client has written, or a policy denies a write."""
@@ -382,8 +386,12 @@ class RequestState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether this process has completed or failed the request."""
+        """Whether this process has completed or failed the request, or knows that it is gone."""
         return self.overlay.final_version is not None
+
+    def is_past(self, cached_request: BindRequest) -> bool:
+        """Return whether nothing is to be done for a cached request of the name: it has ended, or was replaced."""
+        return self.is_finished if cached_request.uid == self.uid else self.overlay.precedes(cached_request)
 
     def finish(self, version: ResourceVersion) -> None:
         """Mark the request as finished; keep only what identifies stale events of the watch."""
@@ -393,8 +401,26 @@ class RequestState:
         self.overlay.finish(version)
 
 
+@dataclass(frozen=True, slots=True)
+class IdentifiedRequest:
+    """Which request a key is, by the caches and this process's memory; only a live read proves it.
+
+    ``remembered``: the state under the key, possibly of the former request of that name. ``state``: the same, if it
+    is of the present one. ``latest``: the cached request, or a newer version that this process knows.
+    """
+
+    key: ObjectKey
+    cached: BindRequest | None
+    latest: BindRequest | None
+    remembered: RequestState | None
+    state: RequestState | None
+
+
 class RequestStates:
     """States by key. A request re-created under the same name gets a new state, once the old one is released.
+
+    What is known of a name outlives its request: a finished state remains until the watch has passed it, so that no
+    older request of that name, which the watch still shows, is taken for a new one.
 
     Of the requests for one pod, one *holds* it from its first attempt or rollback until nothing of it is left: a
     lock, and no order (decision 213). ``rivals`` returns the cached requests for a pod that have not ended; the first
@@ -425,6 +451,20 @@ class RequestStates:
         """Return all states, with their keys."""
         return self._by_key.items()
 
+    def identify(self, key: ObjectKey, cached_request: BindRequest | None) -> IdentifiedRequest:
+        """Return which request the key is. A cached request that is not remembered is from now on."""
+        remembered = self._by_key.get(key)
+        if remembered is None and cached_request is not None:
+            remembered = self.ensure(cached_request)
+        state, latest = remembered, cached_request
+        if remembered is not None and cached_request is not None and cached_request.uid != remembered.uid:
+            # One of the two is the previous request of that name: the state, unless the cache is known to be behind.
+            state = remembered if remembered.overlay.precedes(cached_request) else None
+        if state is not None:
+            state.overlay.observe(cached_request)
+            latest = state.overlay.latest(cached_request)
+        return IdentifiedRequest(key, cached_request, latest, remembered, state)
+
     def observe(self, request: BindRequest, cached_request: BindRequest | None, *, is_live: bool) -> RequestState:
         """Return the state of a request that a decision was made on, which is as current as that requires.
 
@@ -432,9 +472,31 @@ class RequestStates:
         """
         state = self.ensure(request)
         state.overlay.confirm()
-        if is_live and cached_request is not None:
+        if is_live:
             state.overlay.replace(cached_request, request)
         return state
+
+    def end(self, identity: IdentifiedRequest) -> None:
+        """Record that there is no request of that name, whatever the watch still shows."""
+        key, latest = identity.key, identity.latest
+        state = self.ensure(latest) if latest is not None else self._by_key.get(key)
+        if state is not None:
+            state.finish(latest.resource_version if latest is not None else state.overlay.known_version)
+            self.release_pod(key, state)
+
+    def leave(self, key: ObjectKey, position: ResourceVersion) -> bool:
+        """Drop the state of a finished request that is not cached, if the watch can show no older one of that name.
+
+        ``position``: up to where the watch has delivered the changes; empty while it lists. Returns whether no state
+        is left.
+        """
+        state = self._by_key.get(key)
+        if state is not None:
+            final_version = state.overlay.final_version
+            if final_version is None or not position or is_older(position, final_version):
+                return False
+            self.drop(key)
+        return True
 
     def ensure(self, request: BindRequest) -> RequestState:
         """Return the request's state; creates it if there is none for this UID."""
@@ -449,8 +511,8 @@ class RequestStates:
         that are cached and that this process has not finished.
         """
         others = [rival for rival in self._rivals(*request.pod_id) if rival.key != request.key]
-        states = [(other, self.get(other.key, other.uid)) for other in others]
-        unfinished = [other for other, state in states if state is None or not state.is_finished]
+        states = [(other, self._by_key.get(other.key)) for other in others]
+        unfinished = [other for other, state in states if state is None or not state.is_past(other)]
         return self._holders.get(request.pod_id), unfinished
 
     def acquire_pod(self, request: BindRequest) -> bool:

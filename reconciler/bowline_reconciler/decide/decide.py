@@ -71,16 +71,17 @@ def decide(facts: Observed, settings: Settings, ending: Fail | None = None) -> A
     ``ending``: the terminal failure whose execution has begun.
     """
     decision = _first_row(facts, settings, ending)
-    missing = _required_live_reads(decision, facts.request) - facts.live
+    missing = _required_live_reads(decision, facts) - facts.live
     return ReadLive(min(missing, key=lambda target: target.value)) if missing else decision
 
 
-def _required_live_reads(decision: Action | ReadLive, request: BindRequest) -> set[Target]:
+def _required_live_reads(decision: Action | ReadLive, facts: Observed) -> set[Target]:
     """Return what must be read live before the decision is executed."""
+    request = facts.request
     if isinstance(decision, Attempt):
-        # A first attempt follows the request's own watch event. Before a later one, the request may have been deleted
-        # and re-created with other devices while the watch lags.
-        return {Target.REQUEST} if request.failed_attempts else set()
+        # A first attempt that has waited for nothing follows the request's own watch event. Before any other, the
+        # request may have been deleted and re-created with other devices while the watch is silent.
+        return {Target.REQUEST} if request.failed_attempts or facts.times.has_waited else set()
     if not request.pod_key.name:
         return set()  # there is nothing to read
     if isinstance(decision, SetOwner):

@@ -87,6 +87,7 @@ class Times:
     # Of each cause of the series, the time since the first wait for it. Empty: the first cause is not known.
     waited: Mapping[str, timedelta] = field(default_factory=dict)
     longest: timedelta = timedelta()  # the longest limit of the series so far
+    has_waited: bool = False  # in this process, for anything, since the last failed attempt
 
     def wait_left(self, timeout: timedelta, cause: str = "") -> timedelta:
         """Return how long a wait for ``cause`` may still last; not positive if it has expired.

@@ -167,14 +167,14 @@ class Reflector:
         self._fruitless = 0
         self._unreachable_since: float | None = None  # monotonic
         self._trusts_versions = True  # an object with the cached UID and version is the cached one
-        self._version = ""
+        self._version = ResourceVersion("")
         cap = _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP
         self._backoff = Backoff(_BACKOFF_BASE, cap, client.random.random)
         if client.metrics is not None and not selection.is_optional:
             client.metrics.follow(selection.resource.plural, self)
 
     @property
-    def version(self) -> str:
+    def version(self) -> ResourceVersion:
         """The resourceVersion up to which the store follows the API server; empty before a (re)list has completed."""
         return self._version
 
@@ -187,7 +187,7 @@ class Reflector:
         while True:
             try:
                 if self.may_be_restored:
-                    self._version, self._trusts_versions = "", False
+                    self._version, self._trusts_versions = ResourceVersion(""), False
                 if not self._version:
                     await self._list()
                 await self._watch()
@@ -269,7 +269,7 @@ class Reflector:
             if events or asyncio.get_running_loop().time() - opened_at < _MAX_SILENCE_S:
                 raise
             # The resourceVersion may be one that etcd, restored from a backup, has not reached again: relist instead.
-            self._version = ""
+            self._version = ResourceVersion("")
             raise NoResponse("nothing was received for minutes, not even a bookmark") from error
         if not events and asyncio.get_running_loop().time() - opened_at < _SOON_S:
             raise _ClosedSoon("the watch was closed as soon as it was opened")
@@ -277,7 +277,7 @@ class Reflector:
     def _take(self, event: dict[str, Any]) -> None:
         self._record_contact()
         item = event["object"]
-        version = version_of(item)
+        self._version = version_of(item)  # first: a callback may ask for it
         match event["type"]:
             case "ADDED" | "MODIFIED":
                 key = key_of(item)
@@ -289,7 +289,6 @@ class Reflector:
                         self._drop_object(key, None)
             case "DELETED":
                 self._drop_object(key_of(item), item)
-        self._version = version
 
     def _is_ignored(self, key: ObjectKey, item: dict[str, Any]) -> bool:
         if not (self._ignores_oversized and is_reduced(item)):
@@ -379,7 +378,7 @@ class Reflector:
         if isinstance(error, ConnectionFailed | NoResponse) and self._unreachable_since is None:
             self._unreachable_since = self._client.clock.monotonic()
         if needs_list(error) or self._fruitless >= _FRUITLESS_WATCHES:
-            self._version = ""
+            self._version = ResourceVersion("")
         is_absent = await self._is_absent(error)
         if is_absent or self.selection.is_optional:
             self.first_list_ended.set()

@@ -149,6 +149,7 @@ def _times(choices: Choices) -> Times:
         retry_in=lambda _: ask("retry in", (timedelta(0), timedelta(seconds=9))),
         waited=lambda _: ask("waited", ({}, {GATES: timedelta(seconds=30)}, {"plugin x": timedelta(days=2)})),
         longest=lambda _: ask("longest", (timedelta(0), timedelta(days=1))),
+        has_waited=lambda _: ask("has waited", (False, True)),
     )
 
 
@@ -209,7 +210,9 @@ def _of_attempt(v: Values, _: Attempt) -> dict[str, bool]:
         "nothing precedes": v["preceded"] is None,
         "the node exists": not v["node deleting"],
         "the pod tolerates the node": not untolerated,
-        "a later one follows a live read of the request": not v["failed attempts"] or _is_live(v, Target.REQUEST),
+        "one that does not follow the request's event follows a live read of it": (
+            not (v["failed attempts"] or v["has waited"]) or _is_live(v, Target.REQUEST)
+        ),
         "no failure is announced": v.get("RolledBack") != "False" or v["failure"] in NONE_ANNOUNCED,
         "the pause is over": v["retry in"] <= timedelta(0),
     }

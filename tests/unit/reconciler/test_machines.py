@@ -14,12 +14,13 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
+from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.api.node_view import NodeView
 from bowline.framework.config import BackoffSettings, Binding, Settings
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.binding.in_flight import in_flight_for
-from bowline_reconciler.binding.state import CacheOverlay, WaitState
+from bowline_reconciler.binding.state import CacheOverlay, IdentifiedRequest, RequestStates, WaitState
 from bowline_reconciler.decide.actions import Attempt, Complete, Fail, OutcomeAction, RequeueAfter, RetryAt, Wait
 from bowline_reconciler.decide.decide import decide, pending_failure
 from bowline_reconciler.decide.outcome import classify_outcome, handed_over_status
@@ -49,6 +50,7 @@ pytestmark = pytest.mark.timeout(300)
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 MAX_BACKOFF = timedelta(seconds=60)
+KEY = ObjectKey("ns", "r")
 POD = PodView("P", "1", "", deleting=False, has_ended=False, gates=(), scheduler="bowline")  # type: ignore[arg-type]
 
 
@@ -331,6 +333,85 @@ def test_nothing_older_than_an_own_write_is_decided_on_whatever_the_watch_delive
                 assert latest is not None
                 is_current = int(latest.resource_version) >= newest or overlay.needs_live_read
                 violations.hold("it is current, or read live next", is_current, series[: number + 1])
+    assert violations.examples == {}
+
+
+class Name:
+    """A name whose request is made again twice: the API server, a watch, and what the process does with both."""
+
+    history = tuple(
+        request(metadata={"uid": uid, "resourceVersion": str(number)}) if uid else None
+        for number, uid in enumerate(["A", "", "B", "", "C", ""])
+    )
+
+    def __init__(self) -> None:
+        self.states = RequestStates()
+        self.stored = self.shown = 0
+        self.observed: set[str] = set()
+        self.past: set[str] = set()  # ended by this process, or known to be deleted or replaced
+
+    def identify(self) -> tuple[IdentifiedRequest, BindRequest | None]:
+        """Which request the key is; and which one an attempt would be for."""
+        identity = self.states.identify(KEY, self.history[self.shown])
+        self.observed |= {identity.cached.uid} if identity.cached is not None else set()
+        is_finished = identity.state is not None and identity.state.is_finished
+        return identity, None if is_finished else identity.latest
+
+    def delete(self) -> None:
+        self.stored = min(len(self.history) - 1, self.stored + 1)
+
+    def replace(self) -> None:
+        self.delete()
+        if self.history[self.stored] is None:
+            self.delete()
+
+    def deliver(self) -> None:
+        if self.shown < self.stored:
+            self.shown += 1
+            self._leave()
+
+    def list(self) -> None:
+        self.shown = self.stored
+        self._leave()
+
+    def read(self) -> None:
+        identity, _ = self.identify()
+        if identity.state is not None and identity.state.is_finished:
+            return
+        answer = self.history[self.stored]
+        if answer is None:
+            self.past |= self.observed  # not one that was made and deleted before the read, which has no version
+            self.states.end(identity)
+            self._leave()
+        else:
+            self.past |= set("ABC"[: self.stored // 2])
+            self.observed.add(answer.uid)
+            self.states.observe(answer, identity.cached, is_live=True)
+
+    def finish(self) -> None:
+        identity, attempted = self.identify()
+        if attempted is not None:
+            self.past.add(attempted.uid)
+            self.states.observe(attempted, identity.cached, is_live=False).finish(attempted.resource_version)
+
+    def _leave(self) -> None:
+        if self.history[self.shown] is None:
+            self.states.leave(KEY, ResourceVersion(str(self.shown)))
+
+
+def test_nothing_known_to_be_past_is_attempted_whatever_the_watch_shows(violations: Violations) -> None:
+    steps = (Name.delete, Name.replace, Name.deliver, Name.list, Name.read, Name.finish)
+    for series in itertools.chain(*(itertools.product(steps, repeat=length) for length in range(1, 7))):
+        name = Name()
+        for step in series:
+            step(name)
+        _, attempted = name.identify()
+        label = [step.__name__ for step in series]
+        violations.hold("it is not past", attempted is None or attempted.uid not in name.past, label, name.past)
+        if name.history[name.stored] is None:
+            name.list()
+            name.read()
+            violations.hold("nothing is remembered", not len(name.states), label)
     assert violations.examples == {}
 
 
