@@ -177,7 +177,7 @@ class Checks(logging.Handler):
             self.counts[f"without the Lease: {request.method} {_resource_of(path)}"] += 1
         body = orjson.loads(request.body) if request.body else {}
         guards = body.get("preconditions" if request.method == "DELETE" else "metadata") or {}
-        missing = {guard for guard in _guards_of(request.method, path) if not guards.get(guard)}
+        missing = {guard for guard in _guards_of(request.method, path, body) if not guards.get(guard)}
         if missing:
             self.fail("no precondition", f"{process} {request.method} {path} {body}: no {missing}")
         if path.endswith("/binding") and answer.code == 409 and "already assigned" in str(answer.body["message"]):
@@ -596,12 +596,12 @@ def _owners(stored: Object) -> set[str]:
     return {owner["uid"] for owner in stored["metadata"].get("ownerReferences") or ()}
 
 
-def _guards_of(method: str, path: str) -> frozenset[str]:
+def _guards_of(method: str, path: str, body: Object) -> frozenset[str]:
     """Return what a write must carry, so that it changes only what it was decided on; a creation changes nothing."""
-    if path.endswith("/binding"):
+    is_join = method == "PATCH" and f"/namespaces/{RESERVATIONS}/pods/" in path  # the latest write counts
+    is_bound = _condition(body.get("status") or {}, names.CONDITION_POD_BOUND) == "True"  # stays true
+    if path.endswith("/binding") or is_join or is_bound:
         return frozenset({"uid"})
-    if method == "PATCH" and f"/namespaces/{RESERVATIONS}/pods/" in path:
-        return frozenset({"uid"})  # when a request has joined: the latest write counts
     of_method = {"PATCH": {"resourceVersion"}, "PUT": {"resourceVersion"}, "DELETE": {"resourceVersion", "uid"}}
     return frozenset(of_method.get(method, ()))
 

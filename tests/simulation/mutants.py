@@ -96,13 +96,12 @@ def _unnoticed_restores() -> Callable[[], None]:
 
 
 def _forgotten_names() -> Callable[[], None]:
-    known_version = state.CacheOverlay.known_version.fget
-    assert known_version is not None
-    return _set(
-        state.CacheOverlay,
-        "known_version",
-        property(lambda overlay: "" if overlay.final_version else known_version(overlay)),
-    )
+    known_version: property = vars(state.CacheOverlay)["known_version"]
+
+    def only_of_present(overlay: state.CacheOverlay) -> Any:
+        return "" if overlay.final_version else known_version.__get__(overlay)
+
+    return _set(state.CacheOverlay, "known_version", property(only_of_present))
 
 
 async def _nothing(*_: Any, **__: Any) -> None:
