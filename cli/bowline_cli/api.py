@@ -16,6 +16,8 @@ from bowline.kube.errors import from_response
 
 # In seconds: to connect, and to read. A create waits for all admission webhooks, up to 30 s.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 40
+# What a reply may be.
+JSON = "application/json"
 
 
 class ClusterError(Exception):
@@ -96,28 +98,28 @@ class Api:
         """The API server's time, as of its last reply: the clock of the user's machine may be wrong."""
         return parsedate_to_datetime(self._date) if self._date else datetime.now(UTC)
 
-    def send(self, method: str, path: str, body: bytes | None) -> ApiAnswer:
+    def send(self, method: str, path: str, body: bytes | None, accept: str = JSON) -> ApiAnswer:
         """Send a request, with an encoded path and JSON as body; raises ClusterError without a response.
 
         A read is sent again over a new connection if the server has closed the kept one.
         """
         is_kept = self._connection is not None
         try:
-            return self._exchange(method, path, body)
+            return self._exchange(method, path, body, accept)
         except (OSError, HTTPException) as error:
             self.close()
             if not is_kept or method != "GET" or isinstance(error, TimeoutError):
                 raise unreachable(self.server, error) from error
         try:
-            return self._exchange(method, path, body)
+            return self._exchange(method, path, body, accept)
         except (OSError, HTTPException) as error:
             self.close()
             raise unreachable(self.server, error) from error
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> ApiAnswer:
+    def _exchange(self, method: str, path: str, body: bytes | None, accept: str) -> ApiAnswer:
         if self._connection is None:
             self._connection = self._connect()
-        headers = {"Accept": "application/json", "User-Agent": "bowline", **self._access.headers}
+        headers = {"Accept": accept, "User-Agent": "bowline", **self._access.headers}
         if body is not None:
             headers["Content-Type"] = "application/json"
         self._connection.request(method, urlsplit(self.server).path + path, body, headers)

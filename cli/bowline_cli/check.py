@@ -19,7 +19,9 @@ from bowline.api.rule import rules_in
 from bowline.api.selectors import selector_admits
 from bowline.framework.config import ConfigurationError, Settings, parse_settings
 from bowline.framework.options import argument_type
+from bowline.kube import resources
 from bowline.kube.denial import Denial
+from bowline.kube.resources import Resource
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected
 from bowline_cli.reader import Reader, Unread, leases_path
@@ -128,6 +130,7 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
         reader.list(f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
         leases=reader.list(leases, labelSelector=names.LEASE_LABEL),
         requests=reader.list(f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
+        not_read=_not_read(reader),
         crd=reader.get(f"{_CRDS}/{CRD}"),
     )
     settings = _settings(reader, release)
@@ -157,6 +160,21 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
         invalid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "2")),
         request=_reply(api, f"/apis/{names.API_VERSION}/namespaces/{scope}/{names.PLURAL}", _request()),
     )
+
+
+def _not_read(reader: Reader) -> Sequence[Object] | Unread:
+    """Return the events about objects that a reconciler does not read, for those that cannot be read here either."""
+    events = reader.list("/api/v1/events", fieldSelector=f"reason={names.EVENT_NOT_READ}")
+    if isinstance(events, Unread):
+        return events
+    paths = {resource.kind: resource.path for resource in vars(resources).values() if isinstance(resource, Resource)}
+    last = {event["involvedObject"].get("uid"): event for event in events}
+    return [
+        event
+        for event in last.values()
+        if (path := paths.get((about := event["involvedObject"]).get("kind", ""))) is not None
+        and isinstance(reader.get(path(about.get("namespace", ""), about.get("name", ""))), Unread)
+    ]
 
 
 def _settings(reader: Reader, release: InstalledRelease) -> Settings | Unread:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from bowline_cli.api import Api, ApiException, ClusterError
+from bowline.kube.errors import NoJSON, Unreadable
+from bowline.kube.unreadable import decode_json
+from bowline_cli.api import JSON, Api, ApiException, ClusterError
 from bowline_cli.kubeconfig import SERVICE_ACCOUNT, load_kubeconfig, load_service_account
 from bowline_cli.terminal import report_error
 
@@ -59,13 +61,21 @@ def connect(options: argparse.Namespace) -> Api:
 def call(api: Api, method: str, path: str, body: object = None, **query: str | int) -> Any:
     """Return the API server's reply as JSON, as `kubectl get --raw` does.
 
-    Raises ApiException for an error status, ClusterError without a response.
+    Raises ApiException for an error status, ClusterError without a response, Unreadable for one that is not decoded.
     """
+    try:
+        return decode_json(call_raw(api, method, path, body, JSON, **query))
+    except NoJSON as error:
+        raise ClusterError(f"{api.server}{path}: {error}") from error
+
+
+def call_raw(api: Api, method: str, path: str, body: object = None, accept: str = JSON, **query: str | int) -> bytes:
+    """Return the API server's reply; raises as ``call``."""
     target = quote(path) + (f"?{urlencode(query)}" if query else "")
-    answer = api.send(method, target, None if body is None else json.dumps(body).encode())
+    answer = api.send(method, target, None if body is None else json.dumps(body).encode(), accept)
     if not 200 <= answer.status <= 299:
         raise ApiException(answer)
-    return json.loads(answer.body)
+    return answer.body
 
 
 def namespace_of(api: Api, options: argparse.Namespace) -> str:
@@ -75,9 +85,11 @@ def namespace_of(api: Api, options: argparse.Namespace) -> str:
 
 @contextmanager
 def reported_errors(api: Api) -> Iterator[None]:
-    """Raise ClusterError for an ApiException that leaves the block."""
+    """Raise ClusterError for an ApiException or Unreadable that leaves the block."""
     try:
         yield
+    except Unreadable as error:
+        raise ClusterError(f"a reply of the API server {api.server} is not read: {error.message}") from error
     except ApiException as error:
         remedy = {401: "log in again", 403: "ask for this right"}.get(error.status, "try again")
         raise ClusterError(f"the API server {api.server} replies {error}; {remedy}") from error

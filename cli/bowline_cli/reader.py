@@ -1,15 +1,20 @@
 """Reads of a cluster for `bowline explain` and `bowline check`: what may not be read is a value, not an error."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from bowline.api.meta import Object, parse_time
+from bowline.api.meta import Object, key_of, parse_time
+from bowline.kube.errors import Unreadable
+from bowline.kube.unreadable import reduced_page
 from bowline_cli.api import Api, ApiException
-from bowline_cli.cluster import call, message_of
+from bowline_cli.cluster import call, call_raw, message_of
+from bowline_cli.terminal import printable
 
-_PAGE = 500
+_PAGE, _GROWTH = 500, 4
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +31,62 @@ class Reader:
     api: Api
 
     def get(self, path: str) -> Any:
-        """Return an object; None if it does not exist, or its kind is not served; Unread without the right."""
-        return self._read(path)
+        """Return an object; None if it does not exist, or its kind is not served.
+
+        Unread without the right, or if it is not decoded.
+        """
+        try:
+            return self._read(path)
+        except Unreadable as error:
+            return Unread(f"{path} is not read: {error.message}")
 
     def list(self, path: str, **query: str | int) -> Any:
         """Return the objects of a list; none if its kind is not served; Unread without the right.
 
         ``query``: such as ``labelSelector``, ``fieldSelector`` and ``limit``.
         """
-        answer = self._read(path, **query)
+        try:
+            answer = self._read(path, **query)
+        except Unreadable:
+            return self.pages(path, **{key: value for key, value in query.items() if key != "limit"})
         return answer if isinstance(answer, Unread) else (answer or {}).get("items") or ()
 
     def pages(self, path: str, **query: str | int) -> Any:
-        """Return the objects of a list of any length, as ``list`` does; read page by page."""
+        """Return the objects of a list of any length, as ``list`` does; read page by page.
+
+        An object that is not decoded is left out, and named on standard error.
+        """
         objects: list[Object] = []
-        token = ""
+        token, limit = "", _PAGE
         while True:
-            answer = self._read(path, limit=_PAGE, **query, **({"continue": token} if token else {}))
+            part = {**query, "limit": limit, **({"continue": token} if token else {})}
+            try:
+                answer = self._read(path, **part)
+            except Unreadable as error:
+                if limit > 1:
+                    limit //= 2
+                    continue
+                answer = self._without_unreadable(path, error, **part)
+            limit = min(_PAGE, limit * _GROWTH)
             if isinstance(answer, Unread):
                 return answer
             objects += (answer or {}).get("items") or ()
             token = ((answer or {}).get("metadata") or {}).get("continue") or ""
             if not token:
                 return objects
+
+    def _without_unreadable(self, path: str, error: Unreadable, **query: str | int) -> Any:
+        """Return a page of one object, without it. Raises the error if the page has an unknown form."""
+        body = call_raw(self.api, "GET", path, accept=_METADATA, **query)
+        page = reduced_page(body)
+        if page is None:
+            raise error
+        for item in page["items"]:
+            name = printable(f"{path}: {key_of(item)}")
+            print(
+                f"not read: {name}: {error.message}; repair it, its managedFields too, or delete it", file=sys.stderr
+            )
+        return {**page, "items": ()}
 
     def _read(self, path: str, **query: str | int) -> Any:
         try:

@@ -78,9 +78,10 @@ class InstalledRelease:
     """What was read. None is an object that does not exist, or a reply to an object that was not sent.
 
     ``crd``, ``checks_crd``: the definitions of BindRequests, and of plugin checks' objects.
-    ``now``: the API server's time. ``requests``: some BindRequests of the cluster. ``agent``: the ServiceAccount of
-    reservation pods. ``runtime_classes``, ``policies``: RuntimeClasses, and ClusterPolicies of NVIDIA's GPU operator.
-    ``mutating``, ``validating``: the webhook configurations.
+    ``not_read``: events about objects that a reconciler does not read. ``now``: the API server's time. ``requests``:
+    some BindRequests of the cluster. ``agent``: the ServiceAccount of reservation pods. ``runtime_classes``,
+    ``policies``: RuntimeClasses, and ClusterPolicies of NVIDIA's GPU operator. ``mutating``, ``validating``: the
+    webhook configurations.
     """
 
     namespace: str
@@ -88,6 +89,7 @@ class InstalledRelease:
     deployments: Sequence[Object] | Unread = ()
     leases: Sequence[Object] | Unread = ()
     requests: Sequence[Object] | Unread = ()
+    not_read: Sequence[Object] | Unread = ()
     crd: Object | Unread | None = None
     settings: Settings | Unread = field(default_factory=Settings)
     checks_crd: Object | Unread | None = None
@@ -151,7 +153,7 @@ def findings(release: InstalledRelease) -> list[ReleaseFinding]:
     if not release.deployments:
         remedy = "helm list --all-namespaces, then bowline check --namespace NAME"
         return [ReleaseFinding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
-    checks = (_rollouts, _leaders, _admission, _runtime, _schema, _checks, _agent, _other_binders)
+    checks = (_rollouts, _leaders, _admission, _runtime, _schema, _checks, _agent, _other_binders, _not_read)
     values = [getattr(release, entry.name) for entry in fields(release)]
     reasons = dict.fromkeys(value.reason for value in values if isinstance(value, Unread))
     return [*(finding for check in checks for finding in check(release)), *map(ReleaseFinding, reasons)]
@@ -306,3 +308,13 @@ def _other_binders(release: InstalledRelease) -> Iterator[ReleaseFinding]:
         if manager != names.FIELD_MANAGER_RECONCILER:
             text = f"an end of the second binder {manager}, which has written the status of BindRequest {key}"
             yield ReleaseFinding(text, "stop it: KAI-Scheduler's by its value binder.enabled=false")
+
+
+def _not_read(release: InstalledRelease) -> Iterator[ReleaseFinding]:
+    """Yield each object that a reconciler does not read; it works on all others."""
+    for event in release.not_read if not isinstance(release.not_read, Unread) else ():
+        about = event["involvedObject"]
+        name, namespace = f"{about.get('kind')} {about.get('name')}", about.get("namespace", "")
+        where = f"-n {namespace} " if namespace else ""
+        text = f"a reading of {name}{f' in namespace {namespace}' if namespace else ''}: {event.get('message')}"
+        yield ReleaseFinding(text, f"kubectl {where}delete {about.get('kind')} {about.get('name')}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -112,11 +113,15 @@ def report(core, pod, error):  # what this program does not understand of a pod
         print(pod["metadata"]["name"], error, failure, flush=True)
 
 
+def read(call, **selection):  # API servers store bytes that are no UTF-8
+    return json.loads(call(_preload_content=False, **selection).data.decode(errors="replace"))
+
+
 def run(core, custom):  # a pass and a pause. Requests are listed first: a pod bound meanwhile is counted on its node
-    requests = {r["spec"].get("podUID"): r for r in custom.list_cluster_custom_object(**API)["items"]}
-    page = json.loads(core.list_pod_for_all_namespaces(_preload_content=False).data)
+    requests = {r["spec"].get("podUID"): r for r in read(custom.list_cluster_custom_object, **API)["items"]}
+    page = read(core.list_pod_for_all_namespaces)
     pods, version = page["items"], page["metadata"]["resourceVersion"]
-    nodes = {n["metadata"]["name"]: n for n in json.loads(core.list_node(_preload_content=False).data)["items"]}
+    nodes = {n["metadata"]["name"]: n for n in read(core.list_node)["items"]}
     free, used, pending = defaultdict(Counter), defaultdict(Counter), []
     for name, node in nodes.items():
         free[name].update(
@@ -150,6 +155,7 @@ def run(core, custom):  # a pass and a pause. Requests are listed first: a pod b
             next(events.stream(), None)
 
 
+sys.setrecursionlimit(20_000)  # API servers store 10,000 levels of JSON
 if __name__ == "__main__":
     config.load_config()
     while True:

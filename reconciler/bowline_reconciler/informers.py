@@ -28,7 +28,7 @@ from bowline.api.node_view import NodeView, node_view, reduced_node
 from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import NoResponse, NotFound
+from bowline.kube.errors import NoResponse, NotFound, Unreadable
 from bowline.kube.late_writes import WrittenObject
 from bowline.kube.reflector import EventType, Listener, OnList, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
@@ -88,6 +88,7 @@ class Informers:
             listener=Listener(self._request_event, handlers.on_list),
             transform=transform_request,
             fallback=True,
+            store=Store(keeps_identities=True),  # one that is not decoded ends Invalid
         )
         bound_pods = self.bound_pods = BoundPodWatch(client, schedulers, self.offer_pod)
         self._ill_since: dict[str, float] = {}  # by node with a taint of its health, monotonic
@@ -157,6 +158,8 @@ class Informers:
             return reduced_request(await self._client.get(BINDREQUESTS, key.namespace, key.name))
         except NotFound:
             return Absent.NOT_FOUND
+        except Unreadable:
+            return await self._client.get(BINDREQUESTS.as_metadata(), key.namespace, key.name)
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         """Return the cached request; absence proves nothing."""

@@ -17,8 +17,16 @@ from typing import NoReturn
 
 import orjson
 
-from bowline.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, has_ended, uid_of, version_of
-from bowline.kube.oversized import is_reduced
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    has_ended,
+    is_reduced,
+    uid_of,
+    version_of,
+)
 from bowline.kube.store import Store
 
 # With its key, its identity and the dict entry, a packed pod stays below 1 KB.
@@ -53,10 +61,8 @@ class _Packed:
 class PodCache(Store):
     """Unbound pods by key. ``name`` a pod to keep it decoded; ``get`` returns None for a pod kept without content."""
 
-    keeps_identities = True
-
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(keeps_identities=True)
         self._entries: dict[ObjectKey, _Packed] = {}
         self._named: set[ObjectKey] = set()
         # The named pods that are decoded.

@@ -33,7 +33,7 @@ from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import Conflict, KubeError, NotFound, TooLarge
+from bowline.kube.errors import Conflict, KubeError, NotFound, Unreadable
 from bowline.kube.reflector import EventType, Listener, Reflector, rejects_fields
 from bowline.kube.resources import BINDREQUESTS, BOUND_AND_ENDED, PODS, Selection
 from bowline.runtime.backoff import Backoff, ItemBackoff
@@ -191,7 +191,7 @@ class Releases:
             return DONE
         try:
             pod = await self._pod(pod_of(held_request))
-            is_running = pod is Absent.TOO_LARGE or (not isinstance(pod, Absent) and not has_ended(pod))
+            is_running = pod is Absent.UNREADABLE or (not isinstance(pod, Absent) and not has_ended(pod))
             if is_running and not self._uninstalling:
                 interval = DELETING_RESYNC if is_deleting(held_request) else RESYNC
                 return Result(interval * (1 + self._client.random.random()) / 2)
@@ -212,8 +212,8 @@ class Releases:
             pod = await self._client.get(PODS, held_pod.key.namespace, held_pod.key.name)
         except NotFound:
             return Absent.NOT_FOUND
-        except TooLarge:
-            return Absent.TOO_LARGE
+        except Unreadable:
+            return Absent.UNREADABLE
         return reduced_pod(pod) if uid_of(pod) == held_pod.uid else Absent.NOT_FOUND
 
     async def _release(self, request: BindRequest, pod: Object | Absent) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.lifecycle import PluginLifecycle, Watch
 from bowline.framework.binding.runner import Runner
@@ -18,7 +18,7 @@ from bowline.framework.gates import GANG_BINDING
 from bowline.framework.plugin import Plugin
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
-from bowline.kube.events import EventRecorder
+from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.reflector import Reflector
 from bowline.runtime.clock import Clock
 from bowline.runtime.watchdog import EventLoopWatchdog
@@ -104,6 +104,7 @@ async def build(
     """
     clock, binding, jitter = client.clock, settings.binding, client.random.random
     recorder = EventRecorder(client, socket.gethostname())
+    client.unreadable.follow(lambda ref, why: recorder.record(_not_read(ref, why)))
     lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry, recorder.record)
 
     handlers = _late_handlers(lambda: events)
@@ -188,3 +189,9 @@ def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:
         source = WaitSource(watch.reflector.store, watch.may_end_wait)
         sources.setdefault(watch.reflector.selection.resource, []).append(source)
     return WaitIndex(sources)
+
+
+def _not_read(ref: ObjectRef, why: str) -> EventNote:
+    """Return the event about an object that is not decoded."""
+    note = f"Bowline does not read this object: {why}; repair it, its managedFields too, or delete it"
+    return EventNote(ref, names.EVENT_NOT_READ, note, "Warning", action="Reading")

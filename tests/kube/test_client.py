@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -22,14 +22,12 @@ from bowline.kube.errors import (
     KubeError,
     NoResponse,
     NotFound,
-    TooLarge,
     TooManyRequests,
     Unauthorized,
     UnrecognizedReply,
 )
 from bowline.kube.messages import PatchType
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.oversized import MAX_VALUES, is_reduced
 from bowline.kube.resources import (
     BINDREQUESTS,
     CONFIGMAPS,
@@ -172,40 +170,10 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(client: 
     assert [name for page in names_of_pages for name in page] == [f"m{number:02}" for number in range(12)]
 
 
-async def test_of_an_object_with_too_many_values_only_the_metadata_is_read(
-    client: KubeClient, namespace: str
-) -> None:
-    # The API server adds as many entries to managedFields.
-    many = configmap("many", **{f"k{number}": "" for number in range(MAX_VALUES // 2 + 1)})
-    await client.create(CONFIGMAPS, namespace, configmap("few", x="y"))
-    with pytest.raises(TooLarge):  # the reply; it is stored
-        await client.create(CONFIGMAPS, namespace, many)
-    config_maps = {item["metadata"]["name"]: item for item in await client.list_all(CONFIGMAPS, namespace)}
-    assert config_maps["few"]["data"] == {"x": "y"}
-    assert "data" not in config_maps["many"]
-    assert is_reduced(config_maps["many"])
-    with pytest.raises(TooLarge, match=f"configmaps {namespace}/many: has more than {MAX_VALUES} values"):
-        await client.get(CONFIGMAPS, namespace, "many")
-    selection, version = Selection(CONFIGMAPS, namespace), await version_before(client, namespace)
-    events = client.watch(selection, version, 5)
-    with pytest.raises(TooLarge):
-        await client.patch(CONFIGMAPS, namespace, "many", {"metadata": {"annotations": {"c": "d"}}})
-    async with aclosing(events):
-        event = await anext(events)
-    assert (event["type"], is_reduced(event["object"])) == ("MODIFIED", True)
-    assert event["object"]["metadata"]["name"] == "many"
-    assert set(event["object"]["metadata"]) <= {"name", "namespace", "uid", "resourceVersion", "creationTimestamp"}
-
-
-async def version_before(client: KubeClient, namespace: str) -> str:
-    """The resourceVersion after which a watch reports later changes."""
-    return str((await client.list(CONFIGMAPS.as_metadata(), namespace, limit=1))["metadata"]["resourceVersion"])
-
-
 async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     proxy: FaultProxy, proxy_client: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bowline.kube.client._PAGE_TURN_S", LIMIT_S)
+    monkeypatch.setattr("bowline.kube.paging._PAGE_TURN_S", LIMIT_S)
     gate = FaultGate()
     proxy.add(FaultRule(Hold(gate), CallMatch(("list",), "secrets")))
     hanging = asyncio.create_task(proxy_client.list_all(SECRETS, namespace))
@@ -213,7 +181,7 @@ async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     next_list = asyncio.create_task(proxy_client.list_all(CONFIGMAPS, namespace))
     await asyncio.wait({next_list}, timeout=0.3)
     assert [exchange.call.resource for exchange in proxy.exchanges() if exchange.call.verb == "list"] == []
-    monkeypatch.setattr("bowline.kube.client._PAGE_TURN_S", 0.0)
+    monkeypatch.setattr("bowline.kube.paging._PAGE_TURN_S", 0.0)
     assert await proxy_client.list_all(CONFIGMAPS, namespace) == []
     assert not hanging.done()
     gate.open()

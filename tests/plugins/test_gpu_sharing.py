@@ -14,6 +14,7 @@ from bowline.api import names
 from bowline.api.meta import parse_time
 from bowline.plugins.gpu_sharing.reservation import reservation_name
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT
+from tests import hostile
 from tests.live import FLAKY, Live
 from tests.plugins.leftovers import left
 from tests.plugins.series import Series
@@ -286,3 +287,27 @@ def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares)
     shares.share("half", "fresh", node="gpu-node-1")
     live.phase("half", "Succeeded")
     assert [group_of(reservation) for reservation in shares.reservations()] == ["fresh"]
+
+
+def test_a_share_that_is_not_decoded_keeps_its_device_and_no_other(shares: Shares) -> None:
+    """Its owner may write its managedFields; a reconciler that starts reads neither its node nor its spec."""
+    live = shares.live
+    for name, group in (("hostile", "kept"), ("other", "freed")):
+        shares.share(name, group)
+        live.phase(name, "Succeeded")
+    patch = hostile.with_managed_fields({"apiVersion": "v1", "metadata": {}}, hostile.MANAGED_FIELDS["levels"])
+    live.kubectl("patch", "pod", "hostile", "--type=merge", f"--patch={patch.decode()}")
+    assert live.pair.reconcilers[0].stop()
+    live.pair.launch_reconciler().wait_ready()
+    shares.delete("other")
+    shares.await_release("freed")
+    shares.share("joins", "kept")
+    live.phase("joins", "Succeeded")
+    shares.delete("joins")
+    shares.share("later", "next")
+    live.phase("later", "Succeeded")
+    shares.delete("later")
+    shares.await_release("next")
+    assert len(shares.reservations("kept")) == 1
+    shares.delete("hostile")
+    shares.await_release("kept")

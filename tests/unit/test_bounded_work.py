@@ -20,7 +20,7 @@ from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.selectors import MAX_REQUIREMENTS, Node
 from bowline.api.taints import MAX_TOLERATIONS, untolerated
 from bowline.framework.plugin_status import Code, Status
-from bowline.kube.oversized import MAX_VALUES
+from bowline.kube.unreadable import MAX_VALUES
 from bowline.plugins.dynamic_resources.taints import reduce_slice, untolerated_taints
 from bowline.plugins.gpu_sharing.idle_groups import transform_user
 from bowline.plugins.gpu_sharing.rules import label_changes, label_removals, share_of

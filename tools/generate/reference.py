@@ -37,6 +37,7 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "Bowline was uninstalled while the pod ran: what the named plugins hold for it is not returned by them",
     ),
     names.EVENT_NOT_PREPARED: ("Warning", "the pod is bound, but Bowline has not prepared its devices or claims"),
+    names.EVENT_NOT_READ: ("Warning", "of an object that is not decoded; sent once for each process"),
     _UNRESERVED: ("Warning", "a running share's GPU is reserved no more; the kubelet may give it to another pod"),
     _RESERVED: ("Normal", "that GPU is reserved again"),
 }

@@ -8,6 +8,7 @@ operations. Every body gets a response with its UID; only a body without a reada
 """
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast, get_args
 
@@ -26,6 +27,12 @@ TYPE: Final = Rule(
     "a field of an AdmissionReview has another type than the API server sends",
     cause=DenialCause.TYPE_INVALID,
 )
+UNREADABLE: Final = Rule(
+    "review/unreadable",
+    "the object has too many values, or JSON that the reader refuses: more than 1,024 levels, lone surrogates, "
+    "invalid UTF-8, infinite numbers",
+    cause=DenialCause.TYPE_INVALID,
+)
 MISSING: Final = Rule(
     "review/missing", "an AdmissionReview has no object, or an UPDATE no old object", cause=DenialCause.REQUIRED
 )
@@ -37,6 +44,7 @@ PATCH_SIZE: Final = Rule(
 
 RULES: Final = (
     TYPE,
+    UNREADABLE,
     MISSING,
     KIND,
     DEPTH,
@@ -47,6 +55,12 @@ RULES: Final = (
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 
 _MAX_UID: Final = 128
+# The order of the fields of API servers.
+_KIND_FIELD = rb'(?:"kind":"AdmissionReview",)?'
+_VERSION_FIELD = rb'"apiVersion":"(admission\.k8s\.io/v1(?:beta1)?)",'
+_HEAD: Final = re.compile(
+    rb"\s*\{" + _KIND_FIELD + _VERSION_FIELD + _KIND_FIELD + rb'"request":\{"uid":"([\w-]{1,128})"'
+)
 _MAX_NAME: Final = 253
 _FIRST_ERRORS: Final = 5
 # Bound of a response: API servers hold it in memory for each call.
@@ -88,15 +102,14 @@ _USER: Final[Mapping[str, type]] = {"username": str}
 def decode_review(body: bytes) -> Review:
     """Decode a request's body.
 
-    Raises MalformedReviewError if there is no UID to respond to, or too many values. Other errors are returned in
-    ``Review.errors``.
+    Raises MalformedReviewError if there is no UID to respond to. Other errors are returned in ``Review.errors``.
     """
     if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"{", b"["))) > MAX_VALUES:
-        raise MalformedReviewError(f"the body must not hold more than {MAX_VALUES} values", 413)
+        return _unreadable(body, MalformedReviewError(f"the body must not hold more than {MAX_VALUES} values", 413))
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise MalformedReviewError(f"the body is not JSON: {error}") from error
+        return _unreadable(body, MalformedReviewError(f"the body is not JSON: {error}"))
     if not isinstance(document, dict) or document.get("kind") != "AdmissionReview":
         raise MalformedReviewError('the body is not an AdmissionReview: kind must be "AdmissionReview"')
     api_version = document.get("apiVersion")
@@ -109,6 +122,15 @@ def decode_review(body: bytes) -> Review:
     if not isinstance(uid, str) or not uid or len(uid) > _MAX_UID:
         raise MalformedReviewError(f"request.uid must be a string of 1 to {_MAX_UID} characters")
     return _decode_request(api_version, uid, request)
+
+
+def _unreadable(body: bytes, error: MalformedReviewError) -> Review:
+    """Return a review that is denied: API servers write the UID first. Raises the error if there is none."""
+    head = _HEAD.match(body)
+    if head is None:
+        raise error
+    why = f"{error}; leave that out of the object, its managedFields too, or delete the object that is stored"
+    return Review(head[1].decode(), head[2].decode(), errors=(FieldError(UNREADABLE, "", None, why),))
 
 
 def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Review:

@@ -14,11 +14,12 @@ from weakref import WeakValueDictionary
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.gang import counts_as_bound, gang_of, min_members
-from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
+from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_reduced, uid_of
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ApiError, NotFound, UnrecognizedReply
+from bowline.kube.errors import ApiError, NotFound, Unreadable, UnrecognizedReply
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
 from bowline.runtime.shared_read import SharedReads
 from bowline_reconciler.binding.state import PreparedPods, RequestState, RequestStates
@@ -62,7 +63,8 @@ class Gangs:
             minimum = await self._minimums.get(gang, lambda: self._read_minimum(gang))
             is_ready = await self._is_complete(gang, minimum, prepared_pods)
         except ApiError as error:
-            return denied_status(error.message)
+            is_unreadable = isinstance(error, Unreadable)
+            return Status.fatal(error.message, Reason.INVALID) if is_unreadable else denied_status(error.message)
         if state.gang.is_admitted:
             return Status.ok()  # by another pod of the gang, during the calls
         if not is_ready:
@@ -155,4 +157,5 @@ class BoundPods:
 
 
 def _member(pod: Object) -> tuple[ObjectRef | None, ObjectUID]:
-    return gang_of(pod) if counts_as_bound(pod) else None, uid_of(pod)
+    # One that is not decoded was selected because it is bound.
+    return gang_of(pod) if is_reduced(pod) or counts_as_bound(pod) else None, uid_of(pod)

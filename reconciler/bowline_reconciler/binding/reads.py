@@ -17,7 +17,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey, ResourceVersion
+from bowline.api.meta import Object, ObjectKey, ResourceVersion
 from bowline.api.node_view import reduced_node
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.context import BindContext, copied
@@ -25,7 +25,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ApiError, NotFound, TooLarge
+from bowline.kube.errors import ApiError, NotFound, Unreadable
 from bowline.kube.late_writes import LateWrites, noting
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
@@ -154,13 +154,13 @@ class Reads:
         """Return the snapshot with its pod or node read live. Raises the client's errors, except NotFound."""
         live = snapshot.live | {target}
         if target is Target.NODE:
-            raw = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
-            return replace(snapshot, node=reduced_node(raw) if raw is not None else Absent.NOT_FOUND, live=live)
-        try:
-            raw = await self._get(PODS, snapshot.request.pod_key)
-        except TooLarge:
-            return replace(snapshot, pod=Absent.TOO_LARGE, live=live)
-        pod = reduced_pod(raw) if raw is not None else Absent.NOT_FOUND
+            raw_node = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
+            node = raw_node if isinstance(raw_node, Absent) else reduced_node(raw_node)
+            return replace(snapshot, node=node, live=live)
+        raw = await self._get(PODS, snapshot.request.pod_key)
+        if raw is Absent.UNREADABLE:
+            return replace(snapshot, pod=await self._bound_unreadable_pod(snapshot.request), live=live)
+        pod = raw if isinstance(raw, Absent) else reduced_pod(raw)
         if not isinstance(pod, Absent):
             self._informers.offer_pod(pod)
         return replace(snapshot, pod=pod, live=live)
@@ -278,11 +278,24 @@ class Reads:
         )
         return decide(observed, self._settings, state.rollback.ending if state is not None else None)
 
-    async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
+    async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | Absent:
         try:
             return await self._client.get(resource, key.namespace, key.name)
         except NotFound:
-            return None
+            return Absent.NOT_FOUND
+        except Unreadable:
+            return Absent.UNREADABLE
+
+    async def _bound_unreadable_pod(self, request: BindRequest) -> Object | Absent:
+        """Return identity and node of a pod that is not decoded, if it is bound as asked: nothing may be rolled back.
+
+        Its fields are not read, but API servers select by them.
+        """
+        where = f"metadata.name={request.pod_key.name},spec.nodeName={request.selected_node}"
+        page = await self._client.list(PODS.as_metadata(), request.pod_key.namespace, field_selector=where, limit=1)
+        for pod in page["items"] or ():
+            return {"metadata": pod["metadata"], "spec": {"nodeName": request.selected_node}}
+        return Absent.UNREADABLE
 
     # --- times ---
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, effects_record, owner_pod_uid
-from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, pod_owner, status_of
+from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, is_reduced, pod_owner, status_of
 from bowline.api.reduction import reduced_request
 from bowline.api.request_facts import as_annotation, carried_status
 from bowline.kube.client import KubeClient
@@ -158,14 +158,18 @@ class Writer:
 
     async def _patch(self, request: BindRequest, body: dict[str, Any], subresource: str = "") -> BindRequest:
         body["metadata"] = {**body.get("metadata", {}), "resourceVersion": request.resource_version}
+        # Of a request that is not decoded the reply is not either, except its metadata.
+        is_unreadable = is_reduced(request.raw)
         reply = await self._client.patch(
-            BINDREQUESTS,
+            BINDREQUESTS.as_metadata() if is_unreadable else BINDREQUESTS,
             request.key.namespace,
             request.key.name,
             body,
             subresource=subresource,
             field_manager=names.FIELD_MANAGER_RECONCILER,
         )
+        if is_unreadable:
+            reply["status"] = {**status_of(request.raw), **body.get("status", {})}
         stored_request = decode_bind_request(reduced_request(reply), request)
         self._on_write(request, stored_request)
         return stored_request

@@ -154,8 +154,8 @@ def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) ->
             why = f"pod {request.pod_key} is another one now (UID {pod.uid}, created after the request)"
             return Fail(Reason.POD_GONE, why)
         return SetOwner(pod.uid)
-    if pod is Absent.TOO_LARGE:
-        return _too_large(request)
+    if pod is Absent.UNREADABLE:
+        return _unreadable(request)
     if times.age < POD_GRACE:
         return RequeueAfter(POD_GRACE - times.age)
     return Fail(Reason.POD_GONE, f"pod {request.pod_key} does not exist; create it before its request")
@@ -164,8 +164,8 @@ def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) ->
 def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
     """Rows that depend on the pod only; None if it may still be bound."""
     name = request.pod_key
-    if pod is Absent.TOO_LARGE:
-        return _too_large(request)
+    if pod is Absent.UNREADABLE:
+        return _unreadable(request)
     if isinstance(pod, Absent):
         return Fail(Reason.POD_GONE, f"pod {name} no longer exists")
     if pod.uid != request.pod_uid:
@@ -183,10 +183,10 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
     return None
 
 
-def _too_large(request: BindRequest) -> Fail:
+def _unreadable(request: BindRequest) -> Fail:
     why = (
-        f"pod {request.pod_key} has so many values (entries of lists and maps) that it is not read; create it with "
-        "fewer, for example with variables from a ConfigMap"
+        f"pod {request.pod_key} is not read: it, or its managedFields, have too many values (entries of lists and "
+        "maps) or JSON that the reader refuses; create it again without"
     )
     return Fail(Reason.INVALID, why, Suggestion.DELETE_POD)
 
@@ -226,6 +226,9 @@ def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: S
         return Wait((ref,), why, left, GATES, {GATES: limit})
     if facts.node is Absent.NOT_IN_CACHE:
         return ReadLive(Target.NODE)
+    if facts.node is Absent.UNREADABLE:
+        why = f"node {request.selected_node} is not read: it has too many values, or JSON that the reader refuses"
+        return Fail(Reason.INVALID, why, Suggestion.RESCHEDULE_ELSEWHERE)
     if isinstance(facts.node, Absent) or facts.node.deleting:
         what = "does not exist" if isinstance(facts.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"

@@ -49,7 +49,7 @@ class Absent(Enum):
 
     NOT_IN_CACHE = "not in cache"
     NOT_FOUND = "not found"
-    TOO_LARGE = "too large"  # a pod that exists and has too many values to be read
+    UNREADABLE = "unreadable"  # a pod or node that exists and is not decoded
 
 
 class Target(Enum):

@@ -25,6 +25,7 @@ from bowline.api.meta import (
     ObjectUID,
     ResourceVersion,
     is_deleting,
+    is_reduced,
     key_of,
     parse_time,
     status_of,
@@ -43,6 +44,10 @@ SCHEMA: Final = Rule(
 )
 
 RULES: Final = (SCHEMA,)
+_UNREADABLE: Final = (
+    "the request is not read: it, or its managedFields, have too many values or JSON that the reader refuses; create "
+    "it again without"
+)
 
 
 # Types of a BindRequest's conditions.
@@ -405,6 +410,8 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
     metadata = raw["metadata"]
     same = other_version if other_version is not None and other_version.raw.get("spec") == raw.get("spec") else None
     spec, errors = decode_spec(raw.get("spec")) if same is None else (same.spec, same.errors)
+    if is_reduced(raw):
+        errors = (FieldError(SCHEMA, "spec", None, _UNREADABLE),)
     return BindRequest(
         key=key_of(raw),
         uid=uid_of(raw),

@@ -19,7 +19,7 @@ def gang_of(pod: Object) -> ObjectRef | None:
     kai_name = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME)
     if kai_name:
         return ObjectRef(names.KAI_POD_GROUP_API, names.POD_GROUP_KIND, ObjectKey(namespace, kai_name))
-    own_name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    own_name = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
     if own_name:
         return ObjectRef(names.POD_GROUP_API, names.POD_GROUP_KIND, ObjectKey(namespace, own_name))
     return None

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, NewType
 ObjectUID = NewType("ObjectUID", str)
 ResourceVersion = NewType("ResourceVersion", str)
 
+# The kind of replies of API servers that contain metadata only.
+METADATA_KIND = "PartialObjectMetadata"
+
 # A JSON object as sent by the API server. Read-only by convention: copy it before changing it.
 Object = Mapping[str, Any]
 
@@ -40,6 +43,11 @@ class ObjectRef:
     key: ObjectKey
     uid: ObjectUID = ObjectUID("")
     resource_version: ResourceVersion = ResourceVersion("")
+
+    @property
+    def id(self) -> ObjectID:
+        """The object without its UID and version."""
+        return self.api_version, self.kind, self.key
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key}"
@@ -98,6 +106,11 @@ def status_of(obj: Object) -> Object:
     """
     status = obj.get("status")
     return status if isinstance(status, Mapping) else {}
+
+
+def is_reduced(obj: Object) -> bool:
+    """Return whether the object is metadata alone: asked for so, or because the rest is not decoded."""
+    return obj.get("kind") == METADATA_KIND
 
 
 def parse_time(text: Any) -> datetime | None:

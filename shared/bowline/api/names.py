@@ -157,6 +157,7 @@ EVENT_ROLLBACK_FAILED: Final = "RollbackFailed"
 EVENT_RELEASE_FAILED: Final = "ReleaseFailed"
 EVENT_NOT_RELEASED: Final = "NotReleased"
 EVENT_NOT_PREPARED: Final = "NotPrepared"
+EVENT_NOT_READ: Final = "NotRead"
 
 # --- Resource claims (DRA); Kubernetes' own names ---------------------------------------------------------
 RESOURCE_CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"

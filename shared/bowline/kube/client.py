@@ -11,7 +11,6 @@ the concurrent requests.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -32,20 +31,18 @@ from bowline.kube.errors import (
     Forbidden,
     InfrastructureError,
     KubeError,
-    NoResponse,
-    TooLarge,
-    decode_status,
+    Unreadable,
     from_response,
-    from_status,
 )
 from bowline.kube.late_writes import WrittenObject, current_writes, sent_write
-from bowline.kube.messages import Answer, LineSplitter, PatchType, Request, Transport, TransportOptions, parse_json
+from bowline.kube.messages import Answer, PatchType, Request, Transport, TransportOptions
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import Body, Objects
-from bowline.kube.oversized import MAX_VALUES, has_too_many_values, reduced_event, reduced_page
 from bowline.kube.own_writes import OwnWrites
-from bowline.kube.paging import Page, read_pages
+from bowline.kube.paging import Page, PageTurn, read_pages
 from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object, reduced_page
+from bowline.kube.watching import read_events
 from bowline.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -60,8 +57,6 @@ _PAGE_BYTES = 2 * 2**20
 MAX_PAGE_BYTES = 8 * 2**20
 # After a small page the next ones grow again by this factor.
 _GROWTH = 4
-# Pages are read one after another, so that one page is in memory; a hanging one delays the others by this much.
-_PAGE_TURN_S = 5.0
 # A continue token expires after five minutes; maximum attempts for a list that takes longer.
 _LIST_TRIES = 3
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
@@ -107,6 +102,9 @@ class KubeClient:
         self._unanswered_at: float | None = None
         self.availability = Availability(options.clock, options.random.random)
         self.own_writes = OwnWrites()
+        self.unreadable = UnreadableObjects(
+            options.metrics.count_unreadable if options.metrics is not None else lambda _: None
+        )
         # The API server uses the part before the slash as the field manager.
         pool = TransportOptions(
             f"{options.name}/http1.1", options.timeout_s, options.connect_timeout_s, options.connections
@@ -114,7 +112,7 @@ class KubeClient:
         self._transport = options.transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
         self._free = asyncio.Semaphore(options.connections)
-        self._page_turn = asyncio.Lock()
+        self._page_turn = PageTurn()
 
     @property
     def answers(self) -> int:
@@ -154,7 +152,7 @@ class KubeClient:
         subresource: str = "",
         params: Mapping[str, str] = _NO_PARAMS,
     ) -> dict[str, Any]:
-        """Return one object."""
+        """Return one object. Raises Unreadable; of metadata alone what can be read of them is returned."""
         path = object_path(resource, namespace, name, subresource) + query(params)
         return await self._call(Call("GET", "get", resource, ObjectKey(namespace, name)), path)
 
@@ -178,64 +176,67 @@ class KubeClient:
         limit: int = 0,
         continue_: str = "",
     ) -> dict[str, Any]:
-        """Return one page as the API server sends it; without a limit, the whole list."""
-        selection = Selection(resource, namespace, label_selector, field_selector)
-        return (await self._list(selection, limit, continue_))[0]
+        """Return one page as the API server sends it; without a limit, the whole list.
 
-    async def _list(self, selection: Selection, limit: int, continue_: str, max_bytes: int = 0) -> tuple[Page, int]:
-        """Return one page and its size in bytes. Raises TooLarge beyond ``max_bytes`` or too many values."""
+        If something in it is not decoded, a page of fewer objects.
+        """
+        selection = Selection(resource, namespace, label_selector, field_selector)
+        return (await self._page(selection, limit, continue_))[0]
+
+    async def _page(self, selection: Selection, limit: int, token: str, max_bytes: int = 0) -> tuple[Page, int, int]:
+        """Return one page, its size in bytes, and the limit that it was asked for with.
+
+        A page that is not decoded, or has more than ``max_bytes``, is asked for with half as many objects; a single
+        object is reduced to its metadata. Raises Unreadable if even these have an unknown form.
+        """
+        while True:
+            try:
+                page, size = await self._list(selection, limit, token, max_bytes)
+            except Unreadable as error:
+                if limit != 1:
+                    limit = (limit or PAGE_SIZE) // 2
+                    continue
+                metadata = replace(selection, resource=selection.resource.as_metadata())
+                page, size = await self._list(metadata, limit, token, reduce=reduced_page)
+                for item in page.get("items") or ():
+                    self.unreadable.add(selection.resource, item, error.message)
+            return page, size, limit
+
+    async def _list(
+        self,
+        selection: Selection,
+        limit: int,
+        continue_: str,
+        max_bytes: int = 0,
+        reduce: Callable[[bytes], dict[str, Any] | None] | None = None,
+    ) -> tuple[Page, int]:
+        """Return one page and its size in bytes. Raises Unreadable, unless ``reduce`` finds something in it."""
         params = selectors(selection)
         params |= {key: value for key, value in (("limit", str(limit or "")), ("continue", continue_)) if value}
         resource, namespace = selection.resource, selection.namespace
         call = Call("GET", "list", resource, ObjectKey(namespace, ""))
         path = resource.path(namespace) + query(params)
-        reduce = reduced_page if resource.metadata_only and limit == 1 else None
         return await self._exchange_json(call, path, max_bytes=max_bytes, reduce=reduce)
 
     def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
         """Yield a list page by page; the items of a page are released when the next one is requested.
 
-        After a page, the next has as many objects of its average size as ``_PAGE_BYTES`` hold. A page with more than
-        ``MAX_PAGE_BYTES`` or too many values is aborted and asked for with half as many objects; a single object
-        with too many is reduced to its metadata, or to its identity (``kube.oversized``). Raises Expired if the
+        After a page, the next has as many objects of its average size as ``_PAGE_BYTES`` hold. A page of more than
+        ``MAX_PAGE_BYTES``, or with an object that is not decoded, is asked for with half as many objects; a single
+        such object is reduced to its metadata, or to its identity (``kube.unreadable``). Raises Expired if the
         continue token expires on the way.
         """
         limit = page_size
 
         async def ask(token: str) -> dict[str, Any]:
             nonlocal limit
-            while True:
-                try:
-                    async with self._turn():
-                        page, size = await self._list(selection, limit, token, MAX_PAGE_BYTES)
-                except TooLarge:
-                    if limit == 1:
-                        break
-                    limit //= 2
-                else:
-                    fitting = max(1, len(page.get("items") or ()) * _PAGE_BYTES // size)
-                    limit = min(page_size, limit * _GROWTH, fitting)
-                    return page
-            metadata = replace(selection, resource=selection.resource.as_metadata())
-            return (await self._list(metadata, limit, token))[0]
+            async with self._page_turn.taken():
+                page, size, asked = await self._page(selection, limit, token, MAX_PAGE_BYTES)
+            fitting = max(1, len(page.get("items") or ()) * _PAGE_BYTES // size)
+            limit = min(page_size, asked * _GROWTH, fitting)
+            return page
 
         return read_pages(ask, self.random.random)
-
-    @asynccontextmanager
-    async def _turn(self) -> AsyncGenerator[None]:
-        """Wait for the pages that other lists are reading, up to ``_PAGE_TURN_S``.
-
-        The consumer of a page processes it before the next turn begins, if it does not suspend.
-        """
-        has_turn = False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PAGE_TURN_S):
-                has_turn = await self._page_turn.acquire()
-        try:
-            yield
-        finally:
-            if has_turn:
-                self._page_turn.release()
 
     async def list_all(
         self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -325,45 +326,36 @@ class KubeClient:
         path = object_path(resource, namespace, name, "")
         return await self._call(Call("DELETE", "delete", resource, ObjectKey(namespace, name)), path, body)
 
-    async def watch(
+    def watch(
         self,
         selection: Selection,
         resource_version: str,
         timeout_s: int,
-        on_open: Callable[[], None] | None = None,
+        on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events after a resourceVersion, bookmarks included, until the API server ends the watch.
 
-        An ERROR event is raised as the error that it carries, usually Expired; a broken watch as NoResponse.
-        ``on_open`` is called when the API server has accepted the watch. Close it when done: ``contextlib.aclosing``.
+        An object that is not decoded is reduced to its metadata; one of a custom resource also ends the watch. An
+        ERROR event is raised as the error that it carries, usually Expired; a broken watch as NoResponse. Unreadable:
+        the watch cannot pass the next event. ``on_open`` is called when the API server has accepted the watch. Close
+        it when done: ``contextlib.aclosing``.
         """
-        resource = selection.resource
-        params = selectors(selection) | {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(timeout_s),
-        }
-        chunks = self._transport.stream(
-            resource.path(selection.namespace) + query(params),
-            accept=accept(resource, "watch"),
-            total_s=timeout_s + _WATCH_MARGIN_S,
-            silence_s=self._options.watch_silence_s,
-        )
-        lines = LineSplitter()
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                if not chunk and on_open is not None:
-                    on_open()
-                for line in lines.feed(chunk):
-                    event = (reduced_event(line) if has_too_many_values(line) else None) or parse_json(line)
-                    if event.get("type") == "ERROR":
-                        raise from_status(decode_status(event["object"]))
-                    if not isinstance(event.get("object"), dict) or "metadata" not in event["object"]:
-                        raise NoResponse("an event without an object; is something between here and the API server?")
-                    yield event
-        if lines.ends_inside_line:
-            raise NoResponse("the watch ended in the middle of an event")
+
+        def stream(selected: Selection, version: str) -> AsyncGenerator[bytes, None]:
+            params = selectors(selected) | {
+                "watch": "1",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": version,
+                "timeoutSeconds": str(timeout_s),
+            }
+            return self._transport.stream(
+                selected.resource.path(selected.namespace) + query(params),
+                accept=accept(selected.resource, "watch"),
+                total_s=timeout_s + _WATCH_MARGIN_S,
+                silence_s=self._options.watch_silence_s,
+            )
+
+        return read_events(stream, selection, resource_version, self.unreadable, on_open)
 
     async def _call(
         self,
@@ -373,7 +365,9 @@ class KubeClient:
         content_type: str = "application/json",
         on_send: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        return (await self._exchange_json(call, path, body, content_type, on_send))[0]
+        # The reply to a delete is not read, so the metadata are enough where they are recognized.
+        reduce = reduced_object if call.resource.metadata_only or call.verb == "delete" else None
+        return (await self._exchange_json(call, path, body, content_type, on_send, reduce=reduce))[0]
 
     async def _exchange_json(
         self,
@@ -386,7 +380,7 @@ class KubeClient:
         max_bytes: int = 0,
         reduce: Callable[[bytes], dict[str, Any] | None] | None = None,
     ) -> tuple[dict[str, Any], int]:
-        """Return the object in the reply and the reply's size in bytes; ``reduce``: of one with too many values."""
+        """Return the object in the reply and the reply's size in bytes; ``reduce``: of one that is not decoded."""
         request = Request(
             call.method,
             path,
@@ -441,13 +435,17 @@ class KubeClient:
             raise failure
         self.availability.observe(None, is_lease=is_lease)
         if answer.is_cut:
-            raise TooLarge(f"{call.label}: the reply has more than {request.max_body} bytes")
-        if not has_too_many_values(answer.body):
+            raise Unreadable(f"{call.label}: the reply has more than {request.max_body} bytes")
+        try:
             return parse_json(answer.body), len(answer.body)
-        reply = reduce(answer.body) if reduce is not None else None
-        if reply is None:
-            raise TooLarge(f"{call.label} {call.key}: has more than {MAX_VALUES} values, which is not read")
-        return reply, len(answer.body)
+        except Unreadable as error:
+            reply = reduce(answer.body) if reduce is not None else None
+            if call.key.name:
+                item = reduced_object(answer.body) or {"metadata": call.key._asdict()}
+                self.unreadable.add(call.resource, item, error.message)
+            if reply is None:
+                raise Unreadable(f"{call.label} {call.key}: {error.message}") from error
+            return reply, len(answer.body)
 
     def answered_for(self, duration: timedelta) -> bool:
         """Return whether every write of the last ``duration``, except of Leases and events, has been answered."""

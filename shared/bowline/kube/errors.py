@@ -9,6 +9,7 @@
     │   ├── ConnectionFailed      no connection: refused, DNS, the whole pool in use
     │   │   └── UntrustedServer   TLS: the certificate is not trusted
     │   ├── NoResponse            sent, but timed out or reset before the reply
+    │   │   └── NoJSON            the reply is no whole JSON object: from a proxy, or cut
     │   ├── TooManyRequests       429: rejected by API Priority and Fairness
     │   ├── Unauthorized          401: the credentials are not accepted (any more)
     │   ├── ServerError           5xx
@@ -21,7 +22,7 @@
         ├── Conflict              409: the object has changed
         │   └── AlreadyExists     409: on create
         ├── Expired               410: the resourceVersion or continue token is too old
-        ├── TooLarge              the reply is larger than what is decoded; a write was applied
+        ├── Unreadable            the reply is an object that is not decoded; a write was applied
         ├── UnsupportedMediaType  415
         └── Invalid               422: the content is rejected
 
@@ -119,6 +120,10 @@ class NoResponse(InfrastructureError):
     may_have_been_applied = True
 
 
+class NoJSON(NoResponse):
+    """The reply is no whole JSON object: a proxy has sent it, or it was cut."""
+
+
 class TooManyRequests(InfrastructureError):
     """429: nothing was applied."""
 
@@ -203,11 +208,14 @@ class Expired(ApiError):
     """410: restart with a list."""
 
 
-class TooLarge(ApiError):
-    """The reply has more bytes or values than are read. Repeating the request gives the same; a write was applied."""
+class Unreadable(ApiError):
+    """The reply has an object that is not decoded: too many bytes or values, or JSON that the reader refuses.
+
+    Repeating the request gives the same; a write was applied.
+    """
 
     def __init__(self, what: str) -> None:
-        super().__init__(ApiStatus(0, "TooLarge", what))
+        super().__init__(ApiStatus(0, "Unreadable", what))
 
 
 class UnsupportedMediaType(ApiError):

@@ -3,12 +3,9 @@
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
-import orjson
 from multidict import CIMultiDictProxy
-
-from bowline.kube.errors import NoResponse
 
 
 class PatchType(StrEnum):
@@ -86,39 +83,3 @@ class Transport(Protocol):
 
     def permit_writes(self, left_s: Callable[[], float]) -> None:
         """Send fenced requests as long as ``left_s``, which is called for each, returns a positive number."""
-
-
-def parse_json(body: bytes) -> dict[str, Any]:
-    """Return the object in a response or in a line of it. Raises NoResponse if it is not a JSON object."""
-    try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise NoResponse("the answer is not JSON; is something between here and the API server?") from error
-    if not isinstance(content, dict):
-        raise NoResponse("the answer is no JSON object; is something between here and the API server?")
-    return content
-
-
-class LineSplitter:
-    """Buffers chunks and returns complete lines of any length, without copying a long one for every chunk."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    @property
-    def ends_inside_line(self) -> bool:
-        """Return whether the stream has ended inside a line."""
-        return bool(self._parts)
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Add the next chunk; return the lines it completes, without line ends and empty lines."""
-        head, newline, tail = chunk.rpartition(b"\n")
-        if not newline:
-            if chunk:
-                self._parts.append(chunk)
-            return []
-        lines = head.split(b"\n")
-        if self._parts:
-            lines[0] = b"".join((*self._parts, lines[0]))
-        self._parts = [tail] if tail else []
-        return [line for line in lines if line]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +13,35 @@ from bowline.runtime.backoff import full_jitter
 _PAGE_TRIES = 6
 _PAGE_BASE, _PAGE_CAP = timedelta(milliseconds=200), timedelta(seconds=5)
 
+# Pages are read one after another, so that one page is in memory; a hanging one delays the others by this much.
+_PAGE_TURN_S = 5.0
+
 Page = dict[str, Any]
 # Requests the page of a token; "" is the first.
 Ask = Callable[[str], Awaitable[Page]]
+
+
+class PageTurn:
+    """The turn of one list among those of a client."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncGenerator[None]:
+        """Wait for the pages that other lists are reading, up to ``_PAGE_TURN_S``.
+
+        The consumer of a page processes it before the next turn begins, if it does not suspend.
+        """
+        has_turn = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PAGE_TURN_S):
+                has_turn = await self._lock.acquire()
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._lock.release()
 
 
 async def read_pages(ask: Ask, jitter: Callable[[], float]) -> AsyncGenerator[Page, None]:

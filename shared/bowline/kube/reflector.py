@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from bowline.api.meta import Object, ObjectKey, ResourceVersion, key_of, uid_of, version_of
+from bowline.api.meta import Object, ObjectKey, ResourceVersion, is_reduced, key_of, uid_of, version_of
 from bowline.kube.callbacks import PROCESS, Callback, Callbacks
 from bowline.kube.client import PAGE_SIZE, KubeClient
 from bowline.kube.denial import Denial
@@ -38,10 +38,10 @@ from bowline.kube.errors import (
     Forbidden,
     InfrastructureError,
     KubeError,
+    NoJSON,
     NoResponse,
     ServerError,
 )
-from bowline.kube.oversized import is_reduced
 from bowline.kube.resources import Selection
 from bowline.kube.store import Store
 from bowline.runtime.backoff import Backoff
@@ -123,8 +123,8 @@ class Reflector:
     - ``owner``: the plugin that the watch belongs to, for metrics and logs.
     - ``page_size``: the objects of a page of a list, which are decoded together.
 
-    Objects with too many values are not cached, and of a cached one the last content that was read stays; unless the
-    store keeps identities.
+    Objects that are not decoded (``kube.unreadable``) are not cached, and of a cached one the last content that was
+    read stays; unless the store keeps identities.
 
     Of an optional selection any failure ends the first list, the next try follows within a minute, and no metric
     reports its contact.
@@ -162,7 +162,7 @@ class Reflector:
         self._configured_selection = selection
         self._fallback = fallback
         self._page_size = page_size
-        self._ignores_oversized = not (self.store.keeps_identities or selection.resource.metadata_only)
+        self._ignores_reduced = not (self.store.keeps_identities or selection.resource.metadata_only)
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
         self._unreachable_since: float | None = None  # monotonic
@@ -291,15 +291,11 @@ class Reflector:
                 self._drop_object(key_of(item), item)
 
     def _is_ignored(self, key: ObjectKey, item: dict[str, Any]) -> bool:
-        if not (self._ignores_oversized and is_reduced(item)):
+        if not (self._ignores_reduced and is_reduced(item)):
             return False
         uid = self.store.uid(key)
         if uid is not None and uid != uid_of(item):
             self._drop_object(key, None)
-        log.warning(
-            "an object has too many values to be read",
-            extra={"resource": str(self.selection.resource), "key": str(key)},
-        )
         return True
 
     def _put(self, key: ObjectKey, new: Object) -> None:
@@ -313,7 +309,7 @@ class Reflector:
     def _drop_object(self, key: ObjectKey, last: dict[str, Any] | None) -> None:
         old = self.store.drop(key)
         if old is None and last is not None:
-            old = None if self._ignores_oversized and is_reduced(last) else self._transform_object(key, last)
+            old = None if self._ignores_reduced and is_reduced(last) else self._transform_object(key, last)
         if old is not None:
             self._report(EventType.DELETED, key, old, None)
 
@@ -373,7 +369,7 @@ class Reflector:
 
     async def _recover(self, error: InfrastructureError | ApiError) -> None:
         """Log and report the error if it is new, decide between resume and relist, and wait for the backoff."""
-        if isinstance(error, ServerError | _ClosedSoon):
+        if isinstance(error, ServerError | _ClosedSoon | NoJSON):
             self._fruitless += 1
         if isinstance(error, ConnectionFailed | NoResponse) and self._unreachable_since is None:
             self._unreachable_since = self._client.clock.monotonic()

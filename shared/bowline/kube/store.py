@@ -9,11 +9,10 @@ from bowline.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, uid_
 
 
 class Store(Mapping[ObjectKey, Object]):
-    """The objects of one selection. ``keeps_identities``: objects with too many values are in it, without content."""
+    """The objects of one selection. ``keeps_identities``: objects that are not decoded are in it, without content."""
 
-    keeps_identities = False
-
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_identities: bool = False) -> None:
+        self.keeps_identities = keeps_identities
         self._objects: dict[ObjectKey, Object] = {}
 
     def __getitem__(self, key: ObjectKey) -> Object:

@@ -47,8 +47,8 @@ REQUEUE = Result(timedelta())
 class ReconcileError(Exception):
     """A reconcile has failed for a reason that it has already reported.
 
-    ``at_least`` and ``at_most`` bound the delay; ``retry_after`` is the API server's Retry-After, ``rest`` the part of
-    the delay that events do not end: see the queue.
+    ``at_least`` and ``at_most`` bound the delay; ``retry_after`` is the API server's Retry-After, ``rest`` the part
+    of the delay that events do not end: see the queue.
     """
 
     def __init__(

@@ -60,6 +60,7 @@ LABELS: dict[str, dict[str, str]] = {
     "BowlinePluginDefective": {"plugin": "alert_binding"},
     "BowlineReconcilerErrors": {"plugin": "alert_binding", "point": "pre_bind"},
     "BowlineOwnPolicyDenies": {"policy": "reconciler-pods"},
+    "BowlineWatchLost": {"resource": "persistentvolumeclaims"},
     "BowlineDevicesUnreserved": {},
     "BowlineWebhookErrors": {"plugin": "alert_review"},
     "BowlineWebhookOverloaded": {},
@@ -239,7 +240,9 @@ def test_a_serving_certificate_from_a_secret_that_is_not_renewed(scraped_pair: M
     await_alerts(prometheus, start, "BowlineCertificateExpiring")
 
 
-def test_no_leader_then_devices_that_nothing_reserves(scraped_pair: Monitored, live: Live) -> None:
+def test_no_leader_then_a_watch_without_a_right_then_devices_that_nothing_reserves(
+    scraped_pair: Monitored, live: Live
+) -> None:
     """A policy of another version denies the pod that reserves the device."""
     cluster, pair, prometheus = scraped_pair
     start = prometheus.now()
@@ -250,7 +253,13 @@ def test_no_leader_then_devices_that_nothing_reserves(scraped_pair: Monitored, l
     (reservation,) = Shares(live).reservations(GROUP)
     cluster.api.delete(f"{RESERVATIONS}/{reservation['metadata']['name']}")
     options = WorkloadOptions(metrics_listen=reconciler.metrics, env={"PYTHONPATH": PLUGINS})
-    pair.launch_reconciler(options).wait_ready()
+    roles = cluster.api.get(ROLE)["rules"]
+    cluster.api.patch(ROLE, {"rules": [rule for rule in roles if "persistentvolumeclaims" not in rule["resources"]]})
+    wait_until(lambda: not may(cluster, RECONCILER, "list", ":persistentvolumeclaims"), "the right is removed")
+    started = pair.launch_reconciler(options)
+    await_alerts(prometheus, start, "BowlineWatchLost")
+    cluster.api.patch(ROLE, {"rules": roles})
+    started.wait_ready()
     await_alerts(prometheus, start, "BowlineDevicesUnreserved", "BowlineOwnPolicyDenies")
 
 

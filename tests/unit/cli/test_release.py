@@ -20,6 +20,12 @@ LOGS = "kubectl -n bowline-system logs deployment/bowline-webhook"
 UPGRADE = "helm upgrade shop CHART -n bowline-system --reset-then-reuse-values"
 
 
+NOT_READ = {
+    "involvedObject": {"kind": "Pod", "namespace": "team", "name": "train"},
+    "message": "Bowline does not read this object",
+}
+
+
 def deployment(component: str, replicas: int = 2, ready: int = 2, **status: int) -> Any:
     labels = {"app.kubernetes.io/component": component, "app.kubernetes.io/instance": "shop"}
     return {
@@ -243,6 +249,12 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             "an end of the second binder binder",
             "binder.enabled=false",
             id="a second binder, in the second in which the leader began",
+        ),
+        pytest.param(
+            {"not_read": [NOT_READ]},
+            "a reading of Pod train in namespace team: Bowline does not read this object",
+            "kubectl -n team delete Pod train",
+            id="an object that is not decoded",
         ),
     ],
 )

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from bowline.kube.calls import accept, object_path, query, warning_texts
-from bowline.kube.messages import LineSplitter
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selection
+from bowline.kube.watching import LineSplitter
 
 
 @pytest.mark.parametrize(

@@ -177,8 +177,8 @@ def test_decision(observation: Observed, expectation: Action | ReadLive) -> None
     [
         pytest.param(seen(request(podName="")), Reason.INVALID, id="no pod name"),
         pytest.param(seen(pod=Absent.NOT_FOUND), Reason.POD_GONE, id="pod deleted"),
-        pytest.param(seen(pod=Absent.TOO_LARGE), Reason.INVALID, id="pod with too many values"),
-        pytest.param(seen(request(uid=""), pod=Absent.TOO_LARGE), Reason.INVALID, id="such a pod, without an owner"),
+        pytest.param(seen(pod=Absent.UNREADABLE), Reason.INVALID, id="a pod that is not decoded"),
+        pytest.param(seen(request(uid=""), pod=Absent.UNREADABLE), Reason.INVALID, id="such a pod, without an owner"),
         pytest.param(
             seen(pod=replace(POD, tolerations=({"operator": "Exists"},) * 513)), Reason.INVALID, id="many tolerations"
         ),

@@ -24,6 +24,7 @@ from bowline_webhook.review import (
     review_object,
 )
 from bowline_webhook.workloads import MAX_TEMPLATES
+from tests import hostile
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import deployment, encode, pod, review
 
@@ -117,9 +118,24 @@ def test_a_patch_that_is_too_long_is_denied_with_a_remedy() -> None:
 @pytest.mark.parametrize("filler", ["{},", "[],", "1,", '{"a":1},', "[[[[]]]],"])
 def test_a_body_of_many_values_is_not_decoded(filler: str) -> None:
     body = encode(review(pod({"x": "HERE"}))).replace(b'"HERE"', f"[{filler * MAX_VALUES}1]".encode())
+    assert_denied(body, str(MAX_VALUES))
     with pytest.raises(MalformedReviewError, match=str(MAX_VALUES)) as caught:
-        decode_review(body)
+        decode_review(body.replace(b"AdmissionReview", b"Another"))
     assert caught.value.code == 413
+
+
+def assert_denied(body: bytes, part: str) -> None:
+    """Assert that the review is answered, with a denial that contains the part."""
+    incoming = decode_review(body)
+    verdict = review_object(Hook.VALIDATE_PODS, incoming, built_in())
+    response = orjson.loads(encode_answer(incoming, verdict))["response"]
+    assert (response["uid"], response["allowed"]) == ("uid-1", False)
+    assert part in response["status"]["message"]
+
+
+@pytest.mark.parametrize("text", [*hostile.PARAMETERS.values(), b"1e309"])
+def test_an_object_that_is_not_decoded_is_denied(text: bytes) -> None:
+    assert_denied(encode(review(pod({"x": "HERE"}))).replace(b'"HERE"', text), "managedFields")
 
 
 @pytest.mark.parametrize("uid", ["u" * 129, "u" * 2_000_000])

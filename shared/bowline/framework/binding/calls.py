@@ -10,6 +10,7 @@ cancellation of the attempt itself. Which plugins are called, and what a result 
 
 import asyncio
 import inspect
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.accounting import Budget
-from bowline.kube.errors import Forbidden, InfrastructureError, TooLarge
+from bowline.kube.errors import Forbidden, InfrastructureError, Unreadable
 from bowline.runtime.tasks import raise_foreign_cancellation
 
 T = TypeVar("T")
@@ -38,6 +39,10 @@ FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
 _DEFECT_POLL = timedelta(seconds=30)
 RESULTS = FAILURES | {Code.OK, Code.SKIP}
 # The result of a call that was cancelled together with its attempt.
+log = logging.getLogger(__name__)
+
+# Unreadable objects do not keep a request there.
+_UNDOING = ("rollback", "release")
 _CANCELLED = Status(Code.CANCELLED)
 _ABANDONED = "ignores its cancellation: its task continues without an attempt, and may still have effects"
 
@@ -208,7 +213,13 @@ class PluginCaller:
         if isinstance(error, SystemExit):
             # A plugin that exits the process would end the work of all others.
             error = RuntimeError(f"called sys.exit({error.code!r})")
-        if isinstance(error, TooLarge):
+        if isinstance(error, Unreadable):
+            if point in _UNDOING:
+                request = ctx.request.key if ctx is not None else ""
+                # It stays as it is until somebody repairs or deletes it; the request must not wait for that.
+                fields = {"plugin": plugin.name, "point": point, "request": str(request), "why": error.message}
+                log.warning("not undone on an object that is not read", extra=fields)
+                return Status.ok()
             return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
         denial = denied_status(error.message) if isinstance(error, Forbidden) else None
         if denial is None or denial.code is not Code.WAIT:  # a policy of Bowline itself is no mistake of the plugin

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bowline.api.meta import key_of
-from bowline.kube.errors import ApiError
+from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import RESOURCECLAIMS
 from bowline.plugin import (
@@ -78,6 +78,8 @@ class DynamicResources(DynamicResourcesAdmission, BindingPlugin[BindTimeoutConfi
             status = await self._reserver.reserve(ctx.pod, ctx.node, ctx.spec, ctx.state)
         except ClaimsNotServedError:
             status = NOT_SERVED
+        except Unreadable:
+            raise
         except ApiError as error:
             status = denied_status(error.message)
         finally:
@@ -93,6 +95,8 @@ class DynamicResources(DynamicResourcesAdmission, BindingPlugin[BindTimeoutConfi
             return await self._reserver.unreserve(ctx.request, ctx.request.spec)
         except ClaimsNotServedError:
             return Status.ok()
+        except Unreadable:
+            raise
         except ApiError as error:
             return Status.retry(error.message)
 

@@ -18,7 +18,7 @@ from bowline.api.gpu_operator import RuntimeProblem, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
-from bowline.kube.errors import ApiError, Conflict
+from bowline.kube.errors import ApiError, Conflict, Unreadable
 from bowline.kube.resources import BOUND_AND_ENDED, BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
 from bowline.plugin import (
     AllocationKind,
@@ -294,6 +294,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             return await shield_write(self._grant(ctx, share, dict(zip(ctx.spec.gpu_groups, devices, strict=True))))
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
+        except Unreadable:
+            raise
         except ApiError as error:
             return denied_status(error.message)
 
@@ -359,17 +361,22 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         """Remove labels and ConfigMaps, and release the groups."""
         if not self.has_side_effects(ctx.request, ctx.pod) or ctx.request.spec is None:
             return Status.ok()
-        groups = ctx.spec.gpu_groups
+        unreadable = None
         try:
-            pod = await self._client.pod(ctx.request.pod_key)
-            is_named = pod is not None and uid_of(pod) == ctx.request.pod_uid
-            if pod is not None and is_named and not is_of_other(pod, ctx.request.uid):
-                status = await self._revoke(ctx, pod)
-                if status.code is not Code.OK:
-                    return status
-            await self._controller.release(ctx.request.key, ctx.request.uid, groups)
+            try:
+                pod = await self._client.pod(ctx.request.pod_key)
+                is_named = pod is not None and uid_of(pod) == ctx.request.pod_uid
+                if pod is not None and is_named and not is_of_other(pod, ctx.request.uid):
+                    status = await self._revoke(ctx, pod)
+                    if status.code is not Code.OK:
+                        return status
+            except Unreadable as error:
+                unreadable = error  # what it has stays; the device is released
+            await self._controller.release(ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups)
         except ApiError as error:
             return Status.retry(error.message)
+        if unreadable is not None:
+            raise unreadable
         return Status.ok()
 
     async def _revoke(self, ctx: BindContext, pod: Object) -> Status:

@@ -294,12 +294,12 @@ class User:
     version: ResourceVersion = _UNREAD
 
 
-def view_user(pod: Object) -> User:
-    """Parse a pod that is labelled with a group."""
+def view_user(pod: Object, node: str = "") -> User:
+    """Parse a pod that is labelled with a group. ``node``: of a selection by node, for a pod that is not decoded."""
     return User(
         key_of(pod),
         uid_of(pod),
-        (pod.get("spec") or {}).get("nodeName") or "",
+        (pod.get("spec") or {}).get("nodeName") or node,
         has_ended(pod),
         is_deleting(pod),
         version_of(pod),
@@ -317,12 +317,14 @@ def unused_reservations(
 
     A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
     does not either: claims and requests show whether it will be bound, a label alone does not. A pod that was deleted
-    with force is not listed, so it uses none (decision 169).
+    with force is not listed, so it uses none (decision 169). A reservation pod that is not decoded is kept: its node
+    is not known.
     """
     return [
         reservation
         for reservation in reservations
         if not reservation.deleting
+        and reservation.node
         and reservation.node not in claimed_nodes
         and reservation.node not in requested_nodes
         and not any(user.node == reservation.node for user in users if not user.has_ended)

@@ -31,6 +31,7 @@ from bowline.kube.errors import (
     InfrastructureError,
     Invalid,
     NotFound,
+    Unreadable,
 )
 from bowline.kube.events import EventNote, event_body, event_name, name_suffix
 from bowline.kube.object_client import ObjectClient
@@ -80,7 +81,8 @@ class ReservationClient:
         users: dict[ObjectUID, User] = {}
         on_node = f"spec.nodeName={node}" if node else ""
         for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
-            for user in await self.kube.list_reduced(Selection(PODS, "", selector, on_node), view_user):
+            pods = Selection(PODS, "", selector, on_node)
+            for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node)):
                 if user.key.namespace != self.spec.namespace:
                     users[user.uid] = user
         return list(users.values())
@@ -89,7 +91,10 @@ class ReservationClient:
         """Return what the ConfigMaps of the group's running pods show of its device."""
         device_sets, tolerations, mode = [], (), ""
         for user in users:
-            pod = await self.pod(user.key)
+            try:
+                pod = await self.pod(user.key)
+            except Unreadable:
+                continue
             share = share_of(pod) if pod is not None and uid_of(pod) == user.uid else None
             if pod is None or share is None:
                 continue
@@ -105,7 +110,7 @@ class ReservationClient:
         for name in (share.capabilities, direct_env_map(share.capabilities)):
             try:
                 configmap = await self.kube.get(CONFIGMAPS, user.key.namespace, name)
-            except NotFound:
+            except (NotFound, Unreadable):
                 continue
             if user.uid in owning_pods(configmap):
                 annotations = configmap["metadata"].get("annotations") or {}

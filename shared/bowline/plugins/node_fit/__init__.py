@@ -10,7 +10,7 @@ The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using th
 from collections.abc import Collection, Mapping
 
 from bowline.api.meta import uid_of
-from bowline.kube.errors import ApiError, Expired, NotFound
+from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
 from bowline.kube.resources import NODES, PODS, Selection
 from bowline.plugin import (
     BindContext,
@@ -74,6 +74,8 @@ class NodeFit(BindingPlugin):
             return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         except Expired as error:
             return Status(Code.TRANSIENT, (error.message,))
+        except Unreadable:
+            raise
         except ApiError as error:
             return denied_status(error.message)
         finally:

@@ -162,8 +162,15 @@ class Storage:
         """Return the names of the nodes that are left, by a live read; two if there are more."""
         field = f"metadata.name={tied.name}" if tied.name else ""
         nodes = NODES.as_metadata()
-        page = await self._client.list(nodes, label_selector=tied.labels, field_selector=field, limit=2)
-        return [key_of(node).name for node in page["items"] or ()]
+        names: list[str] = []
+        token: str | None = None
+        while token != "" and len(names) <= 1:  # a page may have fewer than were asked for
+            page = await self._client.list(
+                nodes, label_selector=tied.labels, field_selector=field, limit=2, continue_=token or ""
+            )
+            names += [key_of(node).name for node in page["items"] or ()]
+            token = page["metadata"].get("continue", "")
+        return names
 
     async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
         """Return the capacities that the driver publishes; None if it publishes none or they cannot be read.

@@ -18,7 +18,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from bowline.kube.messages import LineSplitter
+from bowline.kube.watching import LineSplitter
 from bowline.testing.fault_proxy.calls import parse_call
 from bowline.testing.fault_proxy.faults import (
     AfterReply,

@@ -1,0 +1,164 @@
+"""An object that is not decoded stops nothing: others are bound, its own request ends Invalid, and it is named."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.api.meta import ObjectKey
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin
+from bowline.framework.plugin_status import Status
+from bowline.framework.waiting import BindTimeoutConfig
+from bowline.kube.errors import NotFound, Unreadable
+from bowline.kube.resources import (
+    BINDREQUESTS,
+    EVENTS,
+    NODES,
+    PERSISTENTVOLUMECLAIMS,
+    PODS,
+    RESOURCECLAIMS,
+    Resource,
+)
+from bowline.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.plugins.volume_binding import VolumeBinding
+from bowline.testing.builders import bind_request, node, persistent_volume_claim, pod, resource_claim
+from tests import hostile
+from tests.reconciler.stage import Hold, Scripted, Stage
+from tests.waiting import until_awaited
+
+LEVELS = hostile.MANAGED_FIELDS["levels"]
+NAME = "hostile"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kind of object, its body, what makes it hostile, and the part of a pod's spec that names it."""
+
+    resource: Resource
+    body: Callable[[str], dict[str, Any]]
+    text: bytes = LEVELS
+    spoil: Callable[[Mapping[str, Any], bytes], bytes] = hostile.with_managed_fields
+    pod_spec: Mapping[str, Any] = field(default_factory=dict)
+
+    def encoded(self, namespace: str) -> bytes:
+        body = self.body(NAME)
+        return self.spoil({**body, "metadata": {**body["metadata"], "namespace": namespace}}, self.text)
+
+
+NAMES_PVC = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}]}
+NAMES_CLAIM = {"resourceClaims": [{"name": "dev", "resourceClaimName": NAME}]}
+CASES = {
+    **{f"pod, {case}": Case(PODS, pod, text) for case, text in hostile.MANAGED_FIELDS.items()},
+    "node": Case(NODES, node),
+    "PVC": Case(PERSISTENTVOLUMECLAIMS, persistent_volume_claim, pod_spec=NAMES_PVC),
+    "claim": Case(RESOURCECLAIMS, resource_claim, pod_spec=NAMES_CLAIM),
+    **{
+        f"claim, {case} in parameters": Case(
+            RESOURCECLAIMS, resource_claim, text, hostile.with_parameters, pod_spec=NAMES_CLAIM
+        )
+        for case, text in hostile.PARAMETERS.items()
+    },
+    **{
+        f"request, {case}": Case(BINDREQUESTS, bind_request, text)
+        for case, text in hostile.MANAGED_FIELDS.items()
+        if case != "invalid UTF-8"
+    },
+}
+
+
+def plugins() -> list[Plugin]:
+    return [kind(BindTimeoutConfig(), Settings()) for kind in (DynamicResources, VolumeBinding)]
+
+
+@pytest.fixture
+async def stage(stage: Stage) -> AsyncIterator[Stage]:
+    """The stage; the hostile objects are gone before it is cleared."""
+    yield stage
+    for resource in (BINDREQUESTS, NODES):
+        with suppress(NotFound, Unreadable):
+            body: dict[str, Any] = {"metadata": {"finalizers": None, "managedFields": [{}]}}
+            await stage.client.patch(resource.as_metadata(), stage.namespace, NAME, body)
+            await stage.client.delete(resource, stage.namespace, NAME)
+
+
+async def make_hostile(stage: Stage, case: Case) -> None:
+    """Store the object, and a pod with a request that needs it."""
+    if case.resource is not PODS:
+        await stage.create_pod(NAME, **case.pod_spec)
+    await hostile.store(stage.client, case.resource, stage.namespace, case.encoded(stage.namespace))
+    if case.resource is not BINDREQUESTS:
+        uid = (await stage.client.get(PODS.as_metadata(), stage.namespace, NAME))["metadata"]["uid"]
+        on_node = NAME if case.resource is NODES else "gpu-node-0"
+        body = bind_request(NAME, on_node, stage.namespace, uid)
+        await stage.client.create(BINDREQUESTS, stage.namespace, body)
+
+
+async def bind_another(stage: Stage, name: str) -> None:
+    await stage.create_pod(name)
+    await stage.request_bind(name)
+    await stage.phase(name, "Succeeded")
+
+
+async def failed(stage: Stage) -> dict[str, Any]:
+    """The status of the hostile request, once it has ended."""
+    key = ObjectKey(stage.namespace, NAME)
+
+    async def status() -> dict[str, Any]:
+        return dict((await hostile.read(stage.client, BINDREQUESTS, key)).get("status") or {})
+
+    return await until_awaited(status, lambda status: status.get("phase") == "Failed")
+
+
+async def is_named(stage: Stage, case: Case) -> bool:
+    namespace = "default" if case.resource is NODES else stage.namespace
+    events = await stage.client.list_all(EVENTS, namespace)
+    return (case.resource.kind, NAME, names.EVENT_NOT_READ) in {
+        (event["regarding"]["kind"], event["regarding"].get("name"), event["reason"]) for event in events
+    }
+
+
+@pytest.mark.parametrize("moment", ["start", "watch"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_others_are_bound_and_its_request_ends_invalid(stage: Stage, case: Case, moment: str) -> None:
+    if moment == "start":
+        await make_hostile(stage, case)
+    async with stage.working(*plugins()) as working:
+        if moment == "watch":
+            await bind_another(stage, "first")
+            await make_hostile(stage, case)
+        await bind_another(stage, "beside")
+        status = await failed(stage)
+        assert status["reason"].startswith("Invalid"), status
+        await until_awaited(lambda: is_named(stage, case), bool)
+        with suppress(Unreadable):
+            await stage.client.delete(case.resource, stage.namespace, NAME)
+        await bind_another(stage, "after")
+        errors = {name: watch.last_error for name, watch in working.parts.reflectors.items()}
+        assert not any(errors.values()), errors
+
+
+@pytest.mark.parametrize("name", ["pod, levels", "PVC", "claim", "request, levels"])
+async def test_a_rollback_ends_that_meets_it(stage: Stage, name: str) -> None:
+    case, hold = CASES[name], Hold(Status.fatal("on purpose"))
+    if case.resource not in (PODS, BINDREQUESTS):
+        body = case.body(NAME)
+        await stage.client.create(case.resource, stage.namespace, {**body, "metadata": {"name": NAME}})
+    await stage.create_pod(NAME, **case.pod_spec)
+    async with stage.working(Scripted(effects=True, pre_bind=hold), *plugins()):
+        await stage.request_bind(NAME)
+        await hold.reached.wait()
+        key, version = ObjectKey(stage.namespace, NAME), case.body(NAME)["apiVersion"]
+        await hostile.spoil(stage.client, case.resource, key, LEVELS, version)
+        hold.go.set()
+        await bind_another(stage, "beside")
+        await failed(stage)
+
+        async def is_released() -> bool:
+            request = await stage.client.get(BINDREQUESTS.as_metadata(), stage.namespace, NAME)
+            return not request["metadata"].get("finalizers")
+
+        await until_awaited(is_released, bool)
