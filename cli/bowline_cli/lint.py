@@ -1,8 +1,9 @@
 """``bowline lint``: the webhook's verdict on manifests, without a cluster.
 
 It runs the webhook's admission chain over the same objects, so an error has the same rule, path and message in both.
-Not checked is what requires a cluster: whether referenced objects exist, which namespaces are excluded, other
-policies.
+Not checked is what requires a cluster (whether referenced objects exist, which namespaces are excluded, other
+policies), and what the API server itself requires beyond its schema and amounts: names, references, selectors. The
+schema needs the extra ``schema``; without it the output says that it was not checked.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from bowline.plugins.reads import unread_annotations
 from bowline_cli.embedded import embedded_manifests
 from bowline_cli.findings import DUPLICATE_KEY, UNREADABLE, Finding, FindingSubject, duplicate_text
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
-from bowline_cli.schema import ApiSchema
+from bowline_cli.schema import UNCHECKED, open_schema
 from bowline_cli.sources import sources_of
 from bowline_cli.terminal import GREEN, RED, YELLOW, has_colours, printable, shown, with_progress
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
@@ -41,7 +42,7 @@ _REPORTS = {"sarif": "as_sarif", "github": "as_github"}
 _COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
 _CHART = "the templates of a Helm chart are not rendered: review them by helm template CHART | bowline lint -"
 # Of the JSON output; a change of its keys increases it.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubernetes-version",
         default="",
         metavar="VERSION",
-        help="whose schema applies, such as 1.34 (the newest supported one)",
+        help="whose schema applies, such as 1.34 (the newest one that the extra `schema` has)",
     )
     parser.add_argument("--allow-empty", action="store_true", help="exit with 0 if there are no objects")
     parser.add_argument(
@@ -121,11 +122,12 @@ def run(options: argparse.Namespace) -> int:
         print(f"name a file or a directory, or {STANDARD_INPUT} for standard input", file=sys.stderr)
         return EXIT_USAGE
     try:
-        schema = ApiSchema(options.kubernetes_version)
+        schema = open_schema(options.kubernetes_version)
     except ValueError as error:
         print(f"--kubernetes-version: {error}", file=sys.stderr)
         return EXIT_USAGE
     reading = _read_all(paths, options.exclude, is_strict=options.strict, skips_others=options.skip_others)
+    reading.schema = schema.version if schema is not None else ""
     scheduler = options.assume_scheduler or DEFAULT_SCHEDULER
     unread = unread_annotations(plugins)
     chain = AdmissionChain(
@@ -153,7 +155,7 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
     else:
         report = getattr(import_module("bowline_cli.reports"), _REPORTS[options.output])
         pages = (docs_url,) if options.output == "sarif" else ()
-        print(report(subjects(results, reading), *pages))
+        print(report(subjects(results, reading), *pages, unchecked="" if reading.schema else UNCHECKED))
     if options.output != "github":  # it has them as annotations
         for finding in reading.unreadable:
             print(printable(finding.message), file=sys.stderr)
@@ -175,13 +177,16 @@ def _status(options: argparse.Namespace, results: Sequence[LintResult], reading:
 
 @dataclass(slots=True)
 class _Reading:
-    """What was read. ``unrendered``: files and the reason; ``charts``: folders whose templates are not read."""
+    """What was read. ``unrendered``: files and the reason; ``charts``: folders whose templates are not read;
+    ``schema``: the version of Kubernetes whose schema was applied, empty: none.
+    """
 
     manifests: list[Manifest] = field(default_factory=list)
     unreadable: list[Finding] = field(default_factory=list)
     unrendered: list[tuple[str, str]] = field(default_factory=list)
     charts: list[str] = field(default_factory=list)
     others: int = 0
+    schema: str = ""
 
 
 def as_json(results: Iterable[LintResult], reading: _Reading) -> str:
@@ -208,6 +213,7 @@ def as_json(results: Iterable[LintResult], reading: _Reading) -> str:
     ]
     document = {
         "version": FORMAT_VERSION,
+        "schema": reading.schema,
         "objects": objects,
         "unreadable": [finding.message for finding in reading.unreadable],
         "unrendered": [file for file, _ in reading.unrendered],
@@ -269,6 +275,8 @@ def as_text(
     lines += [(f"{file}: unrendered ({reason.removeprefix(f'{file}: ')})", "") for file, reason in reading.unrendered]
     lines += [(f"{chart}: {_CHART}", "") for chart in reading.charts]
     lines.append((_summary(results, reading), ""))
+    if results and not reading.schema:
+        lines.append((UNCHECKED, YELLOW))
     return shown(lines, colours=colours)
 
 
@@ -288,7 +296,7 @@ def _summary(results: Sequence[LintResult], reading: _Reading) -> str:
     if reading.unrendered or reading.charts:
         parts.append(f"{len(reading.unrendered) + len(reading.charts)} not rendered")
     kinds = dict.fromkeys(result.manifest.kind for result in results if not result.has_schema and result.is_listed)
-    if kinds:
+    if kinds and reading.schema:
         parts.append(f"without a schema: {', '.join(kinds)}")
     return "; ".join(parts)
 

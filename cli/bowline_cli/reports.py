@@ -18,8 +18,11 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schem
 _COMMAND: Final = re.compile(r"#(?=#\w*\[)")
 
 
-def as_sarif(subjects: Sequence[FindingSubject], docs_url: str = "") -> str:
-    """Return the findings as SARIF, for code scanning. ``docs_url``: where the documentation is published."""
+def as_sarif(subjects: Sequence[FindingSubject], docs_url: str = "", unchecked: str = "") -> str:
+    """Return the findings as SARIF, for code scanning. ``docs_url``: where the documentation is published.
+
+    ``unchecked``: what was not checked of all subjects, as a notification of the run.
+    """
     findings = [finding for subject in subjects for finding in subject.findings]
     rules = {finding.rule.id: finding.rule for finding in findings}
     order = sorted(rules)
@@ -41,7 +44,11 @@ def as_sarif(subjects: Sequence[FindingSubject], docs_url: str = "") -> str:
         for finding in findings
     ]
     driver = {"name": "bowline lint", "rules": [_described(rules[rule], docs_url) for rule in order]}
-    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    run: dict[str, Any] = {"tool": {"driver": driver}, "results": results}
+    if unchecked:
+        notifications = [{"level": "note", "message": {"text": unchecked}}]
+        run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": notifications}]
+    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
     return inert_json(json.dumps(log, indent=2))
 
 
@@ -61,13 +68,18 @@ def inert_json(text: str) -> str:
     return _COMMAND.sub(r"\\u0023", text)
 
 
-def as_github(subjects: Sequence[FindingSubject]) -> str:
-    """Return an annotation per finding, as a workflow command of GitHub Actions, and a summary."""
+def as_github(subjects: Sequence[FindingSubject], unchecked: str = "") -> str:
+    """Return an annotation per finding, as a workflow command of GitHub Actions, and a summary.
+
+    ``unchecked``: what was not checked of all subjects, as a notice.
+    """
     findings = [finding for subject in subjects for finding in subject.findings]
     unreviewed = [subject for subject in subjects if not subject.is_reviewed]
     notices = [
         f"::notice title=not reviewed::{_escaped(f'{subject.name}: {subject.verdict}')}" for subject in unreviewed
     ]
+    if unchecked:
+        notices.append(f"::notice title=not checked::{_escaped(unchecked)}")
     errors = sum(not finding.is_warning for finding in findings)
     counts = (("object", len(subjects)), ("error", errors), ("warning", len(findings) - errors))
     words = [f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts]

@@ -22,7 +22,7 @@ from bowline.framework.plugin import AdmissionPlugin
 from bowline.framework.registry import installed_plugins
 from bowline.kube import binding
 from bowline.plugins.catalog import BUILTINS
-from bowline_cli import findings, quantities, references, schema
+from bowline_cli import findings, quantities, schema
 from bowline_webhook import repeats, review, server
 from bowline_webhook import workloads as workload_review
 
@@ -34,7 +34,6 @@ _OF_OBJECTS = (
     *workload_review.RULES,
     *quantities.RULES,
     *schema.RULES,
-    *references.RULES,
 )
 _OF_CONFIGURATION = (
     *config.RULES,

@@ -1,19 +1,17 @@
-"""The API server's schema: which fields its objects have, of which type, and which must be given.
+"""The API server's schema of its own kinds, by the library ``kubernetes-validate``, which is the extra ``schema``.
 
-In a cluster the API server itself applies it, and kubectl asks it to deny unknown fields; offline, ``bowline lint``
-does, for every kind of Kubernetes' own. Fields that Bowline reads are checked by its own rules as well, whose
-messages name the remedy; the caller keeps one error for each path.
+In a cluster the API server itself applies it, and kubectl asks it to deny unknown fields. Fields that Bowline reads
+are checked by its own rules as well, whose messages name the remedy; the caller keeps one error for each path.
 
 Types and names of fields are checked everywhere except in ``status``, which a client does not write. That a field
 must be given is checked in pods and workloads only: elsewhere the API server has defaults that the schema does not
-show. Decision 261.
+show. Decision 321.
 """
 
-import json
-from base64 import b64decode
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
-from pathlib import Path
+from collections.abc import Iterator
+from functools import cached_property
+from importlib import import_module
+from itertools import islice
 from typing import Any, Final
 
 from bowline.api.field_error import FieldError, join_path
@@ -21,24 +19,26 @@ from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule
 from bowline.framework.structure import MAX_ERRORS
 
+UNCHECKED: Final = "the API server's schema was not checked: run pip install 'bowline-binder[schema]'"
+
 UNKNOWN_FIELD: Final = Rule(
     "kubernetes/unknown-field",
     "the API server's schema has no such field: kubectl is denied the object, other clients lose the field without a "
-    "message; only offline",
+    "message; only offline, with the extra `schema`",
     cause=DenialCause.NOT_SUPPORTED,
     invalid="nodeSelectr: {gpu: yes}",
     valid='nodeSelector: {gpu: "yes"}',
 )
 TYPE: Final = Rule(
     "kubernetes/type",
-    "a field has another type than in the API server's schema; only offline",
+    "a field has another type than in the API server's schema; only offline, with the extra `schema`",
     cause=DenialCause.TYPE_INVALID,
     invalid="terminationGracePeriodSeconds: soon",
     valid="terminationGracePeriodSeconds: 30",
 )
 REQUIRED: Final = Rule(
     "kubernetes/required",
-    "a field of a pod or a workload is missing that the API server requires; only offline",
+    "a field of a pod or a workload is missing that the API server requires; only offline, with the extra `schema`",
     cause=DenialCause.REQUIRED,
     invalid="volumes: [{name: data, persistentVolumeClaim: {}}]",
     valid="volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]",
@@ -46,129 +46,134 @@ REQUIRED: Final = Rule(
 )
 RULES: Final = (UNKNOWN_FIELD, TYPE, REQUIRED)
 
-# Must be given, by the schema; the API server takes their zero value.
-_OPTIONAL: Final = frozenset(
+# Whose kinds are Kubernetes' own.
+KUBERNETES_GROUPS: Final = frozenset(
     {
-        ("apps.v1.StatefulSetSpec", "serviceName"),
-        ("core.v1.ISCSIVolumeSource", "lun"),
-        ("core.v1.ContainerPort", "name"),
+        *("", "apps", "autoscaling", "batch", "policy"),
+        *(
+            f"{group}.k8s.io"
+            for group in (
+                *("admissionregistration", "apiextensions", "apiregistration", "authentication", "authorization"),
+                *("certificates", "coordination", "discovery", "events", "flowcontrol.apiserver", "networking"),
+                *("node", "rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
+            )
+        ),
     }
 )
-# Right names at a wrong place, not misspelt ones.
-_PLACED: Final = ("annotations", "labels", "schedulerName", "limits", "requests", "resources")
-_WORDS: Final[Mapping[str, str]] = {
+_WITH_PODS: Final = ("", "apps", "batch")
+# Must be given, by the schema; the API server takes their zero value.
+_OPTIONAL: Final = frozenset({"serviceName", "lun"})
+_WORDS: Final = {
     "string": "a string",
     "boolean": "true or false",
-    "int32": "a whole number",
-    "int64": "a whole number",
+    "integer": "a whole number",
     "number": "a number",
-    "quantity": 'a quantity, such as 1, "500m" or "16Gi"',
-    "intOrString": "a whole number or a string",
-    "byte": "base64",
     "object": "an object",
-    "list": "a list",
-    "map": "an object",
+    "array": "a list",
 }
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "string": (str,),
-    "boolean": (bool,),
-    "number": (int, float),
-    "quantity": (int, float, str),
-    "intOrString": (int, str),
-    "byte": (str,),
-    "object": (dict,),
-}
-_LIMITS: Final = {"int32": 2**31, "int64": 2**63}
-_WITH_PODS: Final = ("core.v1.", "apps.v1.", "batch.v1.")
+
+
+def open_schema(version: str = "") -> "ApiSchema | None":
+    """Return the schema of a version of Kubernetes, by default the newest one that the library has.
+
+    None without the library. Raises ValueError for a version that it does not have, and for one that is named without
+    the library.
+    """
+    try:
+        library = import_module("kubernetes_validate.utils")
+    except ModuleNotFoundError:
+        if version:
+            raise ValueError(f"cannot be used: {UNCHECKED}") from None
+        return None
+    versions = list(dict.fromkeys(map(library.major_minor, library.all_versions())))
+    minor = version.removeprefix("v") or versions[-1]
+    if minor not in versions:
+        raise ValueError(f"must be one of {', '.join(versions)}, not {version}")
+    return ApiSchema(library, minor)
 
 
 class ApiSchema:
-    """The schema of one version of Kubernetes. Raises ValueError for a version that is not known."""
+    """The schema of one version of Kubernetes."""
 
-    def __init__(self, version: str = "") -> None:
-        document = json.loads(Path(__file__).with_name("schemas.json").read_bytes())
-        self.versions: tuple[str, ...] = tuple(document["versions"])
-        self.version = version.removeprefix("v") or self.versions[-1]
-        if self.version not in self.versions:
-            raise ValueError(f"must be one of {', '.join(self.versions)}, not {version}")
-        self._kinds: Mapping[str, str] = document["kinds"]
-        self._variants: Mapping[str, Any] = document["definitions"]
+    def __init__(self, library: Any, version: str) -> None:
+        self.version = version
+        self._library = library
+        self._documents: dict[tuple[str, str, str], Any] = {}
 
     def has(self, group: str, version: str, kind: str) -> bool:
         """Return whether this version of Kubernetes serves the kind."""
-        return self._definition(self._kinds.get(f"{group}/{version}/{kind}", "")) is not None
+        return self._document((group, version, kind)) is not None
 
     def errors(self, api: tuple[str, str, str], raw: Object) -> list[FieldError]:
         """Return the errors of an object of a served kind: at most as many as a review reports."""
-        name = self._kinds["/".join(api)]
-        errors: list[FieldError] = []
-        for error in self._object_errors({key: raw[key] for key in raw if key != "status"}, name, ""):
-            errors.append(error)
-            if len(errors) >= MAX_ERRORS:
-                break
-        return errors
+        document = self._document(api)
+        validator = import_module("jsonschema").Draft202012Validator(document, registry=self._definitions)
+        content = {key: raw[key] for key in raw if key != "status"}
+        errors = (
+            error
+            for violation in validator.iter_errors(content)
+            for error in _errors(violation)
+            if error.rule is not REQUIRED or api[0] in _WITH_PODS
+        )
+        return list({(error.rule.id, error.path): error for error in islice(errors, MAX_ERRORS)}.values())
 
-    def _definition(self, name: str) -> Any:
-        for versions, content in self._variants.get(name, ()):
-            if self.version in versions:
-                return content
-        return None
+    def _document(self, api: tuple[str, str, str]) -> Any:
+        """Return the JSON schema of a kind; None if it is not served. Its file is named by a part of the group."""
+        if api not in self._documents:
+            group, version, kind = api
+            name = "-".join(part for part in (kind.lower(), group.partition(".")[0], version) if part)
+            try:
+                document = self._contents(name)
+            except FileNotFoundError:
+                document = None
+            served = document["properties"]["apiVersion"].get("enum", ()) if document else ()
+            self._documents[api] = document if f"{group}/{version}".lstrip("/") in served else None
+        return self._documents[api]
 
-    def _object_errors(self, value: Any, name: str, path: str) -> Iterator[FieldError]:
-        definition = self._definition(name)
-        if definition is None or isinstance(definition, str | list):
-            yield from self._errors(value, definition or "any", path)
-            return
-        if not isinstance(value, dict):
-            yield FieldError(TYPE, path, value, f"must be {_WORDS['object']}")
-            return
-        fields = definition["fields"]
-        for field, content in value.items():
-            if field not in fields:
-                similar = () if field in _PLACED else get_close_matches(field, fields, 1, 0.6)
-                hint = f"did you mean {similar[0]}?" if similar else "remove it, or move it to its place"
-                yield FieldError(UNKNOWN_FIELD, join_path(path, field), content, f"is no field here; {hint}")
-            elif content is not None:
-                yield from self._errors(content, fields[field], join_path(path, field))
-        if name.startswith(_WITH_PODS):
-            for field in definition["required"]:
-                if value.get(field) is None and (name, field) not in _OPTIONAL:
-                    yield FieldError(REQUIRED, join_path(path, field), None, "is required")
+    @cached_property
+    def _definitions(self) -> Any:
+        """The definitions that the schemas of all kinds refer to: 2 MB of JSON."""
+        referencing = import_module("referencing")
+        resource = referencing.Resource.from_contents(self._contents("_definitions"))
+        return (resource @ referencing.Registry()).crawl()
 
-    def _errors(self, value: Any, expected: Any, path: str) -> Iterator[FieldError]:
-        if isinstance(expected, str) and expected.startswith("#"):
-            yield from self._object_errors(value, expected[1:], path)
-        elif isinstance(expected, list):
-            yield from self._collection_errors(value, expected[0], expected[1], path)
-        elif not _is(value, expected):
-            quotes = isinstance(value, bool | int | float) and expected == "string"
-            hint = "; put it in quotes" if quotes else ""
-            yield FieldError(TYPE, path, value, f"must be {_WORDS[expected]}{hint}")
-
-    def _collection_errors(self, value: Any, form: str, item_type: Any, path: str) -> Iterator[FieldError]:
-        if not isinstance(value, list if form == "list" else dict):
-            yield FieldError(TYPE, path, value, f"must be {_WORDS[form]}")
-            return
-        for key, item in enumerate(value) if isinstance(value, list) else value.items():
-            if item is not None:
-                yield from self._errors(item, item_type, f"{path}[{key}]")
+    def _contents(self, name: str) -> Any:
+        folder = f"kubernetes-json-schema/v{self.version}.0-local-strict"
+        return self._library.schema_contents(f"{folder}/{name}.json", self.version)
 
 
-def _is(value: Any, expected: str) -> bool:
-    """Return whether the API server decodes the JSON value as a scalar of the type."""
-    if expected in _LIMITS:
-        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        return is_whole and not isinstance(value, bool) and -_LIMITS[expected] <= value < _LIMITS[expected]
-    if isinstance(value, bool):
-        return expected in ("boolean", "any")
-    types = _TYPES.get(expected)
-    is_right = types is None or isinstance(value, types)
-    return is_right and (expected != "byte" or _is_base64(value))
+def _errors(violation: Any) -> Iterator[FieldError]:
+    """Yield what the library reports at one place, as errors of fields."""
+    path, value = _path(violation), violation.instance
+    if violation.validator == "additionalProperties" and isinstance(violation.validator_value, bool):
+        for field in value:
+            if field not in violation.schema.get("properties", ()):
+                message = "is no field here; remove it, or correct its name or its place"
+                yield FieldError(UNKNOWN_FIELD, join_path(path, field), value[field], message)
+    elif violation.validator == "required":
+        for field in violation.validator_value:
+            if field not in value and field not in _OPTIONAL:
+                yield FieldError(REQUIRED, join_path(path, field), None, "is required")
+    else:
+        kinds = dict.fromkeys(_types(violation.schema))
+        words = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
+        yield FieldError(TYPE, path, value, f"must be {words}" if words else "is not what the schema allows")
 
 
-def _is_base64(text: str) -> bool:
-    try:
-        b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
-    except ValueError:
-        return False
-    return True
+def _path(violation: Any) -> str:
+    """Return the path of a field, as in all messages: keys of maps and places in lists are in brackets."""
+    path, parts, steps = "", iter(violation.absolute_path), iter(violation.absolute_schema_path)
+    for step in steps:
+        if step == "properties":
+            path = join_path(path, str(next(steps)))
+            next(parts)
+        elif step in ("items", "additionalProperties") and (part := next(parts, None)) is not None:
+            path = f"{path}[{part}]"
+    return path
+
+
+def _types(schema: Any) -> Iterator[str]:
+    types = schema.get("type", ())
+    yield from (types,) if isinstance(types, str) else types
+    for alternative in schema.get("oneOf", ()):
+        yield from _types(alternative)

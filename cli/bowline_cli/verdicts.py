@@ -27,8 +27,7 @@ from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
 from bowline_cli.findings import DUPLICATE_KEY, Finding, duplicate_text
 from bowline_cli.manifests import Manifest
 from bowline_cli.quantities import quantity_errors
-from bowline_cli.references import metadata_errors, pod_spec_errors, workload_errors
-from bowline_cli.schema import ApiSchema
+from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema
 from bowline_cli.traces import gpu_trace
 from bowline_webhook.placement import misplaced, unknown_devices
 from bowline_webhook.review import display_name
@@ -51,7 +50,7 @@ class LintVerdict(StrEnum):
     DENIED = "denied"
     OUT_OF_SCOPE = "out of scope"  # no pod of the object has a scheduler that the configuration lists
     NOT_CHECKED = "not checked"  # the kind is not one that Bowline knows
-    NO_PODS = "no pods"  # one of Kubernetes' kinds that have none; only the API server's schema was applied
+    NO_PODS = "no pods"  # one of Kubernetes' kinds that have none; only the API server's schema is applied, if at all
     PARTIAL = "partial"  # a patch: its pods have no containers
     UNRENDERED = "unrendered"  # a variable is where a value would be wrong, or decides the scope
 
@@ -127,7 +126,7 @@ def with_ready_kinds(settings: Settings) -> Settings:
 def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | None = None) -> LintResult:
     """Check one object as on CREATE, or as a stored one if it has a UID. Modifies ``manifest.object`` in place.
 
-    ``schema``: the API server's, by which the object is checked as well.
+    ``schema``: the API server's, by which the object is checked as well; None: it is not.
     """
     raw = manifest.object
     submitted = copy.deepcopy(raw)
@@ -176,7 +175,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema
         submitted,
         has_wrong_path,
         has_unread=bool(_unread_parts(chain, manifest)),
-        has_schema=schema is None or manifest.key == _BIND_REQUEST or schema.has(*manifest.api),
+        has_schema=manifest.key == _BIND_REQUEST or (schema is not None and schema.has(*manifest.api)),
     )
 
 
@@ -190,7 +189,8 @@ def _unreviewed(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | N
     hint = _similar_kind(chain, manifest)
     if manifest.key in EMBEDDING_KINDS:
         return LintVerdict.NO_PODS, ""  # its components are objects of their own
-    if not hint and schema is not None and schema.has(*manifest.api):
+    is_kubernetes = schema.has(*manifest.api) if schema is not None else manifest.group in KUBERNETES_GROUPS
+    if not hint and is_kubernetes:
         return LintVerdict.NO_PODS, ""
     return LintVerdict.NOT_CHECKED, hint or gpu_trace(manifest.object)
 
@@ -229,29 +229,13 @@ def _spec_of(template: Template) -> dict[str, Any] | None:
 
 
 def _api_errors(manifest: Manifest, templates: Sequence[Template], schema: ApiSchema | None) -> Iterator[FieldError]:
-    """Yield the errors by the API server's own rules."""
-    raw = manifest.object
-    is_well_formed = True
+    """Yield the errors by the API server's own rules for quantities and by its schema."""
     for template in templates:
         spec = _spec_of(template)
-        if spec is None or structure.pod_errors({"metadata": {}, "spec": spec}):
-            is_well_formed = False
-        else:
+        if spec is not None and not structure.pod_errors({"metadata": {}, "spec": spec}):
             yield from map(template.place, quantity_errors(spec))
-    if schema is None or not schema.has(*manifest.api):
-        return
-    schema_errors = schema.errors(manifest.api, raw)
-    yield from schema_errors
-    if schema_errors or not is_well_formed or manifest.key not in (_POD, *BUILT_IN_KEYS):
-        return
-    yield from metadata_errors(manifest.kind, raw.get("metadata"))
-    for template in templates:
-        if isinstance(template.content, dict):
-            if manifest.key != _POD:
-                yield from map(template.place, metadata_errors("", template.content.get("metadata")))
-            yield from map(template.place, pod_spec_errors(_spec_of(template) or {}, _claimed_volumes(raw)))
-    if manifest.key != _POD:
-        yield from workload_errors(manifest.kind, raw)
+    if schema is not None and schema.has(*manifest.api):
+        yield from schema.errors(manifest.api, manifest.object)
 
 
 def _policy_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iterator[FieldError]:
@@ -261,14 +245,6 @@ def _policy_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iter
         metadata = template.content.get("metadata") if isinstance(template.content, dict) else None
         if isinstance(metadata, dict):
             yield from map(template.place, guard_errors(metadata, of_plugins))
-
-
-def _claimed_volumes(raw: Object) -> tuple[str, ...]:
-    """Return the names of the volumes that a StatefulSet's claims give its pods."""
-    spec = raw.get("spec")
-    claims = spec.get("volumeClaimTemplates") if isinstance(spec, dict) else None
-    metadata = [claim.get("metadata") for claim in claims or () if isinstance(claim, dict)]
-    return tuple(str(entry["name"]) for entry in metadata if isinstance(entry, dict) and entry.get("name"))
 
 
 def _is_partial(chain: AdmissionChain, manifest: Manifest) -> bool:

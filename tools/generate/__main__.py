@@ -19,7 +19,6 @@ from tools.generate import (
     reasons,
     reference,
     rules,
-    schemas,
     values,
     workloads,
 )
@@ -49,7 +48,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "rules.md": rules.as_markdown,
 }
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "bowline"
-SCHEMAS: Final = CHART.parents[1] / "cli/bowline_cli/schemas.json"
 DOCS: Final = CHART.parents[1] / "docs"
 
 
@@ -65,7 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     targets |= {options.chart / "files" / name: text for name, text in GENERATED.items()}
     targets[options.chart / "README.md"] = readme.as_markdown
     pages = {DOCS / name: text for name, text in PAGES.items()} if options.chart == CHART else {}
-    pages |= {SCHEMAS: schemas.as_json} if pages else {}
     for path, text in {**targets, **pages}.items():
         if not options.check:
             path.write_text(text(), encoding="utf-8")

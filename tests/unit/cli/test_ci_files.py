@@ -13,10 +13,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 GOOD = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
-BAD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {schedulerName: bowline, containers: [{name: a}]}\n"
-WARNED = BAD.replace("name: a}\nspec", 'name: a, annotations: {gpu-fracton: "1"}}\nspec').replace(
-    "[{name: a}]", "[{name: a, image: x}]"
-)
+SPEC = "{schedulerName: bowline, containers: [{name: a, imag: x}]}"
+BAD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {SPEC}\n"
+WARNED = BAD.replace("name: a}\nspec", 'name: a, annotations: {gpu-fracton: "1"}}\nspec').replace("imag:", "image:")
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def test_the_hook_of_pre_commit_accepts_files_that_are_no_manifests(checkout: Pa
     assert shell(checkout, f"{hook['entry']} package.json").returncode == 0
     (checkout / "deploy/a b.yaml").write_text(BAD)
     result = shell(checkout, f"{hook['entry']} {files}")
-    assert (result.returncode, "kubernetes/missing" in result.stdout) == (1, True)
+    assert (result.returncode, "kubernetes/unknown-field" in result.stdout) == (1, True)
 
 
 def step(name: str) -> tuple[dict[str, Any], str]:
@@ -100,7 +99,7 @@ def test_the_action_installs_the_repository_that_it_is_in() -> None:
     _, script = step("Install")
     commands = [shlex.split(line) for line in script.splitlines()]
     assert commands[0][1:] == ["-m", "venv", "$RUNNER_TEMP/bowline-lint"]
-    assert commands[1] == ["$RUNNER_TEMP/bowline-lint/bin/pip", "install", "--quiet", "$GITHUB_ACTION_PATH"]
+    assert commands[1] == ["$RUNNER_TEMP/bowline-lint/bin/pip", "install", "--quiet", "$GITHUB_ACTION_PATH[schema]"]
 
 
 def test_the_job_of_gitlab_fails_with_the_findings_in_its_log(checkout: Path) -> None:
@@ -109,4 +108,4 @@ def test_the_job_of_gitlab_fails_with_the_findings_in_its_log(checkout: Path) ->
     assert install == 'pip install --quiet "$BOWLINE"'
     (checkout / "deploy/a b.yaml").write_text(BAD)
     result = shell(checkout, lint)
-    assert (result.returncode, "kubernetes/missing" in result.stdout) == (1, True)
+    assert (result.returncode, "kubernetes/unknown-field" in result.stdout) == (1, True)

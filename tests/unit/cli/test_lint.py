@@ -15,6 +15,7 @@ import yaml
 
 from bowline.framework.plugin import AdmissionInfo
 from bowline_cli.main import main
+from bowline_cli.schema import UNCHECKED
 from bowline_webhook.hooks import Hook
 from bowline_webhook.review import decode_review, encode_answer, review_object
 from tests.unit.framework.test_strict_yaml import bomb
@@ -121,7 +122,7 @@ def test_the_output_for_programs(lint: Any) -> None:
     status, out, _ = lint(BAD, FOREIGN, OTHER, options=("-o", "json"))
     document = json.loads(out)
     assert status == 1
-    assert (document["version"], document["unreadable"]) == (1, [])
+    assert (document["version"], document["schema"], document["unreadable"]) == (2, "1.37", [])
     denial, foreign_object, unknown_kind = document["objects"]
     assert (denial["file"], denial["line"], denial["name"]) == ("0.yaml", 2, "train-*")
     assert (denial["verdict"], denial["reviewed"]) == ("denied", True)
@@ -147,6 +148,25 @@ def test_the_output_for_programs(lint: Any) -> None:
         "warnings": [],
         "patch": [],
     }
+
+
+def test_every_output_says_that_the_schema_was_not_checked_without_its_library(
+    lint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown_field = GOOD.replace("containers:", "nodeSelectr: {a: b}, containers:")
+    assert (status := lint(unknown_field)[0]) == 1, status
+    monkeypatch.setitem(sys.modules, "kubernetes_validate.utils", None)
+    verdicts = "0.yaml:2: Pod team/good: allowed\n1.yaml:1: ConfigMap other: no pods\n"
+    text = f"{verdicts}2 objects: 1 allowed, 1 no pods\n{UNCHECKED}\n"
+    assert lint(unknown_field, OTHER, options=("--all",)) == (0, text, "")
+    document = json.loads(lint(unknown_field, options=("-o", "json"))[1])
+    assert (document["schema"], document["objects"][0]["schema"]) == ("", False)
+    (run,) = json.loads(lint(unknown_field, options=("-o", "sarif"))[1])["runs"]
+    (invocation,) = run["invocations"]
+    assert invocation["toolExecutionNotifications"] == [{"level": "note", "message": {"text": UNCHECKED}}]
+    assert f"::notice title=not checked::{UNCHECKED}" in lint(unknown_field, options=("-o", "github"))[1].splitlines()
+    version = lint(unknown_field, options=("--kubernetes-version", "1.36"))
+    assert version == (2, "", f"--kubernetes-version: cannot be used: {UNCHECKED}\n")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +222,7 @@ def test_the_patch_for_programs_leads_to_the_stored_object(lint: Any) -> None:
     assert built_in().admit_pod(copy.deepcopy(stored_pod), AdmissionInfo(namespace="team")).patch == ()
 
 
-EMPTY = {"version": 1, "objects": [], "unreadable": [], "unrendered": [], "charts": [], "others": 0}
+EMPTY = {"version": 2, "schema": "1.37", "objects": [], "unreadable": [], "unrendered": [], "charts": [], "others": 0}
 
 
 def test_input_without_objects_is_an_error_unless_it_is_allowed(lint: Any) -> None:

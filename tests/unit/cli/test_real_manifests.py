@@ -15,7 +15,7 @@ from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline_cli.main import main
 from bowline_cli.manifests import UnreadableError
-from bowline_cli.schema import ApiSchema
+from bowline_cli.schema import open_schema
 from bowline_cli.verdicts import review_manifest, with_ready_kinds
 from tests.manifest_files import read_manifests
 
@@ -31,7 +31,7 @@ def folder_of_manifests() -> Path:
 
 FOLDER = folder_of_manifests()
 
-SCHEMA = ApiSchema()
+SCHEMA = open_schema()
 ALLOWED, SCOPE = "allowed", "out of scope"
 UNREADABLE = "unreadable"
 VERDICTS = {

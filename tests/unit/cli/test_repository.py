@@ -108,11 +108,9 @@ def test_what_fails_the_command_can_be_chosen(lint: Lint, files: dict[str, str],
 
 
 def test_the_annotations_of_github_have_the_line_of_the_field_and_what_was_not_reviewed(lint: Lint) -> None:
-    text = (
-        POD.replace("half", '"${NAME}"') + "---\n" + POD.replace("{name: half}", '{name: a,\n  labels: {a: "b c"}}')
-    )
+    text = POD.replace("half", '"${NAME}"') + "---\n" + POD.replace("{name: half}", "{name: a,\n  labls: {a: b}}")
     status, lines, _ = lint("deploy", "-o", "github", files={"deploy/pod.yaml": text})
     assert status == 1
-    assert lines[0].startswith("::error file=deploy/pod.yaml,line=9,title=kubernetes/name::")
+    assert lines[0].startswith("::error file=deploy/pod.yaml,line=9,title=kubernetes/unknown-field::")
     assert lines[1].startswith("::notice title=not reviewed::deploy/pod.yaml:1: Pod ${NAME}: unrendered")
     assert lines[2] == "2 objects: 1 error, 0 warnings, 1 not reviewed"

@@ -17,12 +17,12 @@ from bowline.plugins.catalog import BUILTINS
 from bowline_cli.main import main
 from bowline_cli.manifests import Manifest
 from bowline_cli.rules import admission_rules, all_rules
-from bowline_cli.schema import ApiSchema
+from bowline_cli.schema import open_schema
 from bowline_cli.verdicts import review_manifest
 from tests.rule_examples import example_object
 
 WITH_EXAMPLES = [pytest.param(rule, id=rule.id) for rule in admission_rules() if rule.invalid]
-SCHEMA = ApiSchema()
+SCHEMA = open_schema()
 NO_PRODUCT = ("tests", "testing", "conformance", "localcluster", "chart")
 
 
