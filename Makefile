@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -120,19 +120,15 @@ bench: bench-bind bench-binders bench-costs bench-claims bench-admission ## Meas
 bench-bind: setup ## Throughput, latency, memory and isolation of binding, beside the API server's ceiling
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.benchmarks bind --json bench-bind.json
-	$(BIN)/python -m tests.benchmarks many-claims --json bench-many-claims.json
 	$(BIN)/python -m tests.benchmarks isolation --json bench-isolation.json
 
 $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bench.txt
 	@touch $(BENCH_STAMP)
 
-bench-costs: setup $(BENCH_STAMP) ## Where the time of a drain goes: CPU by process, and a profile of the reconciler
+bench-costs: setup ## Where the time of a drain goes: CPU by process
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.benchmarks costs --json bench-costs.json
-
-plots: setup $(BENCH_STAMP) ## Draw docs/plots from bench-bind.json and bench-costs.json
-	$(BIN)/python -m tests.benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
 
 dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of five minutes with a real Prometheus
 	$(BIN)/python -m bowline.localcluster assets
@@ -144,11 +140,12 @@ bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with
 
 bench-claims: setup ## Pods with a volume or device claim each, beside kube-scheduler
 	$(BIN)/python -m bowline.localcluster assets --scheduler
+	$(BIN)/python -m tests.benchmarks volumes --json bench-volumes.json
 	$(BIN)/python -m tests.benchmarks claims --json bench-claims.json
 
-bench-admission: setup ## Verdicts a second of the webhook, and what it costs a pod
+bench-admission: setup ## Verdicts a second of the webhook, beside KAI-Scheduler's admission
 	$(BIN)/python -m bowline.localcluster assets --kai-peers
-	$(BIN)/python -m tests.benchmarks admission --json bench-admission.json
+	$(BIN)/python -m tests.benchmarks webhooks --json bench-admission.json
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt

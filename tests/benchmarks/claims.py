@@ -41,7 +41,7 @@ async def bench_claims(sizes: ClaimSizes) -> Report:
             peer = side.report(report, "resource claim", sizes.pods)
         async with bowline(sizes.nodes, CONTROLLERS) as side:
             await _drain_reconciler(side, sizes)
-            side.report(report, "resource claim", sizes.pods, Budgets(">= 0.95", against=peer))
+            side.report(report, "resource claim", sizes.pods, Budgets(">= 1.1", against=peer))
     return report
 
 

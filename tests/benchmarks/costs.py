@@ -1,43 +1,33 @@
-"""The CPU time of a drain: per bind by process, and within the reconciler by package and function.
+"""The CPU time of a drain: per bind by process.
 
 On one machine the CPU time of all processes together limits a drain. So beside the rate there is the CPU time per
-bind of each process, in the reconciler's drain and in that of a bare client which does the same writes. The
-reconciler then drains once more under py-spy, which samples its stack many times a second.
+bind of each process, in the reconciler's drain and in that of a bare client which does the same writes.
 
 With another checkout its reconciler is compared instead: the two take turns, because the machine's speed changes.
 """
 
-import asyncio
 import os
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bowline.kube.client import KubeClient
-from tests.benchmarks import stacks
 from tests.benchmarks.cpu import cpu_s
 from tests.benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, warm_up
 from tests.benchmarks.load import clear, make
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import HERE, OTHER, Rig, rig
 
-_SPY_ENDS_S = 30
-
 
 @dataclass(frozen=True, slots=True)
 class CostSizes:
-    """How much is drained, and how many functions are listed."""
+    """How much is drained."""
 
     pods: int = 2000
-    functions: int = 40
     turns: int = 8  # of each checkout
 
 
-QUICK = CostSizes(pods=300, functions=10, turns=1)
+QUICK = CostSizes(pods=300, turns=1)
 
 
 async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
@@ -54,9 +44,6 @@ async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
                 word = "with events" if events else "without events"
                 await _bare_cost(client, bare, servers, events, (report, f"bare client, {word}", sizes.pods))
                 await _our_cost(stage, client, servers, events, (report, f"reconciler, {word}", sizes.pods))
-            await make(client, "drain", sizes.pods, NODES)
-            samples = await _sample_stacks(stage, sizes.pods)
-    _add_samples(report, samples, sizes.functions)
     return report
 
 
@@ -103,17 +90,6 @@ async def _compare(stage: Rig, client: KubeClient, checkout: Path, sizes: CostSi
         await _our_cost(stage, client, stage.servers, True, figure_options, folder, against)
 
 
-async def _sample_stacks(stage: Rig, pods: int) -> stacks.Stacks:
-    """Drain under py-spy, which is attached when the first pod is bound."""
-    with tempfile.TemporaryDirectory() as folder, stage.reconciler(SPOKEN) as process:
-        out = Path(folder) / "stacks"
-        result = await drain(process, pods, began=lambda: stacks.record(process.pid, out))
-        spy: subprocess.Popen[bytes] = result.began
-        spy.send_signal(signal.SIGINT)
-        await asyncio.to_thread(spy.wait, _SPY_ENDS_S)
-        return stacks.parse(out.read_text())
-
-
 def _add(report: Report, name: str, rate: float, costs: Mapping[str, float], against: str = "") -> None:
     """Add the figures of a drain; ``against``: the drain to compare them with."""
 
@@ -124,15 +100,6 @@ def _add(report: Report, name: str, rate: float, costs: Mapping[str, float], aga
     for process, cost in costs.items():
         add(f"CPU of {process}", "ms/bind", cost)
     add("CPU of all", "ms/bind", sum(costs.values()))
-
-
-def _add_samples(report: Report, samples: stacks.Stacks, functions: int) -> None:
-    """Print the functions in which the reconciler was sampled, most frequent first."""
-    for owner, times in samples.by_owner().most_common():
-        report.add(Figure(f"reconciler's time in {owner}", "%", (100 * times / samples.total,)))
-    sys.stdout.write("\nsamples in a function or in what it calls:\n")
-    for frame, times in samples.under().most_common(functions):
-        sys.stdout.write(f"{times / samples.total:6.1%} {frame}\n")
 
 
 def _per_bind(before: Mapping[str, float], after: Mapping[str, float], binds: int) -> dict[str, float]:

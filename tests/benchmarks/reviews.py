@@ -1,4 +1,4 @@
-"""The reviews of the measurements: an API server's requests for pods and for a workload with them."""
+"""The reviews of the measurements: an API server's requests for a pod with a share."""
 
 import json
 from collections.abc import Mapping
@@ -6,16 +6,13 @@ from typing import Any
 
 from bowline.api import names
 from bowline.kube.client import KubeClient
-from bowline.kube.resources import PODS, Resource
+from bowline.kube.resources import PODS
 from bowline.testing.builders import pod
 
 NAMESPACE = "bench"
 DRY_RUN = {"dryRun": "All"}
-SHARE, PLAIN, LARGE = "GPU share pod, 4.6 KB", "plain pod, 4.6 KB", "pod of 200 KB"
-# Complete reviews of pods to be mutated, in bytes; a large one is large because of its environment.
-REVIEW_BYTES = {SHARE: 4600, PLAIN: 4600, LARGE: 200_000}
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-_LABELS = {"app": "bench"}
+# A complete review of a pod to be mutated, in bytes.
+REVIEW_BYTES = 4600
 
 
 def share_pod() -> dict[str, Any]:
@@ -25,25 +22,17 @@ def share_pod() -> dict[str, Any]:
     return body
 
 
-async def review_bodies(client: KubeClient) -> dict[tuple[str, str], bytes]:
-    """Return the review of each kind of pod for each hook, of objects as the API server has them at that point.
+async def review_bodies(client: KubeClient) -> dict[str, bytes]:
+    """Return the review for each hook, of the pod as the API server has it at that point.
 
-    It has added defaults, managedFields (a large part of a large review) and the mutating hook's patch.
+    It has added defaults, managedFields and the mutating hook's patch.
     """
-    bodies = {}
-    for kind, body in {SHARE: share_pod(), PLAIN: pod("plain", NAMESPACE), LARGE: pod("large", NAMESPACE)}.items():
-        await fill(client, body, REVIEW_BYTES[kind])
-        template = {"metadata": {**body["metadata"], "labels": _LABELS}, "spec": body["spec"]}
-        deployment = {
-            "apiVersion": DEPLOYMENTS.api_version,
-            "kind": DEPLOYMENTS.kind,
-            "metadata": {"name": "bench", "namespace": NAMESPACE},
-            "spec": {"selector": {"matchLabels": _LABELS}, "template": template},
-        }
-        bodies["mutate", kind] = _review(await _read_unmutated(client, body))
-        bodies["validate", kind] = _review(await client.create(PODS, NAMESPACE, body, params=DRY_RUN))
-        bodies["templates", kind] = _review(await client.create(DEPLOYMENTS, NAMESPACE, deployment, params=DRY_RUN))
-    return bodies
+    body = share_pod()
+    await _fill(client, body)
+    return {
+        "mutate": _review(await _read_unmutated(client, body)),
+        "validate": _review(await client.create(PODS, NAMESPACE, body, params=DRY_RUN)),
+    }
 
 
 async def _read_unmutated(client: KubeClient, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +43,8 @@ async def _read_unmutated(client: KubeClient, body: Mapping[str, Any]) -> dict[s
     return stored_pod
 
 
-async def fill(client: KubeClient, body: dict[str, Any], size: int) -> None:
-    """Give the pod an environment that makes the mutating hook's review about that large."""
+async def _fill(client: KubeClient, body: dict[str, Any]) -> None:
+    """Give the pod an environment that makes the mutating hook's review about REVIEW_BYTES large."""
 
     async def weight(count: int) -> int:
         env = [{"name": f"SETTING_{number:04}", "value": "x" * 64} for number in range(count)]
@@ -63,15 +52,14 @@ async def fill(client: KubeClient, body: dict[str, Any], size: int) -> None:
         return len(_review(await _read_unmutated(client, body)))
 
     few, more = await weight(1), await weight(11)
-    await weight(max(1, 1 + round((size - few) * 10 / (more - few))))
+    await weight(max(1, 1 + round((REVIEW_BYTES - few) * 10 / (more - few))))
 
 
-def check_answer(hook: str, kind: str, answer: str | bytes) -> None:
+def check_answer(hook: str, answer: str | bytes) -> None:
     """Raise RuntimeError unless the response is the expected one: an error is no figure."""
     response = json.loads(answer)["response"]
-    is_changed = hook == "mutate" and kind == SHARE
-    if not response["allowed"] or is_changed != ("patch" in response):
-        raise RuntimeError(f"{hook} answered a {kind} with {answer[:500]!r}")
+    if not response["allowed"] or (hook == "mutate") != ("patch" in response):
+        raise RuntimeError(f"{hook} answered with {answer[:500]!r}")
 
 
 def _review(obj: Mapping[str, Any]) -> bytes:

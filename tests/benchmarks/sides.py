@@ -101,14 +101,6 @@ async def kube_scheduler(nodes: int, controllers: Sequence[str]) -> AsyncIterato
 
 
 @asynccontextmanager
-async def bare(how: str, nodes: int, controllers: Sequence[str]) -> AsyncIterator[tuple[Side, KubeClient]]:
-    """Start a control plane for a client that has the reconciler's rights and nothing to decide."""
-    with rig(nodes, _spec(controllers)) as stage:
-        async with await stage.client() as client, await stage.bare() as binder, _watch_bound_pods(client) as bound:
-            yield Side(f"bare client, {how}", client, bound, _pids(stage.cluster)), binder
-
-
-@asynccontextmanager
 async def bowline(nodes: int, controllers: Sequence[str]) -> AsyncIterator[Side]:
     """Start a control plane with the chart's reconciler, which executes the benchmark's decisions."""
     with rig(nodes, _spec(controllers)) as stage, stage.reconciler() as process:
