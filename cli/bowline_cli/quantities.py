@@ -1,4 +1,4 @@
-"""The API server's own rules for the quantities of containers, which hold for pods of every scheduler. Pure.
+"""The API server's own rules for quantities, which hold for pods of every scheduler. Pure.
 
 In a cluster the API server applies them, to pods and to Kubernetes' own workloads; of an object of another kind it
 denies the pods, later. Offline they are applied to every pod, so that lint denies what a cluster denies.
@@ -27,11 +27,13 @@ LIMIT: Final = Rule(
     valid="limits: {cpu: 2}\nrequests: {cpu: 1}",
     needs_whole=True,
 )
-
-RULES: Final = (
-    QUANTITY,
-    LIMIT,
+POD_LEVEL: Final = Rule(
+    "kubernetes/resource",
+    "a pod requests for all its containers another resource than CPU, memory and huge pages; only offline",
+    invalid="resources: {limits: {example.com/device: 1}}",
+    valid="resources: {limits: {cpu: 1}}",
 )
+RULES: Final = (QUANTITY, LIMIT, POD_LEVEL)
 
 
 _LISTS = ("initContainers", "containers")
@@ -43,6 +45,11 @@ def quantity_errors(spec: Object) -> Iterator[FieldError]:
         for index, container in enumerate(spec.get(field) or ()):
             resources = container.get("resources") or {}
             yield from _container_errors(resources, f"spec.{field}[{index}].resources")
+    for part in ("limits", "requests"):
+        for resource, value in ((spec.get("resources") or {}).get(part) or {}).items():
+            if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
+                message = "must be cpu, memory or hugepages-SIZE: other resources are those of a container"
+                yield FieldError(POD_LEVEL, f"spec.resources.{part}[{resource}]", value, message)
 
 
 def _container_errors(resources: Object, path: str) -> Iterator[FieldError]:
