@@ -65,6 +65,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     },
     ("ClusterRole", "bowline-test"): {
         ("scheduling.run.ai", "bindrequests", ""): {"list", "create"},
+        ("", "events", ""): {"list"},
         ("apiextensions.k8s.io", "customresourcedefinitions", "bindrequests.scheduling.run.ai"): {"get"},
         ("", "serviceaccounts", AGENT): {"get"},
         ("node.k8s.io", "runtimeclasses", ""): {"list"},
