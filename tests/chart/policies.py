@@ -23,7 +23,10 @@ RESERVATIONS = "/api/v1/namespaces/kai-resource-reservation/pods"
 RECONCILER = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
 AGENT = "system:serviceaccount:kai-resource-reservation:bowline-gpu-agent"
 POLICY = "ValidatingAdmissionPolicy"
-KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", POLICY, f"{POLICY}Binding")
+WEBHOOK = f"system:serviceaccount:{NAMESPACE}:bowline-webhook"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca"
+ROLES = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+KINDS = (*ROLES, "PriorityClass", "Secret", POLICY, f"{POLICY}Binding")
 
 
 @dataclass(slots=True)
@@ -121,6 +124,7 @@ def _until_in_force(policies: Policies, manifests: Rendered) -> None:
         "reconciler-bindings": (reconciler, "POST", f"{core}/pods/probe/binding{DRY}", _binding()),
         "reconciler-volume-claims": (reconciler, "PATCH", f"{core}/persistentvolumeclaims/probe{DRY}", label_patch),
         "agent": (agent, "PATCH", f"{RESERVATIONS}/probe{DRY}", label_patch),
+        "webhook-secret": (policies.as_user(WEBHOOK), "PUT", SECRET + DRY, _secret(immutable=True)),
     }
     policies.cluster.api.post(RESERVATIONS, _pod("probe"))
     rights = [("probe", "edit", "default")]
@@ -153,6 +157,10 @@ def _is_denied(policies: Policies, client: ApiClient, method: str, path: str, bo
 def _pod(name: str, **metadata: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": "main", "image": "registry.example/app:1"}]}
     return {"metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def _secret(**fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": SECRET.rpartition("/")[2]}, "type": "Opaque", **fields}
 
 
 def _binding() -> dict[str, Any]:

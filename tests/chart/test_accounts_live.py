@@ -1,4 +1,4 @@
-"""What a stolen token of the reconciler or of an agent can do on a real API server, given the policies.
+"""What a stolen token of the reconciler, the webhook or an agent can do on a real API server, given the policies.
 
 RBAC allows each request; a policy of the account denies it, or none does.
 """
@@ -12,9 +12,20 @@ import pytest
 from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.localcluster.cluster import Cluster
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installation, remove
+from tests.chart.policies import (
+    AGENT,
+    DRY,
+    RECONCILER,
+    RESERVATIONS,
+    SECRET,
+    WEBHOOK,
+    Policies,
+    installation,
+    remove,
+)
 from tests.chart.rendering import Chart
 from tests.waiting import wait_until
 
@@ -30,7 +41,8 @@ LISTED = ["mirror.example:5000/registry.example/bowline", "rewritten.example/"]
 VALUES = {
     "image": {"registry": "registry.example"},
     "config": CONFIG,
-    "policy": {"agentImages": LISTED},
+    "policy": {"agentImages": LISTED, "reservationKeys": ["mesh.example/injected"]},
+    "reservation": {"resources": {"limits": {"memory": "32Gi"}}},
     "pluginAccess": [{"plugin": "own", "bindingAnnotations": ["own.example/x"]}],
 }
 DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
@@ -51,12 +63,25 @@ def configmap(name: str, *, labelled: bool = True, owned: bool = True) -> dict[s
 def reservation(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """The manifest of a reservation pod, with these fields of its container and its spec."""
     request = DeviceRequest(ObjectKey("default", "r"), ObjectUID("u"), ObjectKey("default", "share"), "node", "g")
-    body = reservation_object(
-        request, ReservationSpec("kai-resource-reservation", IMAGE, is_fake=lambda _: True), name="new"
-    )
+    settings = GpuSharingConfig(reservation_priority_class_name="bowline-reservations")
+    pods_spec = ReservationSpec("kai-resource-reservation", IMAGE, is_fake=lambda _: True, settings=settings)
+    body = reservation_object(request, pods_spec, name="new")
     body["spec"]["containers"][0].update(container or {})
     body["spec"].update(spec)
     return body
+
+
+def described_reservation(**fields: Any) -> dict[str, Any]:
+    """The manifest of a reservation pod, with these entries in the fields of its metadata."""
+    body = reservation()
+    for field, entries in fields.items():
+        body["metadata"][field] = body["metadata"][field] | entries if isinstance(entries, dict) else entries
+    return body
+
+
+def sized_reservation(field: str, **resources: str) -> dict[str, Any]:
+    gpu = {names.RESOURCE_GPU: resources.get(names.RESOURCE_GPU, "1")}
+    return reservation({"resources": {"limits": gpu, "requests": gpu} | {field: gpu | resources}})
 
 
 def beside_the_agent(**container: Any) -> list[dict[str, Any]]:
@@ -91,7 +116,34 @@ REFERENCE = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "
 OF_OTHERS: dict[str, dict[str, Any]] = {
     "a liveness probe of another host": {"livenessProbe": {"httpGet": {"host": "192.0.2.1", "port": 80}}},
     "a readiness probe of another host": {"readinessProbe": {"httpGet": {"host": "192.0.2.1", "port": 80}}},
-    "another resource": {"resources": {"limits": {"example.com/device": "1"}, "requests": {}}},
+    "a probe of another port": {"readinessProbe": {"httpGet": {"port": 80}}},
+    "a probe with a header": {
+        "readinessProbe": {"httpGet": {"port": 8080, "httpHeaders": [{"name": "a", "value": "b"}]}}
+    },
+}
+# Read by container runtimes and their plugins, network plugins, identity webhooks and service meshes.
+FOREIGN_ANNOTATIONS = (
+    *("cdi.k8s.io/x", "nvidia.cdi.k8s.io/pod", "nvidia.cdi.k8s.io/container.resource-reservation"),
+    *("devices.crio.io", "io.kubernetes.cri-o.Devices", "io.kubernetes.cri-o.userns-mode", "run.oci.handler"),
+    *(
+        "devices.noderesource.dev/pod",
+        "cdi-devices.noderesource.dev/pod",
+        "cdi-devices.nri.io/pod",
+        "mounts.nri.io/pod",
+    ),
+    *(
+        "nvidia.com/container.resource-reservation.gpus.devices",
+        "container.apparmor.security.beta.kubernetes.io/resource-reservation",
+    ),
+    *("k8s.v1.cni.cncf.io/networks", "sidecar.istio.io/inject", "iam.amazonaws.com/role", "any.example/key"),
+)
+SIZES: dict[str, dict[str, Any]] = {
+    "two GPUs": sized_reservation("limits", **{names.RESOURCE_GPU: "2"}),
+    "a thousand GPUs": sized_reservation("limits", **{names.RESOURCE_GPU: "1k"}),
+    "a terabyte of memory": sized_reservation("limits", memory="1Ti"),
+    "requests of a terabyte": sized_reservation("requests", memory="1Ti"),
+    "five CPUs": sized_reservation("requests", cpu="5"),
+    "another resource": sized_reservation("limits", **{"example.com/device": "1"}),
 }
 BOUND_VOLUME = "/api/v1/persistentvolumes/bound"
 STORED = [
@@ -121,7 +173,14 @@ STORED = [
     *(
         (
             RESERVATIONS,
-            {**reservation(), "metadata": {"name": name, "labels": {"app": names.RESERVATION_APP, GROUP: "g"}}},
+            {
+                **reservation(),
+                "metadata": {
+                    "name": name,
+                    "labels": {"app": names.RESERVATION_APP, GROUP: "g"},
+                    "annotations": {names.RESERVED_DEVICE: "GPU-0"},
+                },
+            },
         )
         for name in ("own", "next")
     ),
@@ -238,6 +297,25 @@ RECONCILER_MAY = [
             ("rewritten.example/any/bowline:1", "an image below a listed prefix"),
         ]
     ),
+    *(
+        pytest.param("POST", RESERVATIONS, body, id=f"create one with {why}")
+        for why, body in (
+            (
+                "keys that the cluster adds",
+                described_reservation(
+                    labels={"mesh.example/injected": "x"},
+                    annotations={
+                        "mesh.example/injected": "x",
+                        "kubernetes.io/limit-ranger": "x",
+                        "openshift.io/scc": "x",
+                    },
+                ),
+            ),
+            ("a share's mode", described_reservation(annotations={names.COMPUTE_MODE: names.SM_SHARING})),
+            ("the configured memory", sized_reservation("limits", memory="32Gi")),
+            ("the requests of a LimitRange", sized_reservation("requests", cpu="500m", memory="512Mi")),
+        )
+    ),
     pytest.param("POST", f"{CORE}/pods/share/binding", binding(OF_PLUGINS), id="bind with the plugins' annotations"),
     pytest.param(
         "POST",
@@ -349,22 +427,27 @@ RECONCILER_MAY_NOT = [
         "POST", RESERVATIONS, reservation(securityContext={"runAsUser": 0}), "security context", id="root by the pod"
     ),
     *(
-        pytest.param("POST", RESERVATIONS, reservation(priorityClassName=name), "priority class", id=name)
-        for name in ("system-node-critical", "system-cluster-critical")
+        pytest.param("POST", RESERVATIONS, reservation(priorityClassName=name), "priority class", id=f"class {name}")
+        for name in ("system-node-critical", "system-cluster-critical", None)
     ),
     pytest.param(
         "POST", RESERVATIONS, reservation(runtimeClassName="x"), "runtime class", id="run by another runtime class"
     ),
     *(
         pytest.param(
-            "POST",
-            RESERVATIONS,
-            {**reservation(), "metadata": {**reservation()["metadata"], "annotations": {key: "x"}}},
-            "container runtime",
-            id=f"annotation {key}",
+            "POST", RESERVATIONS, described_reservation(annotations={key: "unconfined"}), key, id=f"annotation {key}"
         )
-        for key in ("cdi.k8s.io/x", "io.kubernetes.cri-o.userns-mode", "k8s.v1.cni.cncf.io/networks")
+        for key in FOREIGN_ANNOTATIONS
     ),
+    *(
+        pytest.param("POST", RESERVATIONS, described_reservation(labels={key: "true"}), key, id=f"label {key}")
+        for key in ("azure.workload.identity/use", f"{GROUP}/h", "any.example/key")
+    ),
+    pytest.param(
+        "POST", RESERVATIONS, described_reservation(finalizers=["x.example/y"]), "finalizers", id="keep one"
+    ),
+    pytest.param("POST", RESERVATIONS, described_reservation(ownerReferences=[OWNER]), "owners", id="own one"),
+    *(pytest.param("POST", RESERVATIONS, body, "one nvidia.com/gpu", id=why) for why, body in SIZES.items()),
     pytest.param(
         "POST",
         f"{CORE}/pods/share/binding",
@@ -503,6 +586,24 @@ AGENT_MAY_NOT = [
     pytest.param(OWN, metadata(labels={GROUP: None}), "", id="its group"),
     pytest.param(OWN, IMAGE_CHANGED, "only the annotation", id="its image"),
     pytest.param(OWN, metadata(finalizers=["x.example/y"]), "only the annotation", id="its finalizers"),
+    *(
+        pytest.param(
+            OWN, metadata(annotations={names.RESERVED_DEVICE: device}), "one device", id=f"device {device!r:.20}"
+        )
+        for device in (
+            "all",
+            "All",
+            "void",
+            "none",
+            "",
+            None,
+            "GPU-1,GPU-2",
+            "GPU-1\n",
+            "GPU 1",
+            "GPU-" + "1" * 64,
+            "*",
+        )
+    ),
 ]
 
 
@@ -515,6 +616,34 @@ def test_an_agent_cannot_change(policies: Policies, own_uid: str, path: str, bod
     denial = policies.denial(policies.as_user(AGENT, own_uid), "PATCH", path + DRY, body)
     assert denial, "the request was allowed"
     assert named in denial
+
+
+@pytest.mark.parametrize(
+    ("change", "denied"),
+    [
+        pytest.param({"data": {"tls.crt": "eA==", "ca.crt": "eA=="}}, False, id="its certificates"),
+        pytest.param({"metadata": {"annotations": {names.ANNOTATION_CA_SWITCHED_AT: "x"}}}, False, id="its time"),
+        pytest.param({"metadata": {"labels": {"owner": "helm", "status": "deployed"}}}, True, id="a release of Helm"),
+        pytest.param(
+            {"metadata": {"annotations": {"kubernetes.io/service-account.name": "x"}}}, True, id="another annotation"
+        ),
+        pytest.param({"metadata": {"finalizers": ["x.example/y"]}}, True, id="a finalizer"),
+        pytest.param({"immutable": True}, True, id="immutable"),
+        pytest.param({"data": {"x": "eA=="}}, True, id="another key"),
+        pytest.param({"data": {"ca.crt": "eHh4" * 200_000}}, True, id="600 KB"),
+    ],
+)
+def test_of_the_secret_of_its_ca_the_webhooks_token_changes_only_the_ca(
+    policies: Policies, change: dict[str, Any], denied: bool
+) -> None:
+    secret = policies.cluster.api.get(SECRET)
+    for field, value in change.get("metadata", {}).items():
+        secret["metadata"][field] = (
+            {**(secret["metadata"].get(field) or {}), **value} if isinstance(value, dict) else value
+        )
+    secret |= {field: value for field, value in change.items() if field != "metadata"}
+    denial = policies.denial(policies.as_user(WEBHOOK), "PUT", SECRET + DRY, secret)
+    assert ("of the Secret of its CA the webhook" in denial) is denied
 
 
 def test_an_agents_token_without_a_pod_has_no_rights(policies: Policies) -> None:

@@ -83,6 +83,12 @@ def annotations(changes: dict[str, str | None] | None) -> dict[str, Any]:
     return {"metadata": {"annotations": changes}}
 
 
+# What container runtimes and their NRI plugins read as names of devices.
+RUNTIME_DEVICES = (
+    *("nvidia.cdi.k8s.io/pod", "nvidia.cdi.k8s.io/container.main", "cdi.k8s.io/any", "vendor.example.cdi.k8s.io/pod"),
+    *("cdi-devices.nri.io/pod", "cdi-devices.noderesource.dev/container.main", "devices.noderesource.dev/pod"),
+    "devices.nri.io/container.main",
+)
 # What KAI-Scheduler, or a plugin after the bind, reads of a pod.
 FACTS = (
     f"{names.RESOURCE_MIG_PREFIX}1g.5gb",
@@ -110,7 +116,13 @@ DENIED = [
     pytest.param(TENANT, "POST", f"{PLAIN}/binding", binding(labels={GROUP: "g"}), GROUP, id="a group by a Binding"),
     *(
         pytest.param(TENANT, "POST", f"{CORE}/pods", pod("new", {}, {name: "1"}), name, id=f"a new pod with {name}")
-        for name in (NV_DEVICES, NV_PORTION, f"{names.NV_CONTAINER}absent{names.NV_DEVICES}")
+        for name in (NV_DEVICES, NV_PORTION, f"{names.NV_CONTAINER}absent{names.NV_DEVICES}", *RUNTIME_DEVICES)
+    ),
+    *(
+        pytest.param(
+            TENANT, "PATCH", FRACTIONED, annotations({name: "nvidia.com/gpu=all"}), name, id=f"{name} of a share"
+        )
+        for name in RUNTIME_DEVICES
     ),
     pytest.param(TENANT, "PATCH", PLAIN, annotations({NV_DEVICES: "GPU-1"}), NV_DEVICES, id="devices for a pod"),
     pytest.param(TENANT, "PATCH", FRACTIONED, annotations({NV_DEVICES: "GPU-2"}), NV_DEVICES, id="other devices"),
@@ -163,6 +175,13 @@ ALLOWED = [
         id="annotations of the pod's author",
     ),
     pytest.param(TENANT, "PATCH", FRACTIONED, labels({"x": "y"}), id="a label of a pod with devices"),
+    pytest.param(
+        TENANT,
+        "POST",
+        f"{CORE}/pods",
+        pod("build", {}, {"io.kubernetes.cri-o.Devices": "/dev/fuse", "mycdi.k8s.io/x": "y"}),
+        id="a device that CRI-O allows",
+    ),
     pytest.param(RECONCILER, "PATCH", FRACTIONED, annotations({NV_DEVICES: None}), id="the reconciler takes devices"),
     pytest.param(BINDER, "PATCH", FRACTIONED, annotations({NV_DEVICES: "x"}), id="a trusted user changes devices"),
     pytest.param(TENANT, "DELETE", POD, None, id="deleting a sharing pod"),

@@ -110,6 +110,12 @@ def as_yaml() -> str:
 
 
 def guarded_keys_as_yaml() -> str:
-    """Return which keys the policy of devices guards, as CEL about a key ``k``."""
-    keys = {"labels": guards.LABELS.cel, "annotations": guards.ANNOTATIONS.cel, "facts": guards.FACTS.cel}
+    """Return which keys the policies of devices guard, as CEL about a key ``k``, and what a device is."""
+    keys = {
+        "labels": guards.LABELS.cel,
+        "annotations": guards.ANNOTATIONS.cel,
+        "fractions": guards.FRACTIONS.cel,
+        "facts": guards.FACTS.cel,
+        "device": guards.device_cel("variables.device"),
+    }
     return HEADER + yaml.safe_dump(keys, sort_keys=False, width=1000)

@@ -164,9 +164,14 @@ registry, repository and tag are those of the release.
 {{- toJson $given }}
 {{- end }}
 
+{{/* The PriorityClass of reservation pods: the given one, or the chart's own. */}}
+{{- define "bowline.reservationPriorityClass" -}}
+{{ .Values.reservation.priorityClassName | default (printf "%s-reservations" (include "bowline.fullname" .)) }}
+{{- end }}
+
 {{/* These plugins with the values of reservation as arguments of gpu_sharing, which an argument there precedes: a JSON array. */}}
 {{- define "bowline.plugins" -}}
-{{- $given := dict "reservationServiceAccount" .Values.reservation.serviceAccountName "reservationPriorityClassName" .Values.reservation.priorityClassName }}
+{{- $given := dict "reservationServiceAccount" .Values.reservation.serviceAccountName "reservationPriorityClassName" (include "bowline.reservationPriorityClass" .) }}
 {{- $_ := set $given "reservationRequests" (dig "requests" dict (.Values.reservation.resources | default dict)) }}
 {{- $_ := set $given "reservationLimits" (dig "limits" dict (.Values.reservation.resources | default dict)) }}
 {{- $args := dict }}

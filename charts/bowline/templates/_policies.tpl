@@ -100,9 +100,24 @@ dict "field", "limit" and "guarded": CEL about a key k.
 {{ (.Files.Get "files/device-policy.yaml" | fromYaml).labels }}
 {{- end }}
 
-{{/* Whether the annotation k gives a container devices, or limits their use. Held equal to shared/api/names.py by a test. */}}
+{{/* Whether the annotation k gives a container devices, or limits their use. Generated. */}}
 {{- define "bowline.cel.deviceAnnotation" -}}
 {{ (.Files.Get "files/device-policy.yaml" | fromYaml).annotations }}
+{{- end }}
+
+{{/* Whether it is one of those that NVIDIA's GPU fractioning reads. Generated. */}}
+{{- define "bowline.cel.fractionAnnotation" -}}
+{{ (.Files.Get "files/device-policy.yaml" | fromYaml).fractions }}
+{{- end }}
+
+{{/* The variables device and deviceBefore: what a reservation pod's annotation names. */}}
+{{- define "bowline.policy.device" -}}
+{{- range $variable, $object := dict "device" "object" "deviceBefore" "oldObject" }}
+- name: {{ $variable }}
+  expression: >-
+    {{ $object }} != null && has({{ $object }}.metadata.annotations) && 'run.ai/reserve_for_gpu_index' in {{ $object }}.metadata.annotations
+    ? {{ $object }}.metadata.annotations['run.ai/reserve_for_gpu_index'] : ''
+{{- end }}
 {{- end }}
 
 {{/*
@@ -173,10 +188,11 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 {{- $token := list "serviceAccountToken" "configMap" "downwardAPI" }}
 {{- $podContext := include "bowline.sharingObject" (dict "root" . "name" "reservationPodSecurityContext") }}
 {{- $containerContext := include "bowline.sharingObject" (dict "root" . "name" "reservationContainerSecurityContext") }}
-{{- $configuredResources := "" }}
+{{- /* What an agent may have at most, also by a LimitRange, or as it is configured. */}}
+{{- $sizes := list "{'cpu': '4', 'memory': '8Gi', 'ephemeral-storage': '16Gi'}" }}
 {{- range list "reservationResources" "reservationRequests" "reservationLimits" }}
 {{- $configured := include "bowline.sharingObject" (dict "root" $ "name" .) }}
-{{- if ne $configured "null" }}{{ $configuredResources = printf "%s || r in %s" $configuredResources $configured }}{{ end }}
+{{- if ne $configured "null" }}{{ $sizes = append $sizes $configured }}{{ end }}
 {{- end }}
 {{- $runtimeClass := include "bowline.sharingArgument" (dict "root" . "name" "reservationRuntimeClassName" "default" "") }}
 {{- $priorityClass := include "bowline.sharingArgument" (dict "root" . "name" "reservationPriorityClassName" "default" "") }}
@@ -189,24 +205,33 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 - expression: >-
     {{ $isCreate }}(size(object.spec.containers) == 1 && object.spec.containers[0].name == 'resource-reservation'
     && object.spec.containers[0].all(k, k in {{ toJson $container }})
-    && has(object.spec.containers[0].command) && object.spec.containers[0].command in [['python', '-m', 'bowline.plugins.gpu_sharing.agent'], ['python', '-m', 'bowline.shared.plugins.gpu_sharing.agent']]
+    && has(object.spec.containers[0].command) && object.spec.containers[0].command == ['python', '-m', 'bowline.plugins.gpu_sharing.agent']
     && has(object.spec.containers[0].args) && object.spec.containers[0].args.all(a, a in ['--fake', '--listen=:8080'])
     && (!has(object.spec.containers[0].env) || object.spec.containers[0].env.all(e, e.name in ['POD_NAME', 'POD_NAMESPACE', 'NODE_NAME']
     && has(e.valueFrom) && has(e.valueFrom.fieldRef)))
     && (!has(object.spec.containers[0].ports) || object.spec.containers[0].ports.all(p, !has(p.hostPort) || p.hostPort == 0))
-    && (!has(object.spec.containers[0].livenessProbe) || (has(object.spec.containers[0].livenessProbe.httpGet)
-    && (!has(object.spec.containers[0].livenessProbe.httpGet.host) || object.spec.containers[0].livenessProbe.httpGet.host == '')))
-    && (!has(object.spec.containers[0].readinessProbe) || (has(object.spec.containers[0].readinessProbe.httpGet)
-    && (!has(object.spec.containers[0].readinessProbe.httpGet.host) || object.spec.containers[0].readinessProbe.httpGet.host == '')))
-    && (!has(object.spec.containers[0].resources) || (!has(object.spec.containers[0].resources.claims)
-    {{- range list "limits" "requests" }}
-    && (!has(object.spec.containers[0].resources.{{ . }}) || object.spec.containers[0].resources.{{ . }}.all(r,
-    r in ['cpu', 'memory', 'ephemeral-storage', 'nvidia.com/gpu']{{ $configuredResources }}))
-    {{- end }})))
+    {{- range list "livenessProbe" "readinessProbe" }}
+    && (!has(object.spec.containers[0].{{ . }}) || (has(object.spec.containers[0].{{ . }}.httpGet)
+    && object.spec.containers[0].{{ . }}.httpGet.all(k, k in ['path', 'port', 'scheme'])
+    && string(object.spec.containers[0].{{ . }}.httpGet.port) in ['health', '8080']))
+    {{- end }}
+    && (!has(object.spec.containers[0].resources) || !has(object.spec.containers[0].resources.claims)))
   message: >-
-    the reconciler creates only reservation pods, whose only container runs the agent's command, with probes of the pod itself and
-    no resources but cpu, memory, ephemeral-storage and nvidia.com/gpu
+    the reconciler creates only reservation pods, whose only container runs the agent's command, with probes of the pod itself
   reason: Forbidden
+{{- range $field := list "limits" "requests" }}
+{{- $resources := printf "object.spec.containers[0].resources.%s" $field }}
+- expression: >-
+    {{ $isCreate }}!has(object.spec.containers[0].resources) || !has({{ $resources }}) || {{ $resources }}.all(r,
+    r == 'nvidia.com/gpu' ? string({{ $resources }}[r]) == '1' : (
+    {{- range $index, $size := $sizes }}
+    {{ if $index }}|| {{ end }}(r in {{ $size }} && quantity(string({{ $resources }}[r])).compareTo(quantity(string({{ $size }}[r]))) <= 0)
+    {{- end }}))
+  message: >-
+    the reconciler creates only reservation pods, with one nvidia.com/gpu and no other {{ $field }} than the configured ones or 4 cpu,
+    8Gi memory and 16Gi ephemeral-storage
+  reason: Forbidden
+{{- end }}
 - expression: >-
     {{ $isCreate }}{{ include "bowline.policy.agentImages" . }}.exists(p, object.spec.containers[0].image == p
     || object.spec.containers[0].image.startsWith(p.endsWith('/') ? p : p + ':') || object.spec.containers[0].image.startsWith(p + '@'))
@@ -218,11 +243,21 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 - expression: {{ $isCreate }}!has(object.spec.runtimeClassName) || object.spec.runtimeClassName == {{ squote $runtimeClass }}
   message: the reconciler creates only reservation pods, with the configured runtime class
   reason: Forbidden
-# By these a runtime gives a container devices or takes its confinement away, and a network plugin gives the pod networks.
+# Keys are what runtimes, network plugins and identity webhooks read, so only known ones are allowed: the reconciler's own, those
+# of the API server's admission plugins and of OpenShift, and what the cluster's own webhooks add (policy.reservationKeys).
+{{- $annotations := concat (list "nvidia.com/container.resource-reservation.gpu-compute.mode" "karpenter.sh/do-not-disrupt" "bowline.dev/expected-devices" "bowline.dev/last-joined" "kubernetes.io/limit-ranger" "kubernetes.io/psp" "openshift.io/scc" "openshift.io/required-scc" "security.openshift.io/validated-scc-subject-type" "seccomp.security.alpha.kubernetes.io/pod") .Values.policy.reservationKeys }}
+{{- $labels := concat (list "app" "runai-gpu-group" "topology.kubernetes.io/zone" "topology.kubernetes.io/region") .Values.policy.reservationKeys }}
+{{- range list (dict "field" "annotations" "keys" $annotations) (dict "field" "labels" "keys" $labels) }}
+- expression: {{ $isCreate }}variables.{{ .field }}Changed.all(k, k in {{ toJson .keys }})
+  messageExpression: >-
+    'the reconciler creates only reservation pods, with known {{ .field }}; not known: ' + variables.{{ .field }}Changed.filter(k, !(k in {{ toJson .keys }})).join(', ')
+    + '; list what the webhooks of this cluster add in policy.reservationKeys'
+  message: the reconciler creates only reservation pods, with known {{ .field }}
+  reason: Forbidden
+{{- end }}
 - expression: >-
-    {{ $isCreate }}variables.annotationsChanged.all(k, k == 'nvidia.com/container.resource-reservation.gpu-compute.mode' || !(['*', 'cdi.k8s.io/', 'container.apparmor.security.beta.kubernetes.io/',
-    'io.katacontainers.', 'io.kubernetes.cri-o.', 'nvidia.com/'].exists(p, k.startsWith(p)) || ['cni', 'ovn', 'network'].exists(p, k.contains(p))))
-  message: the reconciler creates only reservation pods, without annotations for the container runtime or the network
+    {{ $isCreate }}!has(object.metadata.ownerReferences) && !has(object.metadata.finalizers)
+  message: the reconciler creates only reservation pods, without owners and finalizers
   reason: Forbidden
 - expression: {{ $isCreate }}!has(object.spec.dnsConfig) || object.spec.dnsConfig.all(k, k == 'options')
   message: the reconciler creates only reservation pods, with the cluster's name servers

@@ -131,6 +131,10 @@ NV_COMPUTE_PORTION: Final = ".gpu-compute.portion"
 NV_COMPUTE_REQUEST: Final = ".gpu-compute.request"
 # Written by the binder alone: they give a container devices, and limit its compute.
 NV_OWNED: Final = (NV_DEVICES, NV_COMPUTE_PORTION)
+# Annotations that name devices for a container runtime (CDI) or for a plugin of it (NRI), which then injects them.
+# Not those of CRI-O (io.kubernetes.cri-o.Devices, devices.crio.io): its own allowed_devices limits them.
+DEVICE_DOMAINS: Final = ("cdi.k8s.io", "devices.nri.io", "devices.noderesource.dev")
+DEVICE_KEY_PREFIXES: Final = ("cdi-devices.",)
 # KAI-Scheduler's own: a memory limit as a part of the device, between this prefix and suffix also a container.
 KAI_CONTAINER: Final = "kai.scheduler/container."
 KAI_MEMORY_PORTION_LIMIT: Final = ".gpu-memory.portion.limit"

@@ -1,9 +1,10 @@
-"""The labels and annotations that say who uses which GPU: only Bowline may write them. Pure.
+"""The labels and annotations that say who uses which GPU, and what names a device. Only Bowline may write them. Pure.
 
 The API server itself enforces this, by the chart's policy of devices, for pods of every scheduler and also while the
 webhook is unavailable; the policy's CEL is generated from the values here. `bowline lint` applies them to new pods.
 """
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -16,22 +17,27 @@ from bowline.api.rule import CelForm, DenialCause, Rule
 
 @dataclass(frozen=True, slots=True)
 class KeyPattern:
-    """The keys in ``exact``, those with one of ``prefixes``, and those with ``prefix`` and one of ``suffixes``."""
+    """The keys in ``exact``, those with one of ``prefixes``, those of one of ``domains`` or of a domain below it, and
+    those with ``prefix`` and one of ``suffixes``.
+    """
 
     exact: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
     prefix: str = ""
     suffixes: tuple[str, ...] = ()
 
     def covers(self, key: str) -> bool:
         """Return whether the key is one of them."""
         has_suffix = bool(self.suffixes) and key.startswith(self.prefix) and key.endswith(self.suffixes)
-        return key in self.exact or key.startswith(self.prefixes) or has_suffix
+        has_domain = any(f".{domain}/" in f".{key}" for domain in self.domains)
+        return key in self.exact or key.startswith(self.prefixes) or has_domain or has_suffix
 
     @property
     def cel(self) -> str:
         """The same about a key ``k``, in CEL."""
         forms = [f"k == '{key}'" for key in self.exact] + [f"k.startsWith('{prefix}')" for prefix in self.prefixes]
+        forms += [f"('.' + k).contains('.{domain}/')" for domain in self.domains]
         if self.suffixes:
             suffixes = " || ".join(f"k.endsWith('{suffix}')" for suffix in self.suffixes)
             forms.append(f"(k.startsWith('{self.prefix}') && ({suffixes}))")
@@ -41,7 +47,15 @@ class KeyPattern:
 LABELS: Final = KeyPattern(
     exact=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING), prefixes=(f"{names.LABEL_GPU_GROUP}/",)
 )
-ANNOTATIONS: Final = KeyPattern(prefix=names.NV_CONTAINER, suffixes=names.NV_OWNED)
+# What NVIDIA's GPU fractioning reads.
+FRACTIONS: Final = KeyPattern(prefix=names.NV_CONTAINER, suffixes=names.NV_OWNED)
+# Beside it what container runtimes and their NRI plugins read as names of devices, for a pod or for one container.
+ANNOTATIONS: Final = KeyPattern(
+    prefixes=names.DEVICE_KEY_PREFIXES,
+    domains=names.DEVICE_DOMAINS,
+    prefix=FRACTIONS.prefix,
+    suffixes=FRACTIONS.suffixes,
+)
 # What schedulers, or plugins after the bind, read as a fact about the devices of a bound pod.
 FACTS: Final = KeyPattern(
     exact=("received-resource-type", "bowline.dev/prepared-for"),
@@ -49,6 +63,22 @@ FACTS: Final = KeyPattern(
 )
 # Of labels, and of annotations: more make the guard expensive.
 MAX_KEYS: Final = 256
+# One device, as a reservation reports it: the UUID of a GPU or of a MIG instance, or an index. Container runtimes
+# read the words as every device or none, and a comma as a list.
+_DEVICE: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_NO_DEVICES: Final = ("all", "none", "void")
+
+
+def is_device(text: str) -> bool:
+    """Return whether the text names one device."""
+    return re.fullmatch(_DEVICE, text) is not None and text.lower() not in _NO_DEVICES
+
+
+def device_cel(text: str) -> str:
+    """Return the same as CEL about an expression."""
+    words = ", ".join(f"'{word}'" for word in _NO_DEVICES)
+    return f"({text}.matches('^{_DEVICE}$') && !({text}.lowerAscii() in [{words}]))"
+
 
 GUARDED_LABEL: Final = Rule(
     "gpu_sharing/guarded-label",
@@ -64,7 +94,9 @@ GUARDED_LABEL: Final = Rule(
 GUARDED_ANNOTATION: Final = Rule(
     "gpu_sharing/guarded-annotation",
     f"a user sets `{names.NV_CONTAINER}<container>{names.NV_DEVICES}` or `{names.NV_COMPUTE_PORTION}` on a pod of "
-    "any scheduler: NVIDIA's GPU fractioning gives the container what it names; enforced by the policy "
+    "any scheduler, or an annotation by which a container runtime or an NRI plugin gives a container devices "
+    f"({', '.join(f'`{domain}/...`' for domain in names.DEVICE_DOMAINS)}, also below these domains, and "
+    f"{', '.join(f'`{prefix}...`' for prefix in names.DEVICE_KEY_PREFIXES)}); enforced by the policy "
     "`policy.devices`",
     cause=DenialCause.FORBIDDEN,
     text="only Bowline may set it: it gives a container GPUs or limits their use; leave it out of a new pod (also of "

@@ -13,7 +13,7 @@ from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import Object, identity_of, uid_of
 from bowline.plugins.gpu_sharing.left_configmaps import is_orphaning, possible_maps
-from bowline.plugins.gpu_sharing.reservation import may_be_on
+from bowline.plugins.gpu_sharing.reservation import may_be_on, reported_device
 
 
 class IdleGroups:
@@ -100,7 +100,7 @@ def transform_reservation(pod: dict[str, Any]) -> Object:
     """
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
-    device = annotations.get(names.RESERVED_DEVICE) or ""
+    device = reported_device(annotations)
     expected_devices = annotations.get(names.ANNOTATION_EXPECTED_DEVICES) or ""
     group = (metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or ""
     is_misplaced = bool(device and expected_devices and device not in expected_devices.split(","))

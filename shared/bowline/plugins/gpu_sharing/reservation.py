@@ -26,6 +26,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.plugins.gpu_sharing.guards import is_device
 
 ENDED = ("Succeeded", "Failed")
 _NONE = ObjectUID("")
@@ -46,10 +47,10 @@ class Reservation:
     version: ResourceVersion
     node: str
     group: str
-    device: str  # empty until the agent has reported it
+    device: str  # empty until the agent has reported one
     deleting: bool
     has_ended: bool
-    status_reason: str  # why it does not run, if its status contains a reason
+    status_reason: str  # why it has no device, if its status contains a reason or its agent has reported none
     expected_devices: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
 
     @property
@@ -190,10 +191,10 @@ def view_reservation(pod: Object) -> Reservation:
         version=version_of(pod),
         node=(pod.get("spec") or {}).get("nodeName") or "",
         group=(metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or "",
-        device=annotations.get(names.RESERVED_DEVICE) or "",
+        device=reported_device(annotations),
         deleting=is_deleting(pod),
         has_ended=has_ended(pod),
-        status_reason=_status_reason(status),
+        status_reason=_status_reason(status, annotations.get(names.RESERVED_DEVICE) or ""),
         expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
     )
 
@@ -267,9 +268,19 @@ def reason_suffix(reservation: Reservation) -> str:
     return f" ({reservation.status_reason})" if reservation.status_reason else ""
 
 
-def _status_reason(status: Mapping[str, Any]) -> str:
-    """Return the reason why a pod does not run: its own, else its container's; 300 characters at most."""
+def reported_device(annotations: Mapping[str, str]) -> str:
+    """Return the device that a reservation pod's annotation names; empty if it names none, or more than one."""
+    text = annotations.get(names.RESERVED_DEVICE) or ""
+    return text if is_device(text) else ""
+
+
+def _status_reason(status: Mapping[str, Any], report: str) -> str:
+    """Return the reason why a pod has no device: its own, its agent's invalid report, else its container's; 300
+    characters at most.
+    """
     parts = [status.get("reason"), status.get("message")]
+    if report and not is_device(report):
+        parts.append(f"its annotation {names.RESERVED_DEVICE} is {report[:64]!r}, which is not one device")
     if not any(parts):
         for container in status.get("containerStatuses") or ():
             state = container.get("state") or {}
