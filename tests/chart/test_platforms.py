@@ -89,7 +89,9 @@ def test_every_reference_to_an_account_has_its_name(chart: Chart) -> None:
     ]
     user = f"system:serviceaccount:{NAMESPACE}:"
     policies = [yaml.safe_dump(each.of_kind("ValidatingAdmissionPolicy"), width=10**6) for each in (renamed, default)]
-    assert policies[0] == policies[1].replace(f"{user}bowline-reconciler", f"{user}own-reconciler")
+    for process in PROCESSES:
+        policies[1] = policies[1].replace(f"{user}bowline-{process}", f"{user}own-{process}")
+    assert policies[0] == policies[1]
     assert f"{user}own-reconciler" in policies[0]
 
 

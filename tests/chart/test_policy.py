@@ -20,7 +20,7 @@ AGENT = names.RESERVATION_SERVICE_ACCOUNT
 OF_SHARES = {"bowline-reconciler-pods", "bowline-reconciler-configmaps", "bowline-agent"}
 OF_VOLUMES = {"bowline-reconciler-volumes", "bowline-reconciler-volume-claims"}
 OF_BINDS = {"bowline-reconciler-bindings", "bowline-reconciler-pod-status"}
-ACCOUNTS = OF_SHARES | OF_VOLUMES | OF_BINDS | {"bowline-reconciler-claims"}
+ACCOUNTS = OF_SHARES | OF_VOLUMES | OF_BINDS | {"bowline-reconciler-claims", "bowline-webhook-secret"}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_reconciler_recognizes_the_policies_that_may_deny_its_writes(chart: 
     names_by_release = [policies(chart.render({"fullnameOverride": name})) for name in ("bowline", "gpu-team")]
     for names_of_release, release in zip(names_by_release, ("bowline", "gpu-team"), strict=True):
         roles = {name.removeprefix(f"{release}-") for name in names_of_release}
-        assert roles - {"pods", "agent", "topologies", "test", "namespaces"} == set(names.POLICIES)
+        assert roles - {"pods", "agent", "webhook-secret", "topologies", "test", "namespaces"} == set(names.POLICIES)
 
 
 def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(manifests: Rendered) -> None:
@@ -130,6 +130,7 @@ def test_an_accounts_policy_applies_only_to_that_account(manifests: Rendered) ->
     ]
     conditions = {
         "reconciler": f"request.userInfo.username == '{reconciler}'",
+        "webhook": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:bowline-webhook'",
         "agent": f"request.userInfo.username in {json.dumps(agents, separators=(',', ':'))}",
     }
     for name in ACCOUNTS:

@@ -116,6 +116,7 @@ def test_objects_found_by_name_have_the_expected_names(manifests: Rendered) -> N
         ("Role", "bowline-reconciler"),
         ("RoleBinding", "bowline-reconciler"),
         ("Secret", "bowline-ca"),
+        ("PriorityClass", "bowline-shares"),
         ("Service", "bowline-webhook"),
         ("Deployment", "bowline-webhook"),
         ("Deployment", "bowline-reconciler"),
@@ -129,7 +130,7 @@ def test_objects_found_by_name_have_the_expected_names(manifests: Rendered) -> N
         for name in (
             *("pods", "devices", "share-configmaps", "agent", "reconciler-pods", "reconciler-pod-status"),
             *("reconciler-configmaps", "reconciler-claims", "reconciler-volumes", "reconciler-volume-claims"),
-            *("reconciler-bindings", "namespaces"),
+            *("reconciler-bindings", "webhook-secret", "namespaces"),
         )
     }
 

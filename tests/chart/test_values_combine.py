@@ -57,7 +57,8 @@ def test_a_list_of_plugins_keeps_the_openshift_preset_of_reservation_pods(helm_c
 
 def test_the_contexts_of_reservation_pods_are_the_plugins_defaults(manifests: Rendered) -> None:
     arguments = plugins(manifests)["gpu_sharing"]["args"]
-    assert GpuSharingConfig.model_validate(arguments) == GpuSharingConfig()
+    default = GpuSharingConfig(reservation_priority_class_name="bowline-shares")
+    assert GpuSharingConfig.model_validate(arguments) == default
 
 
 def test_a_context_is_removed_by_null_and_replaced_as_a_whole_by_the_plugins_argument(chart: Chart) -> None:

@@ -166,7 +166,7 @@ registry, repository and tag are those of the release.
 
 {{/* The PriorityClass of reservation pods: the given one, or the chart's own. */}}
 {{- define "bowline.reservationPriorityClass" -}}
-{{ .Values.reservation.priorityClassName | default (printf "%s-reservations" (include "bowline.fullname" .)) }}
+{{ .Values.reservation.priorityClassName | default (printf "%s-shares" (include "bowline.fullname" .)) }}
 {{- end }}
 
 {{/* These plugins with the values of reservation as arguments of gpu_sharing, which an argument there precedes: a JSON array. */}}

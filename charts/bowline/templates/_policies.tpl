@@ -245,8 +245,9 @@ servers, admission plugins and mutating webhooks add without giving the pod more
   reason: Forbidden
 # Keys are what runtimes, network plugins and identity webhooks read, so only known ones are allowed: the reconciler's own, those
 # of the API server's admission plugins and of OpenShift, and what the cluster's own webhooks add (policy.reservationKeys).
-{{- $annotations := concat (list "nvidia.com/container.resource-reservation.gpu-compute.mode" "karpenter.sh/do-not-disrupt" "bowline.dev/expected-devices" "bowline.dev/last-joined" "kubernetes.io/limit-ranger" "kubernetes.io/psp" "openshift.io/scc" "openshift.io/required-scc" "security.openshift.io/validated-scc-subject-type" "seccomp.security.alpha.kubernetes.io/pod") .Values.policy.reservationKeys }}
-{{- $labels := concat (list "app" "runai-gpu-group" "topology.kubernetes.io/zone" "topology.kubernetes.io/region") .Values.policy.reservationKeys }}
+{{- $keys := .Values.policy.reservationKeys | default list }}
+{{- $annotations := concat (list "nvidia.com/container.resource-reservation.gpu-compute.mode" "karpenter.sh/do-not-disrupt" "bowline.dev/expected-devices" "bowline.dev/last-joined" "kubernetes.io/limit-ranger" "kubernetes.io/psp" "openshift.io/scc" "openshift.io/required-scc" "security.openshift.io/validated-scc-subject-type" "seccomp.security.alpha.kubernetes.io/pod") $keys }}
+{{- $labels := concat (list "app" "runai-gpu-group" "topology.kubernetes.io/zone" "topology.kubernetes.io/region") $keys }}
 {{- range list (dict "field" "annotations" "keys" $annotations) (dict "field" "labels" "keys" $labels) }}
 - expression: {{ $isCreate }}variables.{{ .field }}Changed.all(k, k in {{ toJson .keys }})
   messageExpression: >-
