@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.api.meta import ObjectUID
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import (
@@ -333,3 +334,34 @@ def test_resources_given_once_are_both_requests_and_limits() -> None:
 def test_the_reason_why_a_reservation_does_not_run(status: Json, status_reason: str) -> None:
     pod = {**reservation_pod(), "status": status}
     assert view_reservation(pod).status_reason == status_reason
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        pytest.param("GPU-2f6a1c52-9d0f-3c7e-8a4b-0123456789ab", True, id="a GPU"),
+        pytest.param("MIG-2f6a1c52-9d0f-5c7e-8a4b-0123456789ab", True, id="a MIG instance"),
+        pytest.param("3", True, id="an index"),
+        *(
+            pytest.param(text, False, id=repr(text)[:20])
+            for text in (
+                "",
+                "all",
+                "ALL",
+                "None",
+                "void",
+                "GPU-1,GPU-2",
+                "GPU-1\n",
+                "0:1",
+                "-1",
+                "G" * 65,
+                "nvidia.com/gpu=all",
+            )
+        ),
+    ],
+)
+def test_a_report_of_an_agent_names_one_device_or_counts_as_none(text: str, device: bool) -> None:
+    metadata = {"name": "r", "namespace": "n", "uid": "u", "annotations": {names.RESERVED_DEVICE: text}}
+    viewed = view_reservation({"metadata": metadata})
+    assert viewed.device == (text if device else "")
+    assert ("which is not one device" in viewed.status_reason) is (bool(text) and not device)
