@@ -32,7 +32,7 @@ def live() -> Iterator[Live]:
 
 
 def test_a_priority_class_preempts_no_shared_gpu(live: Live) -> None:
-    """The highest value that a user's class may have; the pod waits, and says that nothing can be preempted for it."""
+    """The highest value that a user's class may have; the pod waits, and nothing can be preempted for it."""
     shares = Shares(live)
     shares.share("quiet", "g")
     live.phase("quiet", "Succeeded")
