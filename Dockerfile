@@ -23,10 +23,10 @@ RUN python -m hatchling build --target wheel
 
 # --- what the image carries: the pinned dependencies and that wheel, nothing that could build ---
 FROM ${PYTHON_IMAGE} AS install
-COPY requirements/image.txt /
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: --prefix=/install -r /image.txt
+COPY requirements/runtime.txt /
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: --prefix=/install -r /runtime.txt
 # The locked versions, for images with plugins (examples/plugins/Dockerfile); without the hashes, which a folder has not.
-RUN mkdir -p /install/etc/bowline && sed -n 's/^\([a-z][^ ]*==[^ ]*\).*/\1/p' /image.txt > /install/etc/bowline/constraints.txt
+RUN mkdir -p /install/etc/bowline && sed -n 's/^\([a-z][^ ]*==[^ ]*\).*/\1/p' /runtime.txt > /install/etc/bowline/constraints.txt
 COPY --from=wheel /src/dist/*.whl /
 RUN pip install --no-cache-dir --no-compile --no-deps --no-index --prefix=/install /*.whl
 

@@ -149,7 +149,6 @@ bench-admission: setup ## Verdicts a second of the webhook, beside KAI-Scheduler
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt
-	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate --extra tracing -c requirements/runtime.txt pyproject.toml -o requirements/image.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
 	printf 'hatchling\n' | uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/dev.txt - -o requirements/build.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt

@@ -24,16 +24,15 @@ from bowline.kube.lease import LeaseTimings, new_identity
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import Reflector
 from bowline.plugins.catalog import BUILTINS
-from bowline.runtime.debugpages import DebugServer
+from bowline.runtime.debugpage import DebugServer
 from bowline.runtime.gc import freeze_startup_objects
 from bowline.runtime.metrics import new_registry
 from bowline.runtime.probes import Check, ProbeServer
 from bowline.runtime.tasks import RootTasks, ShutdownSignal, run_process
-from bowline.runtime.tracing import configured_tracing
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import CAPACITY
 from bowline_reconciler.contact import Contact
-from bowline_reconciler.debug import WorkPages, configuration_pages
+from bowline_reconciler.debug import debug_content
 from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
@@ -58,14 +57,10 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     """Run until ``stop``, then shut down in order. Raises PluginError if a plugin cannot be set up."""
     registry = new_registry()
     metrics = ReconcilerMetrics(registry, order_by_point(plugins))
-    tracing = configured_tracing("bowline-reconciler")
     checks: dict[str, Check] = {}
     _set_not_ready(checks, "not connected to the API server yet")
-    debug = DebugServer(options.debug_listen)
-    debug.add(*configuration_pages(settings, options, plugins))
     probes = ProbeServer(options.common.metrics_listen, registry, checks, "reconciler")
     await probes.start()
-    await debug.start()
     try:
         access = await wait_for_access(options.common.api_server, stop, partial(_set_not_ready, checks))
         if access is not None:
@@ -75,19 +70,21 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 metrics=KubeMetrics(registry),
             )
             async with KubeClient(access, client_options) as client:
-                observation = Observation(metrics, client.clock, tracing.tracer)
+                observation = Observation(metrics, client.clock)
                 parts = await build(client, plugins, settings, observation, uninstalling=bool(options.uninstall))
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 leadership = Leadership(lease, new_identity)
-                debug.add(*WorkPages(parts, client.clock, lambda: leadership.leader).pages())
                 watchdog = new_watchdog(parts, access, lease, lambda: leadership.identity)
                 uninstall = _uninstall(options, settings, parts)
-                await _work(parts, leadership, settings.leader_election, checks, watchdog, uninstall, stop)
+                debug = DebugServer(options.debug_listen, lambda: debug_content(parts, leadership.leader))
+                await debug.start()
+                try:
+                    await _work(parts, leadership, settings.leader_election, checks, watchdog, uninstall, stop)
+                finally:
+                    await debug.stop()
     finally:
-        await debug.stop()
         await probes.stop()
-        await tracing.close()
 
 
 async def _work(

@@ -46,7 +46,7 @@ def option_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         type=argument_type(parse_listen),
         metavar="HOST:PORT",
         default=parse_listen("127.0.0.1:6060"),
-        help="where the debug pages are served over plain HTTP, to any caller that reaches it (%(default)s)",
+        help="where the debug page is served over plain HTTP, to any caller that reaches it (%(default)s)",
     )
     parser.add_argument(
         "--lease-name",

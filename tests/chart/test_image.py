@@ -72,9 +72,9 @@ def test_sources_of_the_wheel_are_in_the_build_context(folder: str) -> None:
 
 
 def test_the_constraints_are_the_locked_versions(tmp_path: Path) -> None:
-    locked = (ROOT / "requirements" / "image.txt").read_text(encoding="utf-8")
+    locked = (ROOT / "requirements" / "runtime.txt").read_text(encoding="utf-8")
     (command,) = (line for line in of("RUN") if "constraints.txt" in line)
-    program = re.search(r"sed -n '(.*)' /image.txt", command)
+    program = re.search(r"sed -n '(.*)' /runtime.txt", command)
     assert program is not None
     result = subprocess.run(["sed", "-n", program[1]], input=locked, capture_output=True, text=True, check=True)
     names = re.findall(r"^[a-z].*?==\S+", locked, re.MULTILINE)

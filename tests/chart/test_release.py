@@ -24,7 +24,7 @@ from tools.release.image import Build, BuildError, commands
 
 ROOT = CHART.parents[1]
 DIGEST = "sha256:" + "a" * 64
-LOCK = (ROOT / "requirements" / "image.txt").read_text(encoding="utf-8")
+LOCK = (ROOT / "requirements" / "runtime.txt").read_text(encoding="utf-8")
 
 
 SOURCE = "https://git.example/team/bowline"

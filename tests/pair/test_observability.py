@@ -1,4 +1,4 @@
-"""What an operator sees of a running reconciler: metrics, debug pages, log lines, and the state of blocked requests.
+"""What an operator sees of a running reconciler: metrics, debug page, log lines, and the state of blocked requests.
 
 The process is the real one, with a plugin that is slow, waits or raises as a pod's annotations request.
 """
@@ -16,7 +16,6 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from bowline.api import names
 from bowline.framework.binding.plugin import Budgets
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
@@ -25,9 +24,7 @@ from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess
-from bowline.testing.builders import bind_request
 from tests.live import LiveCluster
-from tests.otlp import Receiver, receiving
 from tests.unit.reconciler.test_metrics import LABELS, documented
 from tools.generate import crd
 
@@ -45,14 +42,15 @@ plugins: [{name: pair_slow}]
 
 @dataclass(frozen=True, slots=True)
 class Watched(LiveCluster):
-    """A cluster with a reconciler, and its metrics, pages and log."""
+    """A cluster with a reconciler, and its metrics, debug page and log."""
 
     process: LocalProcess
 
-    def page(self, path: str) -> tuple[int, Any]:
-        """Status and content of a debug page."""
-        status, body = self.process.get_debug(path)
-        return status, json.loads(body)
+    def page(self) -> Any:
+        """The content of the debug page."""
+        status, body = self.process.get_debug()
+        assert status == 200
+        return json.loads(body)
 
     def metrics(self) -> list[Metric]:
         """The exported metrics."""
@@ -79,38 +77,27 @@ class Watched(LiveCluster):
 
 
 @pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
-    """The collector of the reconciler's traces."""
-    with receiving() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Watched]:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """A control plane and a reconciler, started from the checkout with the slow plugin."""
     config = tmp_path_factory.mktemp("observability") / "config.yaml"
     config.write_text(CONFIG)
     with Cluster.start(ClusterSpec(controllers=())) as cluster:
         cluster.make_nodes(1)
         cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        live = start("watched", cluster, config, receiver)
+        live = start("watched", cluster, config)
         live.until("it leads", lambda: live.value("bowline_leader") == 1 or None)
         yield live
         assert live.process.stop()
 
 
-def start(name: str, cluster: Cluster, config: Path, receiver: Receiver) -> Watched:
+def start(name: str, cluster: Cluster, config: Path) -> Watched:
     """Start a reconciler, and wait until it is ready."""
     metrics, debug = (f"127.0.0.1:{free_port()}" for _ in range(2))
     argv = (
         *(sys.executable, "-m", "bowline_reconciler", *access_words(cluster.kubeconfig)),
         *(f"--metrics-listen={metrics}", f"--debug-listen={debug}", f"--config={config}", "--log-level=debug"),
     )
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(PLUGINS),
-        **receiver.environment,
-    }
+    environment = {**os.environ, "PYTHONPATH": str(PLUGINS)}
     launch = Launch(name, argv, cluster.layout.logs / f"{name}.log", CHECKOUT, environment)
     process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig, debug)
     process.wait_ready()
@@ -151,81 +138,35 @@ def test_metrics_are_documented_and_name_no_object(live: Watched) -> None:
     assert not values & {"nameless", "default", "default/nameless", "gpu-node-0"}
 
 
-def test_the_history_of_a_request_lists_its_attempts_step_by_step(live: Watched) -> None:
-    live.bind("unlucky", {PREPARE: "fail"})
-    live.phase("unlucky", "Failed")
-
-    def attempts() -> list[dict[str, Any]] | None:
-        _, page = live.page("/debug/requests/default/unlucky")
-        entries = [entry for entry in page["reconciles"] if entry["decision"] == "Attempt"]
-        return entries if len(entries) == 2 else None  # a pass is recorded when it ends
-
-    first, last = live.until("both attempts are in the history", attempts)
-    assert (first["outcome"], last["outcome"]) == ("RETRY", "RETRY")
-    assert (first["attempt"][-2:], last["attempt"][-2:]) == ("-1", "-2")
-    (step,) = first["steps"]
-    assert (step["plugin"], step["point"], step["code"]) == ("pair_slow", "pre_bind", "RETRY")
-    assert "failed on purpose" in step["why"]
-    _, overview = live.page("/debug/requests")
-    assert overview["latest"]["default/unlucky"]["outcome"] == "RETRY"
-
-
 def test_a_waiting_request_is_shown_with_its_object_and_plugin(live: Watched) -> None:
     live.bind("patient", {PREPARE: "wait"})
-    # During a request's first pass its pages are incomplete: wait for the expected content.
     live.until("it waits", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 1 or None)
-    _, page = live.page("/debug/requests/default/patient")
-    assert page["waitingFor"] == "pair_slow"
-    assert page["reconciles"][-1]["outcome"] == "WAIT"
-    assert page["remembered"]["done"] is False
 
     def is_delayed() -> bool:
-        _, queue = live.page("/debug/queue")
-        assert queue["leading"] is True
-        return "default/patient" in queue["delayed"]["nextDue_s"]
+        return "default/patient" in live.page()["queue"]["delayed"]["nextDue_s"]
 
     live.until("it is delayed, not just being reconciled", is_delayed)
-    _, caches = live.page("/debug/caches")
-    assert caches["watches"]["bindrequests"]["synced"] is True
-    assert caches["remembered"]["waiting"] == 1
-    assert caches["plugins"]["volume_binding"] == {"assumedVolumes": 0, "boundClaims": 0}
+    page = live.page()
+    assert page["leading"] is True
+    assert page["waiting"]["first"]["default/patient"] == "pair_slow"
+    assert page["inProgress"]["count"] == 0
+    assert page["watches"]["bindrequests"]["synced"] is True
+    assert page["remembered"]["waiting"] == 1
+    assert page["plugins"]["volume_binding"] == {"assumedVolumes": 0, "boundClaims": 0}
     live.kubectl("delete", "bindrequest", "patient")
     live.until("it waits no more", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 0 or None)
 
 
-def test_configuration_and_plugins_are_shown_as_they_are_in_effect(live: Watched) -> None:
-    _, config = live.page("/debug/config")
-    binding = config["settings"]["binding"]
-    assert (binding["backoffLimit"], binding["waitTimeout"]) == (1, "10m")
-    assert config["options"]["lease_name"] == "bowline-reconciler"
-    _, plugins = live.page("/debug/plugins")
-    assert plugins["order"]["bind"] == ["default_binder"]
-    assert plugins["order"]["pre_bind"][-1] == "pair_slow"
-    slow = next(plugin for plugin in plugins["plugins"] if plugin["name"] == "pair_slow")
-    assert slow["class"] == "pair_slow.Slow"
-
-
-def test_pages_have_their_own_address_and_name_unknown_keys(live: Watched) -> None:
-    assert live.process.get("/debug/config")[0] == 404
-    status, message = live.page("/debug/requests/default/absent")
-    assert (status, message["error"]) == (404, "nothing is known of default/absent")
-    assert live.page("/debug/nothing")[0] == 404
-    status, index = live.page("/debug/")
-    assert status == 200
-    assert "/debug/requests/{namespace}/{name}" in index["pages"]
-
-
-def test_the_pages_of_a_standby_name_the_leader(live: Watched, receiver: Receiver, tmp_path: Path) -> None:
+def test_the_page_has_an_address_of_its_own_and_names_the_leader(live: Watched, tmp_path: Path) -> None:
+    assert live.process.get("/debug")[0] == 404
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG)
     leases = live.cluster.api.get("/apis/coordination.k8s.io/v1/leases")["items"]
     (holder,) = [lease["spec"]["holderIdentity"] for lease in leases if "bowline" in lease["metadata"]["name"]]
-    standby = start("standby", live.cluster, config, receiver)
+    standby = start("standby", live.cluster, config)
     try:
-        standby.until("it knows the leader", lambda: standby.page("/debug/queue")[1]["leader"] == holder or None)
-        status, message = standby.page("/debug/requests/default/absent")
-        text = f"this reconciler is a standby: read this page from the leader, {holder}"
-        assert (status, message["error"]) == (421, text)
+        standby.until("it knows the leader", lambda: standby.page()["leader"] == holder or None)
+        assert standby.page()["leading"] is False
     finally:
         assert standby.process.stop()
 
@@ -279,23 +220,6 @@ def test_every_log_line_of_an_attempt_names_it_and_no_message_has_a_value(live: 
         assert not re.search(
             r"default|erroneous|fine|lost|gpu-node", line["message"].replace("leadership lost", "")
         ), line
-
-
-def test_a_bind_continues_the_trace_that_admission_began(live: Watched, receiver: Receiver) -> None:
-    trace, admission = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    uid = live.create_pod("traced")
-    request = bind_request("traced", "gpu-node-0", "default", uid)
-    request["metadata"]["annotations"] = {names.TRACEPARENT: f"00-{trace}-{admission}-01"}
-    live.create(request)
-    live.phase("traced", "Succeeded")
-
-    def spans() -> dict[str, Any] | None:
-        spans_by_name = {span.name: span for span in receiver.spans() if span.trace_id.hex() == trace}
-        return spans_by_name if "attempt" in spans_by_name else None
-
-    spans_by_name = live.until("the spans are sent", spans)
-    assert spans_by_name["attempt"].parent_span_id.hex() == admission
-    assert spans_by_name["default_binder.bind"].parent_span_id == spans_by_name["attempt"].span_id
 
 
 def last_words(live: Watched, request: str) -> bool | None:

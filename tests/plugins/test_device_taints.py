@@ -205,8 +205,8 @@ def tainted_by_rule(pair: Live) -> Iterator[Live]:
 
 def cached_by(live: Live, resource: Resource) -> int:
     """The number of tainted objects in the reconciler's cache: an optional watch has no metrics."""
-    _, caches = live.pair.reconcilers[0].get_debug("/debug/caches")
-    watches = json.loads(caches)["watches"].values()
+    _, page = live.pair.reconcilers[0].get_debug()
+    watches = json.loads(page)["watches"].values()
     return sum(watch["objects"] for watch in watches if watch["selection"] == str(resource))
 
 

@@ -39,8 +39,8 @@ def report(live: Live, node: str, status: str) -> None:
     stored_node = live.cluster.api.request("PATCH", path, {"status": {"conditions": [condition]}}, kind)
 
     def is_cached() -> bool:
-        _, caches = live.pair.reconcilers[0].get_debug("/debug/caches")
-        version = json.loads(caches)["watches"]["nodes"]["resourceVersion"]
+        _, page = live.pair.reconcilers[0].get_debug()
+        version = json.loads(page)["watches"]["nodes"]["resourceVersion"]
         return int(version or 0) >= int(stored_node["metadata"]["resourceVersion"])
 
     live.until("the reconciler has read the condition", is_cached)

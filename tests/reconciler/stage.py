@@ -39,6 +39,7 @@ from bowline.testing.builders import bind_request, pod
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.reconciles import ReconcileInProgress
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.wiring import Components, build
@@ -144,6 +145,19 @@ class StageTasks(RootTasks):
             task.exception()
 
 
+class RecordingMetrics(ReconcilerMetrics):
+    """Metrics that keep the decisions of the reconciles that have ended, by request."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        self.decisions: dict[ObjectKey, list[str]] = {}
+
+    def reconcile_ended(self, record: ReconcileInProgress, seconds: float) -> None:
+        super().reconcile_ended(record, seconds)
+        if record.decision:
+            self.decisions.setdefault(record.key, []).append(record.decision)
+
+
 @dataclass
 class Working:
     """A running reconciler. ``crash`` ends it at any point; its Lease may still be released."""
@@ -153,6 +167,7 @@ class Working:
     client: KubeClient
     tasks: RootTasks
     running: RunningComponents
+    decisions: Mapping[ObjectKey, list[str]]
     is_running: bool = True
 
     def seen(self, namespace: str, name: str = "pod") -> BindRequest | None:
@@ -161,7 +176,11 @@ class Working:
 
     def decided(self, namespace: str, name: str = "pod") -> list[str]:
         """The decisions of its passes over the request."""
-        return [entry.decision for entry in self.parts.observation.history.of(ObjectKey(namespace, name))]
+        return self.decisions.get(ObjectKey(namespace, name), [])
+
+    def is_delayed(self, namespace: str, name: str = "pod") -> bool:
+        """Whether the request is processed again only by an event, or when its delay ends."""
+        return ObjectKey(namespace, name) in dict(self.parts.queue.snapshot(1000).delayed)
 
     async def pod_cached(self, namespace: str, name: str = "pod") -> None:
         """Wait until the pod is cached: a request that is processed before that reads its pod live."""
@@ -220,13 +239,14 @@ class Stage:
         client_options = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
         async with KubeClient(access or self.access, client_options) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
-            observation = Observation(ReconcilerMetrics(CollectorRegistry()), client.clock)
+            metrics = RecordingMetrics(CollectorRegistry())
+            observation = Observation(metrics, client.clock)
             parts = await build(client, chain, settings, observation, uninstalling=uninstalling)
             stop = ShutdownSignal()
             leadership = Leadership(ObjectKey(self.namespace, lease), new_identity)
             async with StageTasks(stop) as tasks:
                 running = RunningComponents(tasks, parts, leadership, timings or SLOW_LEASE, stop)
-                working = Working(parts, stop, client, tasks, running)
+                working = Working(parts, stop, client, tasks, running, metrics.decisions)
                 try:
                     yield working
                 finally:
@@ -312,10 +332,9 @@ class Stage:
             await until(partial(self._is_reported_and_idle, working, name))
 
     def _is_reported_and_idle(self, working: Working, name: str) -> bool:
-        state = working.parts.controller.queue.describe(ObjectKey(self.namespace, name)) or ""
         seen = working.seen(self.namespace, name)
         is_reported = seen is not None and "Waiting" in seen.status.get("reason", "")
-        return is_reported and state.startswith("due in ")
+        return is_reported and working.is_delayed(self.namespace, name)
 
     # --- reads ---
 

@@ -36,8 +36,7 @@ async def rolls_back(stage: Stage, working: Working, former_count: int = 0) -> i
     """Wait until more reconciles than that have decided on a rollback and ended; return their number."""
 
     async def count() -> int:
-        history = working.parts.observation.history.of(ObjectKey(stage.namespace, "pod"))
-        rollbacks = sum(entry.times for entry in history if entry.decision == "Rollback")
+        rollbacks = working.decided(stage.namespace).count("Rollback")
         if former_count and rollbacks <= former_count:
             await process_again(stage)
         return rollbacks

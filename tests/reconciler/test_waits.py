@@ -134,21 +134,25 @@ async def test_the_health_of_a_node_ends_waits_only_when_it_lasts(stage: Stage, 
     plugin.effects = True
     taint = {"key": f"node.kubernetes.io/{condition}", "effect": "NoSchedule"}
     async with stage.working(plugin) as working:
+
+        def last_decision() -> str:
+            return [entry for entry in working.decided(stage.namespace) if entry != "RequeueAfter"][-1]
+
         await two_pods_wait(stage, working, node)
         for _ in range(2):
             await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
-            await until(lambda: working.decided(stage.namespace)[-1] == "Wait")
+            await until(lambda: last_decision() == "Wait")
             stage.clock.passed += timedelta(seconds=20)
             working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
             await until_awaited(stage.status, lambda status: status["wait"]["objects"][0]["kind"] == "Node")
             await stage.client.patch(NODES, "", node, {"spec": {"taints": []}})
-            await until(lambda: working.decided(stage.namespace)[-1] == "Attempt")
+            await until(lambda: last_decision() == "Attempt")
             stage.clock.passed += timedelta(seconds=20)
             working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
             await until_awaited(stage.status, lambda status: status["wait"]["cause"] == "plugin scripted")
         assert "rollback" not in plugin.points("pod")
         await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
-        await until(lambda: working.decided(stage.namespace)[-1] == "Wait")
+        await until(lambda: last_decision() == "Wait")
         stage.clock.passed += timedelta(seconds=31)
         working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
         status = await stage.phase("pod", "Failed")

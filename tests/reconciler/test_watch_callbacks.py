@@ -92,7 +92,7 @@ async def test_a_change_ends_a_wait_unless_the_queueing_hint_excludes_it(stage: 
         key = ObjectKey(stage.namespace, "pod")
         pods = working.parts.informers.pods.store
         await until(lambda: (seen := pods.get(key)) is not None and "nominatedNodeName" in seen["status"])
-        await until(lambda: (working.parts.controller.queue.describe(key) or "").startswith("due in "))
+        await until(lambda: working.is_delayed(stage.namespace))
         assert set(reconciled) == {"first"}
         reconciled.clear()
         for step in ("irrelevant", "raises", "relevant"):

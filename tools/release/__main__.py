@@ -66,7 +66,7 @@ def release(options: argparse.Namespace) -> None:
     if options.registry:
         published = replace(published, registry=options.registry, digest=digest)
     chart.package(ROOT, out / f"{name}.tgz", epoch, published)
-    requirements = (ROOT / "requirements" / "image.txt").read_text()
+    requirements = (ROOT / "requirements" / "runtime.txt").read_text()
     document = sbom.as_spdx(version, epoch, requirements, base=options.base, image=digest)
     (out / f"{name}.spdx.json").write_text(json.dumps(document, indent=2) + "\n")
     files = sorted(path for path in out.iterdir() if path.is_file() and not path.name.startswith(SUMS))

@@ -27,7 +27,6 @@ from bowline.runtime.gc import freeze_startup_objects
 from bowline.runtime.metrics import new_registry
 from bowline.runtime.probes import Check, ProbeServer
 from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
-from bowline.runtime.tracing import configured_tracing
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline_webhook.inventory import InventoryWatcher
 from bowline_webhook.metrics import WebhookMetrics
@@ -70,7 +69,6 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     certificates = CertificateMetrics(registry)
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)
-    tracing = configured_tracing("bowline-webhook")
     kube_metrics = KubeMetrics(registry)
     inventory = InventoryWatcher(options.common.api_server, settings, kube_metrics) if options.inventory else None
     guard = RepeatGuard(options.common.api_server, kube_metrics, settings.admission.repeat_backoff)
@@ -79,7 +77,6 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         files.serving.context,
         chain,
         metrics,
-        tracer=tracing.tracer,
         mode=settings.admission.mode,
         reads=ClusterReads(inventory.current if inventory is not None else lambda: None, guard.errors),
         allowed_names=options.client_names,
@@ -105,7 +102,6 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     finally:
         await server.stop()
         await probes.stop()
-        await tracing.close()
 
 
 def _certificate_manager(

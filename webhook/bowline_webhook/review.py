@@ -175,13 +175,11 @@ def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, errors:
     return values
 
 
-def review_object(
-    hook: Hook, review: Review, chain: AdmissionChain, inventory: Inventory | None = None, traceparent: str = ""
-) -> Verdict:
+def review_object(hook: Hook, review: Review, chain: AdmissionChain, inventory: Inventory | None = None) -> Verdict:
     """Review the object. What the hook is not responsible for is allowed, with a warning if it is of another kind.
 
     During a rollout an old replica may receive kinds that only a newer one supports; that is no reason to deny them.
-    ``inventory``: None where it is not known. ``traceparent`` is annotated on a BindRequest that is being created.
+    ``inventory``: None where it is not known.
     """
     if review.errors:
         return Verdict(review.errors)
@@ -198,7 +196,6 @@ def review_object(
         inventory=inventory,
         request_uid=review.uid,
         user=review.user,
-        traceparent=traceparent,
     )
     try:
         return hook.call(chain, review, info)

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aiohttp import web
-from opentelemetry.trace import INVALID_SPAN, Tracer
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import DenialCause, Rule
@@ -29,7 +28,6 @@ from bowline.framework.config import AdmissionMode
 from bowline.framework.plugin import Inventory
 from bowline.runtime.address import ListenAddress
 from bowline.runtime.http_server import HttpServer, ServerLimits, connection_of
-from bowline.runtime.tracing import OFF, traceparent_of
 from bowline_webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large
 from bowline_webhook.hooks import Hook, Review
 from bowline_webhook.metrics import WebhookMetrics
@@ -40,7 +38,6 @@ from bowline_webhook.review import (
     encode_answer,
     review_object,
 )
-from bowline_webhook.tracing import end_span, start_span
 
 INTERNAL: Final = Rule(
     "admission/internal", "the webhook itself failed while it reviewed the object", cause=DenialCause.INTERNAL
@@ -107,7 +104,6 @@ class AdmissionServer:
         chain: AdmissionChain,
         metrics: WebhookMetrics,
         *,
-        tracer: Tracer = OFF,
         mode: AdmissionMode = "Enforce",
         reads: ClusterReads = NO_READS,
         allowed_names: Collection[str] = (),
@@ -116,7 +112,6 @@ class AdmissionServer:
         self._context = context
         self._chain = chain
         self._metrics = metrics
-        self._tracer = tracer
         self._mode = mode
         self._inventory = reads.inventory
         self._live_errors = reads.live_errors if mode != "Off" else None
@@ -170,7 +165,7 @@ class AdmissionServer:
             body = await self._bodies.read(request, connection)
             review = decode_review(body)
             errors = await self._live_errors(hook, review) if self._live_errors is not None else ()
-            answer = self._review(hook, review, errors, request.headers.get("traceparent", ""), connection.peer)
+            answer = self._review(hook, review, errors, connection.peer)
             response = web.Response(body=answer, content_type=_JSON)
         except (BadRequestError, MalformedReviewError) as error:
             self._metrics.bad_requests.labels(code=str(error.code)).inc()
@@ -191,17 +186,14 @@ class AdmissionServer:
         if status >= 500:
             log.error("a request failed", exc_info=error)
 
-    def _review(
-        self, hook: Hook, review: Review, live_errors: tuple[FieldError, ...], traceparent: str, peer: str
-    ) -> bytes:
+    def _review(self, hook: Hook, review: Review, live_errors: tuple[FieldError, ...], peer: str) -> bytes:
         """Return the response to a review; an object without other errors has ``live_errors``."""
         started_at = time.perf_counter()
-        span = start_span(self._tracer, review, traceparent) if self._tracer is not OFF else INVALID_SPAN
         try:
             verdict = ALLOWED
             if self._mode != "Off":
                 self._reviewing = review
-                verdict = review_object(hook, review, self._chain, self._inventory(), traceparent_of(span))
+                verdict = review_object(hook, review, self._chain, self._inventory())
                 verdict = replace(verdict, errors=verdict.errors or live_errors)
             verdict = self._apply_mode(hook, review, verdict, peer)
             answer = encode_answer(review, verdict, self._chain.settings.docs_url)
@@ -211,8 +203,6 @@ class AdmissionServer:
             verdict = self._apply_mode(hook, review, _FAILED, peer)
             answer = encode_answer(review, verdict, self._chain.settings.docs_url)
         self._metrics.observe_answer(hook, time.perf_counter() - started_at, allowed=verdict.allowed)
-        if span.is_recording():
-            end_span(span, hook, review, verdict)
         if verdict.errors and self._may_log():
             log.info("denied", extra={"peer": peer, **_log_fields(hook, review, verdict)})
         return answer

@@ -1,1 +1,1 @@
-"""Metrics, history and traces of the reconciler. Nothing here decides what happens to a request."""
+"""Metrics of the reconciler, and what it has in progress. Nothing here decides what happens to a request."""

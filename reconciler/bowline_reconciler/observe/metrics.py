@@ -127,7 +127,7 @@ class ReconcilerMetrics:
     def reconcile_ended(self, record: ReconcileInProgress, _: float) -> None:
         """Count the attempt and the calls of a reconcile."""
         for step in record.steps:
-            self.call(step.plugin, step.point, step.code, step.ms / 1000)
+            self.call(step.plugin, step.point, step.code, step.seconds)
         if record.attempt_end is not None:
             outcome, seconds = record.attempt_end
             total, duration = self._attempts[outcome]

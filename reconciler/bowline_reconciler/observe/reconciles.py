@@ -1,8 +1,8 @@
 """Reconciles in progress: which key is at which step of which plugin, since when, and which calls take too long.
 
 One record per reconcile, from the moment the queue hands out the key until it is done; a key has one at a time. Only
-``tracker`` writes it. The overdue monitor and the debug pages read it meanwhile; metrics, history and traces get it
-once, when it has ended. The plugins' calls in progress are those of the ``PluginCaller``.
+``tracker`` writes it. The overdue monitor and the debug page read it meanwhile; the metrics get it once, when it has
+ended. The plugins' calls in progress are those of the ``PluginCaller``.
 
 The overdue monitor scans both once a second. It only reports: the budgets end a plugin's call, the client's timeouts
 end an API call. A threshold is a fraction of the timeout, so that a hanging call can be inspected. A call is reported
@@ -27,8 +27,6 @@ from bowline.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# A reason may quote a whole reply of the API server.
-MAX_WHY = 512
 # Used in place of a plugin's name for the reconciler itself.
 OWN = "bowline"
 # The step of a reconcile while no plugin is called: it reads, writes, or waits for a rate limiter.
@@ -44,14 +42,12 @@ SCAN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A finished call of a plugin; ``after_ms`` is its start, relative to the start of the reconcile."""
+    """A finished call of a plugin."""
 
     plugin: str
     point: str
     code: str
-    why: str
-    after_ms: float
-    ms: float
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -64,15 +60,13 @@ class ReconcileInProgress:
     attempt: str = ""
     decision: str = ""
     outcome: str = ""  # of the reconcile, a Code
-    why: str = ""
     plugin: str = ""  # the plugin that returned the outcome
-    trace: str = ""  # the traceparent that admission began, if any
     has_ended: bool = False  # the request needs nothing more
     steps: list[Step] = field(default_factory=list)
     attempt_end: tuple[str, float] | None = None  # the Code that the attempt ended with, and after how many seconds
 
     def view(self, calls: Collection[PluginCall], now: float) -> dict[str, Any]:
-        """Return the record for the debug pages. ``calls``: those in progress, of any request."""
+        """Return the record for the debug page. ``calls``: those in progress, of any request."""
         return {
             "attempt": self.attempt,
             "decision": self.decision,

@@ -1,4 +1,4 @@
-"""Records what reconciles and plugins do, and hands each reconcile to metrics, history and traces once it has ended.
+"""Records what reconciles and plugins do, and hands each reconcile to the metrics once it has ended.
 
 The only observer that the reconciler calls. Nothing here may make a reconcile fail, block it, or change its result.
 What cannot wait for the end is the log.
@@ -6,11 +6,8 @@ What cannot wait for the end is the log.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-
-from opentelemetry.trace import Tracer
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey
@@ -19,12 +16,9 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Code, Status
 from bowline.runtime.clock import Clock
 from bowline.runtime.logging import add_to_scope, log_scope
-from bowline.runtime.tracing import OFF
-from bowline_reconciler.decide.actions import Action, Fail, RequeueAfter, Rollback, Wait
-from bowline_reconciler.observe.history import History
+from bowline_reconciler.decide.actions import Action, Wait
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import MAX_WHY, OWN, ReconcileInProgress, Step
-from bowline_reconciler.observe.traces import record_attempt, traceparent
+from bowline_reconciler.observe.reconciles import OWN, ReconcileInProgress, Step
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +27,12 @@ LOG_EVERY_S = 60.0
 # Between two log lines about failing requests.
 LOG_FAILURES_EVERY_S = 30.0
 
-# Gets each reconcile that has ended, and how many seconds it took.
-Subscriber = Callable[[ReconcileInProgress, float], None]
-
 
 class Observation:
     """Observes every reconcile, and the plugins' calls. One per process."""
 
-    def __init__(self, metrics: ReconcilerMetrics, clock: Clock, tracer: Tracer = OFF) -> None:
+    def __init__(self, metrics: ReconcilerMetrics, clock: Clock) -> None:
         self.metrics = metrics
-        self.history = History()
         self.reconciles: dict[ObjectKey, ReconcileInProgress] = {}
         self.waiting: dict[ObjectKey, str] = {}
         self._clock = clock
@@ -50,10 +40,6 @@ class Observation:
         self._next_failure_log = float("-inf")
         self._failures_to_log = 0
         self.failing_keys: set[ObjectKey] = set()  # whose last reconcile has failed
-        self._has_traces = tracer is not OFF
-        self._subscribers: tuple[Subscriber, ...] = (metrics.reconcile_ended, self.history.reconcile_ended)
-        if self._has_traces:
-            self._subscribers += (partial(record_attempt, tracer),)
         metrics.waits(lambda: Counter(self.waiting.values()))
 
     # --- reconciles ---
@@ -74,8 +60,7 @@ class Observation:
         current = self.reconciles.get(request.key)
         if current is None:
             return
-        current.decision, current.why = type(decision).__name__, _why(decision)
-        current.attempt, current.trace = request.attempt_id, traceparent(request) if self._has_traces else ""
+        current.decision, current.attempt = type(decision).__name__, request.attempt_id
         add_to_scope(pod=str(request.pod_key), attempt=request.attempt_id)
 
     def attempt_ended(self, ctx: BindContext, status: Status) -> None:
@@ -83,7 +68,7 @@ class Observation:
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
             current.attempt_end = status.code.value, self._clock.monotonic() - current.since
-            current.outcome, current.why = status.code.value, status.message
+            current.outcome = status.code.value
             # Several plugins that wait together are one wait, attributed to the first.
             current.plugin = status.waits[0].plugin
         if status.code is not Code.OK:
@@ -102,7 +87,7 @@ class Observation:
         """
         current, now = self.reconciles.get(key), self._clock.monotonic()
         if current is not None:
-            current.outcome, current.why = Code.TRANSIENT.value, why
+            current.outcome = Code.TRANSIENT.value
         fields = {"bindRequest": str(key), "why": why}
         log.debug("a reconcile has failed", extra=fields)
         self._failures_to_log += 1
@@ -130,9 +115,7 @@ class Observation:
         if current is None or call.since < current.since:
             self.metrics.call(call.plugin, call.point, status.code.value, seconds)
             return
-        after_ms, ms = round((call.since - current.since) * 1000, 3), round(seconds * 1000, 3)
-        why = status.message[:MAX_WHY]
-        current.steps.append(Step(call.plugin, call.point, status.code.value, why, after_ms, ms))
+        current.steps.append(Step(call.plugin, call.point, status.code.value, seconds))
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Count and log an exception, or a result of a wrong type, of a plugin.
@@ -170,16 +153,4 @@ class Observation:
             self.waiting[current.key] = current.plugin or OWN
         elif current.has_ended or (current.outcome != Code.TRANSIENT.value and current.decision):
             self.waiting.pop(current.key, None)
-        seconds = self._clock.monotonic() - current.since
-        for subscriber in self._subscribers:
-            subscriber(current, seconds)
-
-
-def _why(decision: Action) -> str:
-    match decision:
-        case Fail():
-            return f"{decision.name}: {decision.message}"
-        case Wait() | Rollback() | RequeueAfter():
-            return decision.why
-        case _:
-            return ""
+        self.metrics.reconcile_ended(current, self._clock.monotonic() - current.since)

@@ -52,10 +52,8 @@ CHECKS: Final = "bowline.dev/checks"
 LABEL_CHECK: Final = "bowline.dev/check"
 LABEL_CHECK_REQUEST: Final = "bowline.dev/request-uid"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"
-# On a BindRequest, only if tracing is enabled: the trace that its binding continues.
 # Of kubectl, with the whole object as it was applied.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-TRACEPARENT: Final = "bowline.dev/traceparent"
 # On the webhook's CA Secret: since when its present CA signs.
 ANNOTATION_CA_SWITCHED_AT: Final = "bowline.dev/ca-switched-at"
 CONFIG_API_VERSION: Final = "config.bowline.dev/v1alpha1"

@@ -345,8 +345,6 @@ class AdmissionChain:
             if effects and not decoded_request.has_finalizer:
                 request.append(names.FINALIZER, "metadata", "finalizers")
                 request.set(effects_record(effects), "metadata", "annotations", names.EFFECTS)
-        if info.traceparent:
-            request.set(info.traceparent, "metadata", "annotations", names.TRACEPARENT)
 
     # --- an exception of a plugin is a defect of the plugin, not of the object ---
 

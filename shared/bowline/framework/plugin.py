@@ -57,7 +57,6 @@ class AdmissionInfo:
     - ``request_uid``: unique per request; generated values are derived from it, so that the chain stays pure. Empty
       offline.
     - ``user``: the requesting user. Empty offline.
-    - ``traceparent``: the W3C trace context that a new BindRequest propagates. Empty without tracing.
     """
 
     operation: Literal["CREATE", "UPDATE"] = "CREATE"
@@ -68,7 +67,6 @@ class AdmissionInfo:
     is_partial: bool = False
     request_uid: str = ""
     user: str = ""
-    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

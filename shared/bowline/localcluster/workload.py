@@ -121,9 +121,9 @@ class LocalProcess:
         """Status and body of a page on the metrics address."""
         return self._get(self.metrics, path)
 
-    def get_debug(self, path: str) -> tuple[int, str]:
-        """Status and body of a debug page."""
-        return self._get(self.debug, path)
+    def get_debug(self) -> tuple[int, str]:
+        """Status and body of the debug page."""
+        return self._get(self.debug, "/debug")
 
     def wait_ready(self, timeout: float = _READY_TIMEOUT_S) -> None:
         """Return when /readyz answers 200. Raises StartError with the end of the log if it ends or takes too long."""

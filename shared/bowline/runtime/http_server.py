@@ -16,7 +16,7 @@ been idle for the longest time, so that callers of one request displace no API s
 one if all are busy. Of handshakes, it loses its oldest. The write buffer bounds the bytes that a peer has not read,
 and it must read within ``write_s``. No response names the software. Decision 140.
 
-That is ``HttpServer``, for reviews. ``PlainServer`` serves probes and debug pages: it only bounds the number of
+That is ``HttpServer``, for reviews. ``PlainServer`` serves probes and the debug page: it only bounds the number of
 connections, so that they cannot use up the process's file descriptors.
 """
 

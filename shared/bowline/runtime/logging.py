@@ -24,7 +24,7 @@ FieldsLogger = logging.LoggerAdapter[logging.Logger]
 # Attributes of every record; any other one is a field.
 _RECORD = frozenset((*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"))
 # Libraries that log their own activity; what matters of it is raised as an exception.
-_QUIET = ("aiohttp", "asyncio", "kubernetes", "opentelemetry", "urllib3")
+_QUIET = ("aiohttp", "asyncio", "kubernetes", "urllib3")
 MAX_FIELD = 4096
 _NOTHING: Mapping[str, Any] = {}
 _scope: ContextVar[Mapping[str, Any]] = ContextVar("log fields", default=_NOTHING)

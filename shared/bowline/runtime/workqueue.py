@@ -222,22 +222,13 @@ class WorkQueue(Generic[K]):
         return timedelta(seconds=self._now() - min(self._ready.values()))
 
     def snapshot(self, limit: int) -> QueueView[K]:
-        """Return up to ``limit`` keys of each state, for debug pages."""
+        """Return up to ``limit`` keys of each state, for the debug page."""
         now = self._now()
         # In the order in which they became ready, which is not the order in which they are handed out.
         ready = tuple((key, now - since) for key, since in islice(self._ready.items(), limit))
         soonest = heapq.nsmallest(limit, self._due_times.items(), key=lambda item: item[1])
         delayed = tuple((key, due - now) for key, (due, _) in soonest)
         return QueueView(ready, tuple(islice((*self._slow, *self._started_at), limit)), delayed)
-
-    def describe(self, key: K) -> str | None:
-        """Return the state of a key as text, for debug pages; None if it is not in the queue."""
-        if self._is_processing(key):
-            return "processing" + (", added again meanwhile" if key in self._again else "")
-        if key in self._ready:
-            return f"ready since {self._now() - self._ready[key]:.3f} s"
-        delayed = self._due_times.get(key)
-        return f"due in {delayed[0] - self._now():.3f} s" if delayed is not None else None
 
     def will_run_again(self, key: K) -> bool:
         """Return whether the key will be handed out again, without a further add or the end of a delay."""

@@ -89,7 +89,7 @@ def test_a_null_in_the_metadata_reads_as_absent() -> None:
 
 def test_long_labels_and_annotations_of_a_request_are_not_kept() -> None:
     raw = bind_request("train")
-    short = {"bowline.dev/traceparent": "00-1", "team": "research"}
+    short = {"bowline.dev/effects": "a", "team": "research"}
     large = {"notes": "x" * 250_000} | {f"key-{number:05}": "y" * 60 for number in range(3000)}
     raw["metadata"] |= {"annotations": large | short, "labels": short | large}
     cache_entry = transform_request(raw)

@@ -1,4 +1,4 @@
-"""What the reconciler reports of itself: gauges, counters and the history."""
+"""What the reconciler reports of itself: gauges and counters."""
 
 import asyncio
 import logging
@@ -9,8 +9,7 @@ import pytest
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Status, merge_waits
-from bowline.framework.reason import Reason
-from bowline_reconciler.decide.actions import Action, Attempt, Complete, Fail, RequeueAfter, Wait
+from bowline_reconciler.decide.actions import Action, Attempt, Complete, Wait
 from bowline_reconciler.decide.snapshot import GATES
 from bowline_reconciler.observe.tracker import LOG_FAILURES_EVERY_S
 from tests.unit.reconciler.watching import Stuck, Watched, context
@@ -77,7 +76,6 @@ def test_a_failure_of_the_api_server_ends_no_wait() -> None:
     with harness.observation.track(key):
         harness.observation.on_transient_failure(key, "the API server did not answer in time", is_quiet=True)
     assert waiting(harness) == {"volumes": 1}
-    assert [entry.outcome for entry in harness.observation.history.of(key)] == ["WAIT", "TRANSIENT"]
 
 
 async def test_running_passes_are_shown_by_their_point() -> None:
@@ -120,42 +118,6 @@ def test_calls_and_attempts_are_counted_and_measured() -> None:
     assert harness.value("bowline_plugin_duration_seconds_sum", plugin="binder", point="bind", code="FATAL") == 0.003
     assert harness.value("bowline_attempts_total", outcome="FATAL") == 1
     assert harness.value("bowline_attempt_duration_seconds_sum", outcome="FATAL") == 0.003
-    (entry,) = harness.observation.history.of(c.request.key)
-    assert (entry.attempt, entry.decision, entry.outcome) == ("01234567-1", "Attempt", "FATAL")
-    (step,) = entry.steps
-    assert step.why == entry.why != ""
-    assert (step.plugin, step.point, step.code, step.after_ms, step.ms) == (
-        "binder",
-        "bind",
-        "FATAL",
-        0.0,
-        3.0,
-    )
-
-
-@pytest.mark.parametrize(
-    ("decision", "why"),
-    [
-        pytest.param(Fail(Reason.NODE_GONE, "node n is gone"), "NodeGone: node n is gone", id="a final failure"),
-        pytest.param(Wait((CLAIM,), "gated", timedelta(minutes=1), GATES), "gated", id="a wait"),
-        pytest.param(Complete(), "", id="a success speaks for itself"),
-    ],
-)
-def test_the_history_states_the_reason_of_a_decision(decision: Action, why: str) -> None:
-    harness = Watched()
-    passed(harness, decision)
-    (entry,) = harness.observation.history.of(ObjectKey("default", "train"))
-    assert (entry.decision, entry.why) == (type(decision).__name__, why)
-
-
-def test_a_reconcile_that_did_nothing_is_not_recorded() -> None:
-    harness = Watched()
-    passed(harness, RequeueAfter(timedelta(seconds=1)))
-    with harness.observation.track(ObjectKey("default", "gone")):
-        pass
-    assert len(harness.observation.history) == 0
-    passed(harness, RequeueAfter(timedelta(seconds=1), "another request precedes"))
-    assert len(harness.observation.history) == 1
 
 
 def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:

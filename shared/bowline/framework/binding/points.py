@@ -30,6 +30,6 @@ def at_point(plugins: Sequence[Plugin], point: Callable[..., Any]) -> tuple[Bind
 
 
 def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
-    """Return the plugins of each extension point, in calling order; for logs, metrics and debug pages."""
+    """Return the plugins of each extension point, in calling order; for logs and metrics."""
     table = {point.__name__: tuple(plugin.name for plugin in at_point(plugins, point)) for point in POINTS}
     return {**table, "rollback": table["rollback"][::-1], "release": table["release"][::-1]}
