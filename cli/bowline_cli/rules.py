@@ -11,7 +11,6 @@ from bowline.framework import (
     admission,
     config,
     gates,
-    installed,
     plugin_class,
     plugin_order,
     registry,
@@ -39,7 +38,6 @@ _OF_CONFIGURATION = (
     *config.RULES,
     *workloads.RULES,
     *gates.RULES,
-    *installed.RULES,
     *registry.RULES,
     *plugin_order.RULES,
 )

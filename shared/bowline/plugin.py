@@ -14,13 +14,12 @@ from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.post import bind_by_post, denied_status
 from bowline.framework.config import Settings
-from bowline.framework.gates import FeatureGates, Gate, Stage
+from bowline.framework.gates import Gate, Stage
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE, BindTimeoutConfig
-from bowline.kube.events import EventNote
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 
@@ -39,9 +38,7 @@ __all__ = [
     "Budgets",
     "Code",
     "DenialCause",
-    "EventNote",
     "EventSource",
-    "FeatureGates",
     "FieldError",
     "Gate",
     "Handle",

@@ -1,11 +1,11 @@
-"""What a plugin gets at setup works in a running reconciler: events, a background task, a watch of one namespace."""
+"""What a plugin gets at setup works in a running reconciler: a queue, a watch of one namespace."""
 
 import asyncio
 from typing import Any
 
-from bowline import BindContext, EventNote, EventSource, Handle, Status
+from bowline import BindContext, EventSource, Handle, ObjectKey, Status
 from bowline.errors import NotFound
-from bowline.resources import CONFIGMAPS, PODS
+from bowline.resources import CONFIGMAPS
 from bowline.testing.builders import configmap
 from tests.reconciler.stage import Scripted, Stage
 
@@ -13,16 +13,14 @@ KEY = "ready"
 
 
 class Plugin(Scripted):
-    """Waits for a ConfigMap of one namespace, and sends an event."""
+    """Waits for a ConfigMap of one namespace, and enqueues the request."""
 
     async def setup(self, handle: Handle) -> None:
-        self.record = handle.record
-        self.polls = asyncio.Event()
-        handle.background("poll", self._poll)
+        self.processed = asyncio.Event()
+        self.enqueue = handle.worker("queue", self._process)
 
-    async def _poll(self) -> None:
-        self.polls.set()
-        await asyncio.Event().wait()
+    async def _process(self, _: ObjectKey) -> None:
+        self.processed.set()
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         assert ctx.pod is not None
@@ -33,7 +31,7 @@ class Plugin(Scripted):
         except NotFound:
             reference = CONFIGMAPS.ref(configmap_in(ctx.request.key.namespace))
             return Status.wait("not ready", reference)
-        self.record(EventNote(PODS.ref({**ctx.pod}), "SeatTaken", "a seat is taken"))
+        self.enqueue(ctx.request.key)
         return Status.ok()
 
 
@@ -42,11 +40,9 @@ def configmap_in(namespace: str) -> dict[str, Any]:
     return {**body, "metadata": {**body["metadata"], "namespace": namespace}}
 
 
-async def test_events_tasks_and_namespaced_watches(stage: Stage) -> None:
+async def test_queues_and_namespaced_watches(stage: Stage) -> None:
     plugin = Plugin(sources=[EventSource(CONFIGMAPS, namespace=stage.namespace)])
     async with stage.working(plugin):
-        async with asyncio.timeout(60):
-            await plugin.polls.wait()
         await stage.create_pod()
         await stage.request_bind()
         await stage.create_pod("denied")
@@ -54,4 +50,5 @@ async def test_events_tasks_and_namespaced_watches(stage: Stage) -> None:
         assert (await stage.phase("denied", "Failed"))["reason"].startswith("scripted/NoSeat: ")
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap(KEY))
         await stage.phase("pod", "Succeeded")
-        await stage.event("pod", "SeatTaken")
+        async with asyncio.timeout(60):
+            await plugin.processed.wait()

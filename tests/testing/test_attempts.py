@@ -96,7 +96,7 @@ def _contains(actual: Any, expected: Any) -> bool:
 
 
 class Working(AdmissionPlugin, BindingPlugin):
-    """Waits until its queue, its background task and its watch have worked."""
+    """Waits until its queue and its watch have worked."""
 
     name = "working"
 
@@ -106,24 +106,20 @@ class Working(AdmissionPlugin, BindingPlugin):
     async def setup(self, handle: Handle) -> None:
         self._worked: set[str] = set()
         self._enqueue = handle.worker("queue", self._work)
-        handle.background("task", self._run)
 
     def event_sources(self) -> Iterable[EventSource]:
         yield EventSource(NODES.as_metadata(), on_change=lambda _, __: self._worked.add("watch"))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         self._enqueue(ctx.request.key)
-        missing = {"queue", "task", "watch"} - self._worked
+        missing = {"queue", "watch"} - self._worked
         return Status.wait(f"{', '.join(sorted(missing))} has not worked yet") if missing else Status.ok()
 
     async def _work(self, _: ObjectKey) -> None:
         self._worked.add("queue")
 
-    async def _run(self) -> None:
-        self._worked.add("task")
 
-
-async def test_queues_tasks_watches_and_admission_of_the_plugin_work(run_attempt: Attempts) -> None:
+async def test_queues_watches_and_admission_of_the_plugin_work(run_attempt: Attempts) -> None:
     async with run_attempt(Working) as attempt:
         assert (attempt.status, attempt.errors) == (Status.ok(), ())
         assert attempt.pod["metadata"]["annotations"]["working.example/reviewed"] == "true"

@@ -105,7 +105,7 @@ WRONG = [
         "wrong_plugins:Anonymous", "declared_writes", "no other annotation of a pod", id="an undeclared annotation"
     ),
     pytest.param("wrong_plugins:ReadingInSetup", "binds", "setup raised Forbidden", id="reads in setup"),
-    pytest.param("wrong_plugins:Dying", "binds", "dying/sweep raises", id="a task dies"),
+    pytest.param("wrong_plugins:Dying", "binds", "dying/sweep raises", id="a queue raises"),
     pytest.param("wrong_plugins:ChangingRaw", "recorded_changes", "changes `raw` itself", id="changes raw"),
     pytest.param("wrong_plugins:IgnoringOld", "unchanged_objects", "changes nothing", id="ignores old"),
     pytest.param("wrong_plugins:Denying", "binds", "denies the Pod that is tried", id="denies its own sample"),

@@ -394,12 +394,13 @@ class Dying(BindingPlugin):
     name = "dying"
 
     async def setup(self, handle: Handle) -> None:
-        handle.background("sweep", self._sweep)
+        self._enqueue = handle.worker("sweep", self._sweep)
 
     async def pre_bind(self, ctx: BindContext) -> Status:
+        self._enqueue(ctx.request.key)
         return Status.ok()
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, _: ObjectKey) -> None:
         raise KeyError("seats")
 
 

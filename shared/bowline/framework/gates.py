@@ -46,19 +46,10 @@ GATES: tuple[Gate, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGates:
-    """The effective value of every gate."""
-
-    values: Mapping[str, bool]
-
-    def enabled(self, name: str) -> bool:
-        """Return whether the gate is on. Raises KeyError for an unregistered name: a defect."""
-        return self.values[name]
-
-
-def resolve_gates(settings: Mapping[str, bool], definitions: Iterable[Gate]) -> tuple[FeatureGates, list[FieldError]]:
-    """Merge the configured values over the defaults. Returns the gates and all errors of ``settings``."""
+def resolve_gates(
+    settings: Mapping[str, bool], definitions: Iterable[Gate]
+) -> tuple[dict[str, bool], list[FieldError]]:
+    """Merge the configured values over the defaults. Returns every gate's value, and all errors of ``settings``."""
     gates = {gate.name: gate for gate in definitions}
     values = {name: gate.default for name, gate in gates.items()}
     errors = []
@@ -71,7 +62,7 @@ def resolve_gates(settings: Mapping[str, bool], definitions: Iterable[Gate]) -> 
             errors.append(FieldError(FEATURE_GATE, path, value, "is generally available and stays on"))
         else:
             values[name] = value
-    return FeatureGates(values), errors
+    return values, errors
 
 
 def parse_gates_flag(text: str) -> dict[str, bool]:

@@ -104,7 +104,7 @@ class Plugin(Generic[Args_co]):
     after: ClassVar[tuple[str, ...]] = ()
     # Plugins that, if enabled, must follow this one.
     before: ClassVar[tuple[str, ...]] = ()
-    # Feature gates that this plugin declares; their values are in ``handle.gates``.
+    # Feature gates that this plugin declares; their values are in ``settings.feature_gates``.
     gates: ClassVar[tuple[Gate, ...]] = ()
     # What it needs of the cluster; the chart renders rights, conditions of hooks and policies from it.
     access: ClassVar[Access] = Access()

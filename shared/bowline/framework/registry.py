@@ -1,8 +1,8 @@
 """Builds plugins from the configuration: which are enabled, in what order, with which arguments and feature gates.
 
 Built-ins are given as one tuple; others are found by the entry point group ``bowline.plugins``, only when the
-configuration names them. All errors, of the configuration's author or of a plugin's, or of the versions that are
-installed, are collected and reported together. No plugin is returned unless there are none.
+configuration names them. All errors, of the configuration's author or of a plugin's, are collected and reported
+together. No plugin is returned unless there are none.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +17,7 @@ from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
 from bowline.framework.access import Access, hooks_of
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
-from bowline.framework.gates import FEATURE_GATE, FeatureGates, Gate, resolve_gates
-from bowline.framework.installed import version_errors
+from bowline.framework.gates import FEATURE_GATE, Gate, resolve_gates
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_class import ACCESS, PLUGIN, class_errors
 from bowline.framework.plugin_order import PLUGIN_ORDER, PluginClass, dependency_errors, sorted_stably
@@ -80,7 +79,6 @@ class Registry:
         builtins: Sequence[Builtin],
         gates: Iterable[Gate] = (),
         discover: Discover = installed_plugins,
-        versions: Callable[[], Iterable[FieldError]] = version_errors,
     ) -> None:
         names = [builtin.plugin.name for builtin in builtins]
         twice = {name for name in names if names.count(name) > 1}
@@ -89,7 +87,6 @@ class Registry:
         self._builtins = {builtin.plugin.name: builtin for builtin in builtins}
         self._gates = tuple(gates)
         self._discover = discover
-        self._versions = versions
 
     def build(self, settings: Settings) -> tuple[Plugin, ...]:
         """Return the enabled plugins in order. Raises ConfigurationError with all errors."""
@@ -102,7 +99,7 @@ class Registry:
         """
         selection = self._select(settings)
         gates = self._resolve_gates(settings, selection)
-        effective = settings.model_copy(update={"feature_gates": dict(gates.values)})
+        effective = settings.model_copy(update={"feature_gates": gates})
         self._remove_gated(selection, gates)
         order = self._order(settings, selection)
         selection.errors += dependency_errors(order, {plugin.name: selection.path(plugin.name) for plugin in order})
@@ -126,7 +123,7 @@ class Registry:
     # --- which plugins ---
 
     def _select(self, settings: Settings) -> _Selection:
-        selection = _Selection(list(self._versions()))
+        selection = _Selection()
         for name, builtin in self._builtins.items():
             selection.classes[name] = builtin.plugin
             if builtin.is_enabled or builtin.setting(settings):
@@ -186,7 +183,7 @@ class Registry:
 
     # --- feature gates ---
 
-    def _resolve_gates(self, settings: Settings, selection: _Selection) -> FeatureGates:
+    def _resolve_gates(self, settings: Settings, selection: _Selection) -> dict[str, bool]:
         definitions = {gate.name: gate for gate in self._gates}
         for name, plugin_class in selection.classes.items():
             for gate in plugin_class.gates:
@@ -197,14 +194,14 @@ class Registry:
         selection.errors += errors
         return gates
 
-    def _remove_gated(self, selection: _Selection, gates: FeatureGates) -> None:
+    def _remove_gated(self, selection: _Selection, gates: Mapping[str, bool]) -> None:
         """Remove the plugins whose gate is off. It is an error if the configuration enables one by name."""
         for name, plugin_class in list(selection.enabled_classes.items()):
             gate = plugin_class.gate
-            if gate is None or gates.values.get(gate):
+            if gate is None or gates.get(gate):
                 continue
             del selection.enabled_classes[name]
-            if gate not in gates.values:
+            if gate not in gates:
                 message = f"has feature gate {gate}, which does not exist; declare it in the plugin's gates"
                 selection.error(name, message, FEATURE_GATE)
             elif name in selection.entries:

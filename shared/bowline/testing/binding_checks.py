@@ -76,7 +76,7 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         for error in process.calls.errors:
             yield f"raises in {error}"
         for name in background_errors(process.metrics):
-            yield f"the background task or queue {name} raises"
+            yield f"the queue {name} raises"
         for task in left:
             yield f"leaves the task {_name_of(task)} behind; await it, or cancel it in stop"
             task.cancel()

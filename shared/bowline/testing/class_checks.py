@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from bowline.api.field_error import FieldError
-from bowline.framework.installed import version_errors
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin
 from bowline.framework.plugin_class import class_errors
@@ -69,11 +68,6 @@ def has_a_name_of_its_own(subject: Subject) -> Iterator[str]:
     owners = sorted({point.dist.name for point in installed_plugins() if point.name == name and point.dist})
     if len(owners) > 1:
         yield f"the name {name!r} is that of plugins of several distributions: {', '.join(owners)}"
-
-
-def leaves_the_dependencies(_: Subject) -> Iterator[str]:
-    """No dependency of Bowline is installed in a version that this Bowline is not made for."""
-    yield from map(str, version_errors())
 
 
 def can_be_created(subject: Subject) -> Iterator[str]:

@@ -34,7 +34,6 @@ BindingCheck = Callable[[Lab, Subject], AsyncIterator[str]]
 CLASS_CHECKS: Mapping[str, ClassCheck] = {
     "class": class_checks.has_a_valid_class,
     "name": class_checks.has_a_name_of_its_own,
-    "dependencies": class_checks.leaves_the_dependencies,
     "constructor": class_checks.can_be_created,
     "admission_results": class_checks.returns_errors,
     "admission_is_pure": class_checks.is_pure,

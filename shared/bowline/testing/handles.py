@@ -1,6 +1,6 @@
 """A Handle for a plugin that a test calls instead of the reconciler.
 
-Its workers and background tasks do nothing: they need the running reconciler.
+Its workers do nothing: they need the running reconciler.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,7 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.config import Settings
-from bowline.framework.gates import FeatureGates
 from bowline.kube.client import KubeClient
-from bowline.kube.events import EventNote
 from bowline.runtime.clock import Clock, SystemClock
 
 __all__ = ["handle_for"]
@@ -25,23 +23,10 @@ def handle_for(
     settings: Settings | None = None,
     registry: CollectorRegistry | None = None,
     clock: Clock | None = None,
-    record: Callable[[EventNote], None] | None = None,
 ) -> Handle:
-    """Return the argument of ``BindingPlugin.setup``; the plugin's metrics are in ``registry``, its events go to
-    ``record``.
-    """
+    """Return the argument of ``BindingPlugin.setup``; the plugin's metrics are in ``registry``."""
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
-    settings = settings or Settings()
-    return Handle(
-        settings,
-        client,
-        clock or SystemClock(),
-        _idle,
-        lambda _, __: None,
-        record or (lambda _: None),
-        metrics,
-        FeatureGates(settings.feature_gates),
-    )
+    return Handle(settings or Settings(), client, clock or SystemClock(), _idle, metrics)
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

@@ -1,4 +1,4 @@
-"""Plugins as a process of the reconciler runs them: set up, with synced watches, queues and background tasks.
+"""Plugins as a process of the reconciler runs them: set up, with synced watches, and queues.
 
 There is no leader election: the process leads until it ends.
 """
@@ -54,7 +54,7 @@ async def _synced(watches: Collection[Watch], denials: Callable[[], Sequence[str
 
 
 def background_errors(registry: CollectorRegistry) -> list[str]:
-    """Return the plugins' background tasks and queues that have raised."""
+    """Return the plugins' queues that have raised."""
     samples = (sample for metric in registry.collect() for sample in metric.samples)
     return [
         f"{sample.labels['plugin']}/{sample.labels['task']}"

@@ -14,13 +14,13 @@ KNOWN = (
 def test_unset_gates_have_their_default() -> None:
     gates, errors = resolve_gates({}, KNOWN)
     assert not errors
-    assert (gates.enabled("Alpha"), gates.enabled("Beta"), gates.enabled("Done")) == (False, True, True)
+    assert gates == {"Alpha": False, "Beta": True, "Done": True}
 
 
 def test_alpha_and_beta_are_switched_both_ways() -> None:
     gates, errors = resolve_gates({"Alpha": True, "Beta": False}, KNOWN)
     assert not errors
-    assert (gates.enabled("Alpha"), gates.enabled("Beta")) == (True, False)
+    assert (gates["Alpha"], gates["Beta"]) == (True, False)
 
 
 def test_every_error_is_listed_with_its_path() -> None:

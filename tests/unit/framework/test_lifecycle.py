@@ -210,64 +210,7 @@ def test_event_sources_that_fail_name_plugin_and_point(act: Callable[[object], o
         lifecycle_of(kind(PluginConfig(), Settings())).watches(lambda _: None, lambda *_: None)
 
 
-class Watcher(BindingPlugin):
-    """Has a background task that fails once, then waits; counts its runs."""
-
-    name = "watcher"
-    error: Exception = ValueError("a fault")
-
-    async def setup(self, handle: Handle) -> None:
-        self.runs = 0
-        self.is_cancelled = False
-        handle.background("poll", self._poll)
-
-    async def _poll(self) -> None:
-        self.runs += 1
-        if self.runs == 1:
-            raise self.error
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            self.is_cancelled = True
-            raise
-
-
-@pytest.mark.looptime
-async def test_a_background_task_runs_from_start_to_stop_and_is_restarted_and_named_after_an_error(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    plugin = Watcher(PluginConfig(), Settings())
-    lifecycle = lifecycle_of(plugin)
-    await lifecycle.setup()
-    await asyncio.sleep(60)
-    assert plugin.runs == 0  # a standby
-    for term in (1, 2):
-        await lifecycle.start()
-        await asyncio.sleep(120)
-        assert plugin.runs == term + 1  # the first of them has failed
-        await lifecycle.stop()
-        assert plugin.is_cancelled
-    (record,) = (record for record in caplog.records if record.__dict__.get("task") == "watcher/poll")
-    assert record.exc_text is None or "a fault" in record.exc_text
-
-
-@pytest.mark.looptime
-async def test_a_background_task_that_the_api_server_refuses_is_restarted_with_one_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    plugin = Watcher(PluginConfig(), Settings())
-    plugin.error = Forbidden(DENIED)
-    lifecycle = lifecycle_of(plugin)
-    await begin(lifecycle)
-    await asyncio.sleep(120)
-    await lifecycle.stop()
-    assert plugin.runs == 2
-    (record,) = (record for record in caplog.records if record.__dict__.get("task") == "watcher/poll")
-    assert (record.levelname, record.__dict__["error"]) == ("WARNING", str(DENIED))
-    assert record.exc_info is None
-
-
-async def test_a_name_of_a_worker_is_not_free_for_a_task() -> None:
+async def test_a_name_of_a_worker_is_not_free_for_another() -> None:
     class Twice(BindingPlugin):
         name = "twice"
 
@@ -276,7 +219,7 @@ async def test_a_name_of_a_worker_is_not_free_for_a_task() -> None:
                 """Do nothing."""
 
             handle.worker("same", nothing)
-            handle.background("same", nothing)
+            handle.worker("same", nothing)
 
-    with pytest.raises(PluginError, match="registers worker or task 'same' twice"):
+    with pytest.raises(PluginError, match="registers worker 'same' twice"):
         await lifecycle_of(Twice(PluginConfig(), Settings())).setup()

@@ -5,15 +5,12 @@ a plugin must not write before ``start``.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.config import Settings
-from bowline.framework.gates import FeatureGates
-from bowline.kube.events import EventNote
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector, Transform
 from bowline.kube.resources import Resource
@@ -69,20 +66,11 @@ class Handle:
     - ``worker(name, reconcile)``: registers a keyed queue with one worker that runs on the leader only; returns the
       function that adds a key, which a standby ignores. A crash loses the keys: ``start`` enqueues what is needed.
       Raises ValueError for a name used twice.
-    - ``background(name, run)``: registers a task that runs on the leader only, from the plugin's start on; restarted
-      with a backoff after an exception, not after it has returned. It ends by cancellation before ``stop``. Raises
-      ValueError for a name used twice, also by a worker.
-    - ``record``: sends an event, in the background and best effort: ``record(EventNote(PODS.ref(pod), "NoSeat",
-      "..."))``. A standby must not call it.
     - ``metrics``: creates the plugin's own series.
-    - ``gates``: every feature gate, including those that plugins declare.
     """
 
     settings: Settings
     client: ObjectClient
     clock: Clock
     worker: Callable[[str, Reconcile], Callable[[ObjectKey], None]]
-    background: Callable[[str, Callable[[], Awaitable[None]]], None]
-    record: Callable[[EventNote], None]
     metrics: PluginMetrics
-    gates: FeatureGates = field(default_factory=partial(FeatureGates, {}))

@@ -17,16 +17,14 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from bowline.api.meta import Object, ObjectKey, key_of
-from bowline.framework.binding.background import BackgroundTask, PluginWorker
 from bowline.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.worker import PluginWorker
 from bowline.framework.config import Settings
-from bowline.framework.gates import FeatureGates
 from bowline.framework.plugin import Plugin
 from bowline.kube.callbacks import Callback, Callbacks
 from bowline.kube.client import KubeClient
-from bowline.kube.events import EventNote
 from bowline.kube.reflector import EventType, Listener, Reflector, Transform
 from bowline.kube.resources import Resource, Selection
 from bowline.runtime.clock import Clock
@@ -60,20 +58,18 @@ class PluginLifecycle:
         settings: Settings,
         clock: Clock,
         registry: CollectorRegistry,
-        record: Callable[[EventNote], None] = lambda _: None,
     ) -> None:
         self._plugins = tuple(plugin for plugin in plugins if isinstance(plugin, BindingPlugin))
         self._client = client
         self._settings = settings
         self._clock = clock
         self._registry = registry
-        self._record = record
         self._depth = Gauge(
             "bowline_plugin_queue_depth", "Ready keys in a plugin's queue.", ["plugin", "worker"], registry=registry
         )
         self._errors = Counter(
             "bowline_plugin_background_errors_total",
-            "Exceptions of a plugin's background tasks and queues, which continue after a backoff.",
+            "Exceptions of a plugin's queues, which continue after a backoff.",
             ["plugin", "task"],
             registry=registry,
         )
@@ -84,7 +80,6 @@ class PluginLifecycle:
             registry=registry,
         )
         self._workers: dict[str, PluginWorker] = {}
-        self._tasks: dict[str, BackgroundTask] = {}
         self._set_up: list[BindingPlugin] = []
         self._plugins_to_stop: list[BindingPlugin] = []
 
@@ -97,10 +92,7 @@ class PluginLifecycle:
                 self._client,
                 self._clock,
                 partial(self._add_worker, plugin.name),
-                partial(self._add_task, plugin.name),
-                self._record,
                 PluginMetrics(plugin.name, self._registry),
-                FeatureGates(self._settings.feature_gates),
             )
             await _call(plugin, "setup", partial(plugin.setup, handle), plugin.budgets.setup_s)
             for state in _sizes(plugin):
@@ -166,17 +158,15 @@ class PluginLifecycle:
         for plugin in self._plugins:
             self._plugins_to_stop.append(plugin)
             await _call(plugin, "start", plugin.start, plugin.budgets.setup_s)
-        for task in self._tasks.values():
-            task.start()
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
     def cancel_workers(self) -> None:
-        """Cancel the plugins' workers and tasks: another process is about to lead. ``stop`` still must be called."""
-        for work in self._background():
-            work.cancel()
+        """Cancel the plugins' workers: another process is about to lead. ``stop`` still must be called."""
+        for worker in self._workers.values():
+            worker.cancel()
 
     async def stop(self, within_s: float = math.inf) -> None:
-        """Stop queues and tasks, then the started plugins in reverse. A plugin's failure is logged.
+        """Stop the queues, then the started plugins in reverse. A plugin's failure is logged.
 
         ``within_s``: the time for all plugins together, when another process is about to lead. Raises the error of a
         worker that has failed.
@@ -184,8 +174,8 @@ class PluginLifecycle:
         ends_at = asyncio.get_running_loop().time() + within_s
         async with AsyncExitStack() as ending:
             ending.push_async_callback(self._stop_plugins, ends_at)
-            for work in self._background():
-                ending.push_async_callback(work.stop)
+            for worker in self._workers.values():
+                ending.push_async_callback(worker.stop)
 
     def _jitter(self) -> float:
         return self._client.random.random()
@@ -206,25 +196,13 @@ class PluginLifecycle:
         await wait_failed([worker.task for worker in self._workers.values() if worker.task is not None])
 
     def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        full = f"{plugin}/{name}"
+        if full in self._workers:
+            raise ValueError(f"plugin {plugin} registers worker {name!r} twice")
         failed = self._errors.labels(plugin, name).inc
-        worker = self._workers[self._unused(plugin, name)] = PluginWorker(
-            f"{plugin}/{name}", reconcile, failed, self._jitter
-        )
+        worker = self._workers[full] = PluginWorker(full, reconcile, failed, self._jitter)
         self._depth.labels(plugin, name).set_function(lambda: worker.queue.depth)
         return worker.queue.add
-
-    def _add_task(self, plugin: str, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        failed = self._errors.labels(plugin, name).inc
-        self._tasks[self._unused(plugin, name)] = BackgroundTask(f"{plugin}/{name}", run, failed, self._jitter)
-
-    def _background(self) -> tuple[PluginWorker | BackgroundTask, ...]:
-        return (*self._workers.values(), *self._tasks.values())
-
-    def _unused(self, plugin: str, name: str) -> str:
-        full = f"{plugin}/{name}"
-        if full in self._workers or full in self._tasks:
-            raise ValueError(f"plugin {plugin} registers worker or task {name!r} twice")
-        return full
 
 
 def _sources(plugin: BindingPlugin) -> tuple[EventSource, ...]:
