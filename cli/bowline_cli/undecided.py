@@ -5,9 +5,9 @@ from difflib import get_close_matches
 from typing import Final
 
 from bowline.api import names
-from bowline.api.failed_decision import ABSENT, FailedDecision, condition_of, failed_decision_of
+from bowline.api.failed_decision import FailedDecision, condition_of, failed_decision_of
 from bowline.api.gang import counts_as_bound, min_members
-from bowline.api.meta import Object, ObjectKey, format_time, key_of, parse_time, status_of
+from bowline.api.meta import Object, format_time, key_of, parse_time, status_of
 from bowline.api.request_facts import reported_status
 from bowline.kube.denial import Denial
 from bowline_cli.facts import (
@@ -20,7 +20,6 @@ from bowline_cli.facts import (
     creation_time,
     last_event,
     remedy_of,
-    show,
 )
 from bowline_cli.reader import Unread, acquired_at
 
@@ -111,24 +110,16 @@ def _explain_past_decision(facts: Facts, pod: Object, record: FailedDecision, co
     )
     longest = facts.info.repeat_backoff if facts.info is not None else ReleaseInfo().repeat_backoff
     denied_until = record.denied_until(longest)
-    objects = ", ".join(str(entry) for entry in record.objects) or "anything that it depends on"
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
     until = (
-        f"{scheduler} decides for another node; the same decision is denied until {format_time(denied_until)}, or "
-        f"until one of these changes: {objects}"
+        f"{scheduler} decides for another node; the same decision is denied until {format_time(denied_until)}"
         if facts.now < denied_until
         else f"{scheduler} decides again"
     )
-    commands = [
-        show(ObjectKey(facts.key.namespace, entry.name), entry.kind, is_absent=entry.print == ABSENT)
-        for entry in record.objects
-        if entry.name
-    ]
     remedy = remedy_of(facts, record.reason, record.decision.node)
     details = (f"{scheduler} reports: {condition['message']}",) if condition else ()
-    commands = commands or ([remedy] if remedy else [])
     describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
-    return Explanation(cause, record.first, until, tuple(commands or [describe]), (*details, *devices(facts, pod)))
+    return Explanation(cause, record.first, until, (remedy or describe,), (*details, *devices(facts, pod)))
 
 
 def running(facts: Facts, scheduler: str) -> tuple[str, ...]:

@@ -17,11 +17,8 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     ("ClusterRole", "bowline-webhook"): {
         (ADMISSION, "mutatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
         (ADMISSION, "validatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
-        ("", "nodes", ""): {"get", "list", "watch"},
+        ("", "nodes", ""): {"list", "watch"},
         ("scheduling.run.ai", "bindrequests", ""): {"list", "watch"},
-        ("", "pods", ""): {"get"},
-        ("", "persistentvolumeclaims", ""): {"get"},
-        ("resource.k8s.io", "resourceclaims", ""): {"get"},
         ("node.k8s.io", "runtimeclasses", ""): {"list", "watch"},
         ("nvidia.com", "clusterpolicies", ""): {"list", "watch"},
     },
@@ -88,10 +85,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
 
 
 NO_REPEATS: dict[str, Any] = {"config": {"admission": {"repeatBackoff": "0s"}}}
-REPEATS = {
-    "bindrequests": {"list", "watch"},
-    **{resource: {"get"} for resource in ("pods", "nodes", "persistentvolumeclaims", "resourceclaims")},
-}
+REPEATS = {"bindrequests": {"list", "watch"}}
 
 USERS = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
 # Also that of the agents of KAI-Scheduler and of earlier versions.
@@ -270,7 +264,7 @@ def test_the_test_can_be_left_out(chart: Chart) -> None:
             {"nodes": {"list", "watch"}},
             id="without shares the nodes' labels",
         ),
-        pytest.param({"webhook": {"inventory": False}}, REPEATS, id="what a failed decision depends on"),
+        pytest.param({"webhook": {"inventory": False}}, REPEATS, id="which decisions have failed"),
         pytest.param({**NO_REPEATS, "webhook": {"inventory": False}}, {}, id="nothing without both"),
         pytest.param(
             {"admission": {"mode": "Off"}, "webhook": {"inventory": False}}, {}, id="nothing if it reviews nothing"

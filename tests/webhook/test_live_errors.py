@@ -32,7 +32,7 @@ REVIEW = review(bind_request(), group="scheduling.run.ai", kind="BindRequest")
 async def answered(leaf: Leaf, mode: AdmissionMode, document: Any) -> dict[str, Any]:
     """The response of a listener for whose every review there is a stored error."""
 
-    async def live_errors(hook: Hook, incoming: Review) -> tuple[FieldError, ...]:
+    def errors(hook: Hook, incoming: Review) -> tuple[FieldError, ...]:
         return (STORED,)
 
     serving = ServingContext()
@@ -43,7 +43,7 @@ async def answered(leaf: Leaf, mode: AdmissionMode, document: Any) -> dict[str, 
         AdmissionChain([], Settings()),
         WebhookMetrics(CollectorRegistry(), []),
         mode=mode,
-        reads=ClusterReads(live_errors=live_errors),
+        reads=ClusterReads(errors=errors),
     )
     await server.start()
     connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=to_pem([leaf.signer]).decode()))
@@ -87,4 +87,4 @@ async def test_without_access_to_a_cluster_or_with_zero_nothing_is_checked(longe
     if not longest:
         await guard.run(ShutdownSignal())
     incoming = Review("admission.k8s.io/v1", "uid-1", operation="CREATE", object=bind_request())
-    assert await guard.errors(Hook.MUTATE_BIND_REQUESTS, incoming) == ()
+    assert guard.errors(Hook.MUTATE_BIND_REQUESTS, incoming) == ()

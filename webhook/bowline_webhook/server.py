@@ -15,7 +15,7 @@ import logging
 import ssl
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -70,11 +70,11 @@ class ClusterReads:
     """What reviews use of the cluster's state; without it they use none.
 
     - ``inventory``: returns the GPU inventory of the nodes, or None; called for every review.
-    - ``live_errors``: returns errors that depend on what is stored; called for every review, raises nothing.
+    - ``errors``: returns errors that depend on what is stored; called for every review of an object without others.
     """
 
     inventory: Callable[[], Inventory | None] = lambda: None
-    live_errors: Callable[[Hook, Review], Awaitable[tuple[FieldError, ...]]] | None = None
+    errors: Callable[[Hook, Review], tuple[FieldError, ...]] = lambda *_: ()
 
 
 NO_READS: Final = ClusterReads()
@@ -114,7 +114,7 @@ class AdmissionServer:
         self._metrics = metrics
         self._mode = mode
         self._inventory = reads.inventory
-        self._live_errors = reads.live_errors if mode != "Off" else None
+        self._stored_errors = reads.errors
         self._allowed_names = frozenset(allowed_names)
         self._bodies = Bodies()
         self._server: HttpServer | None = None
@@ -164,8 +164,7 @@ class AdmissionServer:
             await connection.send_continue(request)
             body = await self._bodies.read(request, connection)
             review = decode_review(body)
-            errors = await self._live_errors(hook, review) if self._live_errors is not None else ()
-            answer = self._review(hook, review, errors, connection.peer)
+            answer = self._review(hook, review, connection.peer)
             response = web.Response(body=answer, content_type=_JSON)
         except (BadRequestError, MalformedReviewError) as error:
             self._metrics.bad_requests.labels(code=str(error.code)).inc()
@@ -186,15 +185,16 @@ class AdmissionServer:
         if status >= 500:
             log.error("a request failed", exc_info=error)
 
-    def _review(self, hook: Hook, review: Review, live_errors: tuple[FieldError, ...], peer: str) -> bytes:
-        """Return the response to a review; an object without other errors has ``live_errors``."""
+    def _review(self, hook: Hook, review: Review, peer: str) -> bytes:
+        """Return the response to a review."""
         started_at = time.perf_counter()
         try:
             verdict = ALLOWED
             if self._mode != "Off":
                 self._reviewing = review
                 verdict = review_object(hook, review, self._chain, self._inventory())
-                verdict = replace(verdict, errors=verdict.errors or live_errors)
+                if not verdict.errors:
+                    verdict = replace(verdict, errors=self._stored_errors(hook, review))
             verdict = self._apply_mode(hook, review, verdict, peer)
             answer = encode_answer(review, verdict, self._chain.settings.docs_url)
         except Exception:

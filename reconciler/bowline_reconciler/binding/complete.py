@@ -252,7 +252,7 @@ class Completer:
 
     async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
         pod = snapshot.named_pod
-        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now(), snapshot.node)
+        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now())
         await self.writer.write_report(request, report, pod)
         self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
         log.warning("request has failed", extra={"reason": fail.name, "why": fail.message})

@@ -5,9 +5,8 @@ is down, slow or denies the write must therefore neither change a result nor occ
 Separate tasks write the reports, only the newest of each pod, and drop it after TRIES. Reports pending at shutdown
 are lost.
 
-Beside it a condition for programs names the decision and the state of what that depends on
-(``bowline.api.failed_decision``): it is what the webhook knows of the decision when it is repeated. So it is written
-for each failure, in the same patch, and removed by the bind that follows. Decision 200.
+Beside it a condition for programs names the decision (``bowline.api.failed_decision``). It is written for each
+failure, in the same patch, and removed by the bind that follows. Decision 200.
 
 A nomination is a write of a reported wait or of a failure, never of a bind without either. Decision 201.
 """
@@ -21,20 +20,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.failed_decision import (
-    ABSENT,
-    CLAIM,
-    VOLUME_CLAIM,
-    Dependency,
-    FailedDecision,
-    condition_of,
-    failed_decision_of,
-)
+from bowline.api.failed_decision import FailedDecision, condition_of, failed_decision_of
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, key_of, uid_of, version_of
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from bowline.kube.messages import PatchType
-from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
+from bowline.kube.resources import PODS
 from bowline.runtime.workers import DONE, Result, run_worker
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import Nomination, PodBound
@@ -52,7 +43,6 @@ TRY_TIMEOUT_S = 5.0
 # A report is an object reference and a sentence. More than this are pending only while no write succeeds.
 MAX_PENDING = 2_000
 _CONDITIONS = (names.CONDITION_POD_BOUND, names.CONDITION_DECISION_FAILED)
-_CLAIMS = {CLAIM: RESOURCECLAIMS.as_metadata(), VOLUME_CLAIM: PERSISTENTVOLUMECLAIMS.as_metadata()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +118,7 @@ class PodConditions:
             return DONE
         try:
             async with asyncio.timeout(TRY_TIMEOUT_S):
-                condition = await self._with_claims(report.condition)
-                await self.patch(report.pod, condition, report.nomination, report.since)
+                await self.patch(report.pod, report.condition, report.nomination, report.since)
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
             if report.tries < TRIES and not is_denied:
@@ -143,21 +132,6 @@ class PodConditions:
         if self._pending.get(pod_id) is report:
             del self._pending[pod_id]
         return DONE
-
-    async def _with_claims(self, condition: PodBound | None) -> PodBound | None:
-        """Return the condition with the prints of the failure's claims, as the rollback has left them."""
-        if condition is None or condition.depends_on is None or not condition.claims:
-            return condition
-        objects = [*condition.depends_on]
-        for ref in condition.claims:
-            try:
-                claim = await self._client.get(_CLAIMS[ref.kind], ref.key.namespace, ref.key.name)
-                objects.append(Dependency(ref.kind, ref.key.name, version_of(claim)))
-            except NotFound:
-                objects.append(Dependency(ref.kind, ref.key.name, ABSENT))
-            except ApiError:
-                log.debug("a claim cannot be read", extra={"claim": str(ref.key)})
-        return replace(condition, depends_on=tuple(objects))
 
     async def patch(
         self, pod: Object, condition: PodBound | None, nomination: Nomination | None, since: datetime
@@ -250,13 +224,12 @@ def _stored_forms(pod: Object, condition: PodBound, now: datetime) -> list[Mappi
 
 def _failed_decision(condition: PodBound, now: datetime) -> FailedDecision:
     assert condition.decision is not None  # noqa: S101 - a bound pod has no failed decision
-    has_ended, objects = condition.depends_on is not None, condition.depends_on or ()
-    failures, denial = int(has_ended), condition.denial
-    return FailedDecision(condition.decision, condition.reason, now, now, has_ended, failures, objects, denial)
+    has_ended = condition.has_ended
+    return FailedDecision(condition.decision, condition.reason, now, now, has_ended, int(has_ended), condition.denial)
 
 
 def _has(pod: Object, condition: PodBound) -> bool:
-    if condition.depends_on is not None:
+    if condition.has_ended:
         return False  # the time of the failure is new
     failure = failed_decision_of(pod)
     if (failure.decision if failure is not None else None) != condition.decision:

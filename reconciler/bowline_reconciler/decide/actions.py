@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-from bowline.api.failed_decision import Decision, Dependency
+from bowline.api.failed_decision import Decision
 from bowline.api.meta import ObjectRef, ObjectUID
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -117,8 +117,7 @@ class PodBound:
     """The PodBound condition: False after a failure, True after the bind that follows it.
 
     - ``decision``: the one that has failed. It is stored in a condition of its own (``bowline.api.failed_decision``).
-    - ``depends_on``: if the decision has ended, the pod and the node as the failure has left them; else None.
-    - ``claims``: that the failure is about. They are read after the rollback.
+    - ``has_ended``: the decision has ended Failed; else it is attempted again.
     - ``denial``: the print of the API server's denial of the Binding.
     """
 
@@ -126,8 +125,7 @@ class PodBound:
     reason: str
     message: str
     decision: Decision | None = None
-    depends_on: tuple[Dependency, ...] | None = None
-    claims: tuple[ObjectRef, ...] = ()
+    has_ended: bool = False
     denial: str = ""
 
 

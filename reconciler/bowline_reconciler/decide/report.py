@@ -16,13 +16,12 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BOUND, PREPARED, ROLLED_BACK, AllocationKind, BindRequest, Phase
-from bowline.api.failed_decision import NODE, POD, Dependency, claims_of, decision_of, node_print, pod_print
+from bowline.api.failed_decision import decision_of
 from bowline.api.meta import Object, format_time, parse_time
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
-from bowline_reconciler.decide.snapshot import Absent
 
 # As the schema of metav1.Condition has it.
 _CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
@@ -202,7 +201,6 @@ def failure_report(
     rolled_back: bool,
     pod: Object | None,
     now: datetime,
-    node: Object | Absent = Absent.NOT_IN_CACHE,
 ) -> Report:
     """Return what is written of a terminal failure. ``rolled_back``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
@@ -210,9 +208,8 @@ def failure_report(
     event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.message}{hint}")
     condition = None
     if fail.reason not in _NO_CONDITION:
-        decision, claims = decision_of(request.raw.get("spec")), claims_of(fail.objects)
-        depends_on = _depends_on(pod, node)
-        condition = PodBound("False", fail.name, fail.message, decision, depends_on, claims, fail.denial)
+        decision = decision_of(request.raw.get("spec"))
+        condition = PodBound("False", fail.name, fail.message, decision, has_ended=True, denial=fail.denial)
     nomination = _nomination_after(request, fail, pod) if condition is not None else None
     return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition, nomination)
 
@@ -225,14 +222,6 @@ def _nomination_after(request: BindRequest, fail: Fail, pod: Object | None) -> N
     is_gated = bool(((pod or {}).get("spec") or {}).get("schedulingGates"))
     is_same_node = fail.suggestion is Suggestion.RETRY_SAME_NODE and not is_gated
     return Nomination(request.selected_node, is_withdrawn=not is_same_node)
-
-
-def _depends_on(pod: Object | None, node: Object | Absent) -> tuple[Dependency, ...]:
-    """Return the pod and the selected node with their prints, as far as these are known."""
-    objects = [Dependency(POD, "", pod_print(pod))] if pod is not None else []
-    if node is not Absent.NOT_IN_CACHE:
-        objects.append(Dependency(NODE, "", node_print(None if isinstance(node, Absent) else node)))
-    return tuple(objects)
 
 
 def failed_status(

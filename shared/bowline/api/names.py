@@ -147,7 +147,7 @@ QUEUE_LABEL: Final = "kai.scheduler/queue"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 NUMA_MEMORY_GROUPS_PREDICTED: Final = "kai.scheduler/numa-memory-groups-predicted"
 CONDITION_POD_BOUND: Final = "PodBound"
-# Beside it, for programs: which decision has failed, and on what that depends (``bowline.api.failed_decision``).
+# Beside it, for programs: which decision has failed (``bowline.api.failed_decision``).
 CONDITION_DECISION_FAILED: Final = "bowline.dev/DecisionFailed"
 
 # --- Reasons of the events on a pod; the reasons of its PodBound condition are these or those of a failure ---------

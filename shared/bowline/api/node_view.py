@@ -4,11 +4,11 @@ One place for a field: ``reduced_node`` is what the reconciler caches, a decisio
 print of a node, by which the webhook recognises that a failed decision may succeed now, is made from its values.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import Object, identity_of, is_deleting, uid_of
+from bowline.api.meta import Object, identity_of, is_deleting
 from bowline.api.taints import hard_taints
 
 # Of a node's labels, only those that describe its GPUs are cached.
@@ -44,16 +44,6 @@ def reduced_node(node: dict[str, Any]) -> Object:
     # Only what a decision uses: a heartbeat must not make another object.
     status = {"conditions": [{"type": entry["type"], "status": entry.get("status")} for entry in ready]}
     return {"metadata": metadata} | ({"spec": spec} if spec else {}) | ({"status": status} if ready else {})
-
-
-def facts_of(node: Object) -> list[Any]:
-    """Return what a decision about a raw or a reduced node depends on, as JSON; its deletion has a reason of its own.
-
-    The order is that of the fields of ``NodeView``: a new one comes last, so that the prints of others stay.
-    """
-    view = node_view(node)
-    values = [getattr(view, field.name) for field in fields(view) if field.name != "deleting"]
-    return [uid_of(node), _gpu_labels(node), *values]
 
 
 def _gpu_labels(node: Object) -> dict[str, str]:

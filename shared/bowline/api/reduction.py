@@ -6,7 +6,6 @@ The functions change the decoded object that they are given, which nobody else h
 from typing import Any
 
 from bowline.api import names
-from bowline.api.failed_decision import binder_entries
 from bowline.api.meta import Object
 from bowline.api.request_facts import MAX_CARRIED
 
@@ -16,10 +15,8 @@ _MAX_METADATA = 8192
 
 def reduced_pod(pod: dict[str, Any]) -> Object:
     """Return the pod without the writers' bookkeeping; everything else of an unbound pod is kept."""
-    metadata, binder_writes = pod["metadata"], binder_entries(pod)
+    metadata = pod["metadata"]
     metadata.pop("managedFields", None)
-    if binder_writes:
-        metadata["managedFields"] = binder_writes
     annotations = metadata.get("annotations")
     if annotations:
         annotations.pop(names.LAST_APPLIED, None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.failed_decision import ABSENT, Decision, Dependency, FailedDecision
+from bowline.api.failed_decision import Decision, FailedDecision
 from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_time
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline_cli.diagnosis import explain
@@ -59,9 +59,8 @@ def waiting(wait: WaitFact = WAIT, message: str = "claim data is not bound", **c
 
 def failed_before(last_s: float = 20, failures: int = 3, reason: str = "NodeGone", **changes: Any) -> dict[str, Any]:
     """A pod between two decisions."""
-    node, claim = Dependency("Node", "", "x"), Dependency("PersistentVolumeClaim", "data", ABSENT)
     first, last = NOW - timedelta(seconds=300), NOW - timedelta(seconds=last_s)
-    failure = FailedDecision(Decision("gpu-1", "d"), reason, first, last, failures=failures, objects=(node, claim))
+    failure = FailedDecision(Decision("gpu-1", "d"), reason, first, last, failures=failures)
     sentence = condition(names.CONDITION_POD_BOUND, "False", "claim data does not exist")
     return pod(conditions=[*sentence, failure.as_condition(), *changes.pop("conditions", ())])
 
@@ -118,7 +117,7 @@ TABLE = [
     pytest.param(
         {"pod": failed_before(last_s=20)},
         "the decision for node gpu-1 has failed 20s ago, 3 times since 5m0s ago: NodeGone: claim data does not exist",
-        "the same decision is denied until 2026-01-01T12:00:40Z, or until one of these changes: Node, Persistent",
+        "bowline decides for another node; the same decision is denied until 2026-01-01T12:00:40Z",
         300,
         id="between two decisions",
     ),
@@ -423,9 +422,7 @@ def test_details(facts: dict[str, Any], detail: str) -> None:
             "kubectl -n team describe bindrequest train",
             id="an object that may not be read",
         ),
-        pytest.param(
-            {"pod": failed_before()}, "kubectl -n team get persistentvolumeclaims", id="the absent claim of a failure"
-        ),
+        pytest.param({"pod": failed_before()}, "kubectl get nodes", id="the node of a failure"),
         pytest.param(
             {"request": request("x", "Failed", failure=FailureFact("NodeGone").as_field(), suggestion="y")},
             "kubectl get nodes",

@@ -1,44 +1,82 @@
-"""Which reviews of a BindRequest make the webhook read the pod's failure."""
+"""Which BindRequests repeat a decision that has failed, and for how long they are denied. Pure."""
 
-from datetime import timedelta
-from typing import Any, cast
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from bowline.kube.client import KubeClient
-from bowline.kube.config import ClusterAccess
-from bowline_webhook.repeats import RepeatChecker
-from bowline_webhook.review import decode_review
-from tests.unit.webhook.reviews import bind_request, encode, review
+from bowline.api.failed_decision import FailedDecision, decision_of
+from bowline.api.meta import format_time
+from bowline_webhook.repeats import MAX_PODS, Failure, Failures, failure_of
+from tests.unit.webhook.reviews import bind_request
 
-GROUP = "scheduling.run.ai"
-
-
-def body(owners: Any, **spec: Any) -> bytes:
-    request = bind_request(**spec)
-    request["metadata"]["ownerReferences"] = owners
-    return encode(review(request, group=GROUP, kind="BindRequest"))
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LONGEST = timedelta(seconds=60)
+SPEC = bind_request()["spec"]
+FAILED = Failure(FailedDecision(decision_of(SPEC), "NodeGone", NOW, NOW), "NodeGone: node n does not exist")
 
 
-def checker() -> RepeatChecker:
-    """A check whose client is not open: any request raises RuntimeError."""
-    access = ClusterAccess("http://127.0.0.1:1", cast("Any", Unlocked()))
-    return RepeatChecker(KubeClient(access), timedelta(minutes=1))
+def after(seconds: float, **changes: Any) -> Failure:
+    """A further failure, so long after the first."""
+    at = NOW + timedelta(seconds=seconds)
+    return replace(FAILED, decision=replace(FAILED.decision, first=at, last=at, **changes))
 
 
-class Unlocked:
-    """No credentials."""
-
-    headers: dict[str, str] = {}
-    due = False
-
-
-@pytest.mark.parametrize("owners", [None, [], [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]])
-async def test_without_the_pods_uid_nothing_is_read(owners: Any) -> None:
-    """A caller without credentials would otherwise learn why another tenant's pod has failed."""
-    assert await checker().errors(decode_review(body(owners))) == ()
+def denied(*failures: Failure, at: float = 1, pod: str = "pod-uid", **spec: Any) -> str:
+    """The denial at that time of a request for the pod; empty if it is allowed."""
+    recorded = Failures(LONGEST)
+    for failure in failures:
+        recorded.add("pod-uid", failure)
+    error = recorded.denial_of(pod, decision_of({**SPEC, **spec}), NOW + timedelta(seconds=at))
+    return "" if error is None else error.message
 
 
-async def test_with_the_pods_uid_the_pod_is_read() -> None:
-    with pytest.raises(RuntimeError, match="the client is not open"):
-        await checker().errors(decode_review(body(None, podUID="pod-uid")))
+@pytest.mark.parametrize(
+    ("failures", "case", "left_s"),
+    [
+        pytest.param([], {}, None, id="no failure"),
+        pytest.param([FAILED], {}, 4, id="five seconds after the first"),
+        pytest.param([FAILED], {"at": 5}, None, id="no longer"),
+        pytest.param([FAILED], {"pod": "another"}, None, id="another pod"),
+        pytest.param([FAILED], {"selectedNode": "node-9"}, None, id="another node"),
+        pytest.param([FAILED], {"selectedGPUGroups": ["new"]}, 4, id="a new group has a new name in each decision"),
+        pytest.param([FAILED, FAILED], {}, 4, id="reported twice"),
+        pytest.param([FAILED, after(12)], {"at": 13}, 11, id="as long again as it has failed"),
+        pytest.param([FAILED, after(900)], {"at": 901}, 59, id="the longest"),
+        pytest.param([FAILED, after(12, reason="Rejected")], {"at": 13}, 4, id="another reason begins anew"),
+        pytest.param([after(12), FAILED], {"at": 13}, 4, id="an older one, reported later"),
+        pytest.param([FAILED, after(0, decision=decision_of({}))], {}, None, id="another in the same second"),
+        pytest.param([after(900)], {"at": 0}, None, id="a clock that is ahead"),
+    ],
+)
+def test_a_repeated_decision_is_denied_by_time(failures: list[Failure], case: Any, left_s: int | None) -> None:
+    denial = denied(*failures, **case)
+    assert bool(denial) is (left_s is not None)
+    if left_s is not None:
+        assert "NodeGone: node n does not exist; decide for another node" in denial
+        assert denial.endswith(f"repeat it in {left_s} s")
+
+
+def test_the_number_of_remembered_pods_is_bounded() -> None:
+    failures = Failures(LONGEST)
+    for number in range(MAX_PODS + 1):
+        failures.add(str(number), FAILED)
+    decision = FAILED.decision.decision
+    assert failures.denial_of("0", decision, NOW) is None
+    assert failures.denial_of("1", decision, NOW) is not None
+    failures.add("late", after(121))
+    assert failures.denial_of(str(MAX_PODS), decision, NOW) is None, "older than any denial"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "at"),
+    [
+        pytest.param({"reason": "NodeGone: n", "completionTime": format_time(NOW)}, "NodeGone", NOW, id="complete"),
+        pytest.param({"reason": "x"}, "x", NOW + LONGEST, id="without a time: now"),
+        pytest.param({}, "", NOW + LONGEST, id="nothing"),
+    ],
+)
+def test_the_failure_of_a_request(status: dict[str, Any], reason: str, at: datetime) -> None:
+    failure = failure_of({**bind_request(), "status": {"phase": "Failed", **status}}, NOW + LONGEST)
+    assert failure == Failure(FailedDecision(decision_of(SPEC), reason, at, at), status.get("reason", ""))
