@@ -31,7 +31,6 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "pods", ""): {"get", "list", "watch", "patch"},
         ("", "configmaps", ""): {"get", "create", "delete"},
         ("nvidia.com", "clusterpolicies", ""): {"list", "watch"},
-        ("node.k8s.io", "runtimeclasses", ""): {"list", "watch"},
         ("", "pods/binding", ""): {"create"},
         ("", "pods/status", ""): {"patch"},
         ("", "nodes", ""): {"get", "list", "watch"},

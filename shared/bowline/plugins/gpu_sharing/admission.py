@@ -101,7 +101,6 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
         rules=(
             AccessRule("configmaps", ("get", "create", "delete")),  # those of a share are in its pod's namespace
             AccessRule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
-            AccessRule("runtimeclasses", ("list", "watch"), group="node.k8s.io"),
         ),
         pod_annotations=(names.ANNOTATION_LAST_JOINED,),  # of reservation pods
         pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),

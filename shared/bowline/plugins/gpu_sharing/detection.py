@@ -1,6 +1,7 @@
-"""What the cluster's GPUs are like: the mode of NVIDIA's operator, RuntimeClasses, nodes with fake GPUs. Pure.
+"""What the cluster's GPUs are like: whether they are named by CDI, and nodes with fake GPUs. Pure.
 
-The state of three watches, for settings that are ``Auto``, and for warnings where a setting contradicts the cluster.
+The state of two watches, for settings that are ``Auto``, and for warnings where a setting contradicts the cluster.
+Whether a share can work in the cluster at all is the webhook's to say (``bowline_webhook.inventory``).
 Where the ClusterPolicy is not installed, not readable or without the field, devices are named by their UUIDs, as
 every version did before CDI. A changed policy applies to shares that are bound from then on: a bound share keeps its
 ConfigMaps. Decisions 209 and 252.
@@ -8,19 +9,9 @@ ConfigMaps. Decisions 209 and 252.
 
 from typing import Any
 
-from bowline.api.gpu_operator import (
-    GpuRuntime,
-    OperatorMode,
-    RuntimeProblem,
-    cdi_of,
-    effective_policy,
-    operator_mode,
-    runtime_problem,
-)
+from bowline.api.gpu_operator import cdi_of, effective_policy
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
 from bowline.framework.config import Settings
-from bowline.kube.reflector import Reflector
-from bowline.kube.resources import RUNTIMECLASSES, Resource
 
 
 class Detection:
@@ -28,8 +19,6 @@ class Detection:
 
     def __init__(self, settings: Settings) -> None:
         self._sharing = settings.gpu_sharing
-        self._are_fractioned = bool(settings.nv_fractions)
-        self._watches: dict[Resource, Reflector] = {}
         self._policies: dict[ObjectKey, Object] = {}
         self._fake_nodes: set[str] = set()
 
@@ -56,28 +45,6 @@ class Detection:
         if not cdi and cdi_of((policy,)):
             return "gpuSharing.cdi is false, but by NVIDIA's ClusterPolicy the runtime takes devices by CDI names"
         return ""
-
-    @property
-    def mode(self) -> OperatorMode:
-        """The mode of NVIDIA's GPU operator."""
-        return operator_mode(self._policies.values())
-
-    def problem(self) -> RuntimeProblem | None:
-        """Return why shares do not work in this cluster; None if nothing speaks against it."""
-        classes = self._watches.get(RUNTIMECLASSES.as_metadata())
-        is_known = classes is not None and classes.last_error is None
-        known_names = frozenset(key.name for key in classes.store) if classes is not None and is_known else None
-        runtime = GpuRuntime(self.mode, known_names)
-        return runtime_problem(runtime, self._sharing.runtime_class_name, are_fractioned=self._are_fractioned)
-
-    def follow(self, reflector: Reflector) -> None:
-        """Take what is known of RuntimeClasses and ClusterPolicies from their watches."""
-        self._watches[reflector.selection.resource] = reflector
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether both watches have begun, or cannot."""
-        return all(reflector.first_list_ended.is_set() for reflector in self._watches.values())
 
     def is_fake(self, node: str) -> bool:
         """Return whether the node's GPUs are fake."""

@@ -1,8 +1,5 @@
 """Metrics of shared devices, in addition to the framework's per-plugin metrics."""
 
-from functools import partial
-
-from bowline.api.gpu_operator import OperatorMode
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.kube.store import Store
 from bowline.plugins.gpu_sharing.detection import Detection
@@ -44,22 +41,10 @@ class SharingMetrics:
         self._contradicted = metrics.gauge(
             "cdi_contradicted", "1 while the setting gpuSharing.cdi contradicts NVIDIA's ClusterPolicy, else 0."
         )
-        self._unusable = metrics.gauge(
-            "runtime_unusable",
-            "1 while shares do not work: their RuntimeClass does not exist, or the operator's mode gives no device.",
-        )
-        self._modes = metrics.gauge(
-            "operator_mode",
-            "1 for the mode of NVIDIA's GPU operator, 0 for the others.",
-            mode=tuple(mode.value for mode in OperatorMode),
-        )
 
     def follow_detection(self, detection: Detection) -> None:
         """Export what was detected of the cluster; computed at each scrape."""
         self._contradicted.set_function(lambda: bool(detection.contradiction()))
-        self._unusable.set_function(lambda: detection.problem() is not None)
-        for mode in OperatorMode:
-            self._modes.labels(mode.value).set_function(partial(_is_mode, detection, mode))
 
     def follow(self, reservations: Store) -> None:
         """Export the numbers of reservation pods in the watch cache; computed at each scrape."""
@@ -67,7 +52,3 @@ class SharingMetrics:
         self._reservations.labels("waiting").set_function(
             lambda: sum(not has_reported(reservation) for reservation in reservations.values())
         )
-
-
-def _is_mode(detection: Detection, mode: OperatorMode) -> bool:
-    return detection.mode is mode

@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
 from bowline.api import names
-from bowline.api.gpu_operator import RuntimeProblem, transform_policy
+from bowline.api.gpu_operator import transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict, Unreadable
-from bowline.kube.resources import BOUND_AND_ENDED, BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
+from bowline.kube.resources import BOUND_AND_ENDED, BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS
 from bowline.plugin import (
     AllocationKind,
     BindContext,
@@ -85,7 +85,6 @@ SCAN = ObjectKey("", "scan")
 # never placed; the request then ends, and the scheduler may choose a device that is shared already.
 SCALING = timedelta(seconds=10)
 # How often the end of the first lists of optional watches is looked for.
-DETECTION = timedelta(seconds=2)
 # Tries to label a pod that others write as well: its scheduler, its nomination.
 LABEL_TRIES = 5
 # How long a request may wait while a device that pods still use is being reserved again.
@@ -100,7 +99,6 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._detection = Detection(settings)
-        self._reported_problem: RuntimeProblem | None = None
 
     # --- binding ---
 
@@ -129,12 +127,10 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
         self._left = LeftConfigMaps(handle.client)
         self._enqueue_left = handle.worker("left ConfigMaps", self._left.run)
-        self._enqueue_report = handle.worker("detection", self._report_mode)
 
     async def start(self) -> None:
         if self._sharing.enabled:
             self._controller.begin()
-            self._enqueue_report(SCAN)
             self._orphan_scan.begin()
             self._enqueue_scan(SCAN)
 
@@ -176,15 +172,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         yield EventSource(
             CLUSTERPOLICIES,
             transform=transform_policy,
-            attach=self._detection.follow,
             on_change=self._policy_changed,
-            optional=True,
-        )
-        yield EventSource(
-            RUNTIMECLASSES.as_metadata(),
-            transform=transform_identity,
-            attach=self._detection.follow,
-            on_change=self._classes_changed,
             optional=True,
         )
         if self._detection.detects_fakes:
@@ -204,28 +192,6 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         if contradiction:
             remedy = "the containers of shares may see no GPU; remove the setting, or correct it"
             log.warning("a setting contradicts the cluster", extra={"why": contradiction, "remedy": remedy})
-        self._report_problem()
-
-    def _classes_changed(self, old: Object | None, new: Object | None) -> None:
-        if old is None or new is None:
-            self._report_problem()
-
-    async def _report_mode(self, _: ObjectKey) -> timedelta | None:
-        """Log the operator's mode, and why shares do not work, once it is known; no process waits for that."""
-        if not self._detection.is_complete:
-            return DETECTION
-        log.info("mode of the GPU operator", extra={"mode": self._detection.mode.value})
-        self._report_problem()
-        return None
-
-    def _report_problem(self) -> None:
-        """Log why shares do not work, and that they do again."""
-        problem, before = self._detection.problem(), self._reported_problem
-        self._reported_problem = problem
-        if problem is not None and problem != before:
-            log.warning("GPU shares do not work", extra={"why": problem.text, "remedy": problem.remedy})
-        elif problem is None and before is not None:
-            log.info("nothing speaks against GPU shares any more", extra={"was": before.text})
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)
