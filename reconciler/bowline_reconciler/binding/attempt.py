@@ -93,7 +93,7 @@ class AttemptRunner:
     async def _hold(self, request: BindRequest, state: RequestState, effects: frozenset[str]) -> BindRequest:
         """Return the request with finalizer and plugins recorded and, after a change of leader, fenced.
 
-        A finalizer without a record, as an older release leaves it, means every plugin. Decision 281.
+        A finalizer without a record means every plugin. Decision 281.
         """
         is_recorded = request.effects is None or effects <= request.effects
         if not request.has_finalizer or not is_recorded:

@@ -157,8 +157,7 @@ class Completer:
         request, now = snapshot.request, self.clock.now()
         self._withdraw_nomination(request, snapshot.named_pod)
         if request.phase is Phase.FAILED:
-            # Failed by an older release or another controller: this release drops the finalizer before it writes
-            # Failed.
+            # Failed by another controller: this one drops the finalizer before it writes Failed.
             request = await self.writer.patch_status(request, rolled_back_status(request, now))
         elif not request.deleting:
             request = await self.writer.patch_status(request, released_status(request, why.message, now))

@@ -340,9 +340,7 @@ def next_write(claim: Object, requirement: RequiredClaim, now: datetime) -> Writ
     # The timestamp is when the preparation of devices begins; a stored allocation is immutable.
     if allocation is None:
         allocation = {**requirement.allocation, "allocationTimestamp": format_time(now)}
-    # The pod's own entry beside that of its PodGroup is one of an older release.
-    own = (consumer.uid, requirement.pod_uid)
-    remaining_consumers = [entry for entry in consumers if entry.get("uid") not in own]
+    remaining_consumers = [entry for entry in consumers if entry.get("uid") != consumer.uid]
     return ClaimStatus(
         {**status_of(claim), "allocation": allocation, "reservedFor": [*remaining_consumers, consumer.reference]}
     )

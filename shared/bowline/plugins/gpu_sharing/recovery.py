@@ -71,8 +71,8 @@ def running_users(users: Iterable[User]) -> list[User]:
 def possible_devices(group: str, groups: str, visible: str) -> frozenset[str]:
     """Return the UUIDs that may be the group's device, according to a share's ConfigMap.
 
-    ``groups`` is its annotation, in the order of ``visible``, the devices; both comma-separated. A ConfigMap of an
-    earlier version has no such annotation: any of its devices may be the group's.
+    ``groups`` is its annotation, in the order of ``visible``, the devices; both comma-separated. A ConfigMap of
+    KAI-Scheduler has no such annotation: any of its devices may be the group's.
     """
     prefix = f"{names.CDI_GPU_KIND}="
     devices = [device.removeprefix(prefix) for device in visible.split(",") if device]

@@ -154,7 +154,7 @@ def configmap_object(name: str, maps: ShareConfigMaps, pod: Object) -> dict[str,
 
 
 def is_guarded(configmap: Object) -> bool:
-    """Return whether only the reconciler can change or replace it; false for ConfigMaps of an earlier version."""
+    """Return whether only the reconciler can change or replace it; false for those that KAI-Scheduler has written."""
     labels = configmap["metadata"].get("labels") or {}
     return labels.get(names.LABEL_GPU_SHARING) == "true" and configmap.get("immutable") is True
 
@@ -203,7 +203,7 @@ def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str
 def needs_relabeling(labels: Mapping[str, str]) -> bool:
     """Return whether the labels of a sharing pod hide a group from a watch or a scheduler.
 
-    Pods bound by KAI-Scheduler's binder or by an older version lack the label that the plugin's watch selects, or the
+    Pods bound by KAI-Scheduler's binder lack the label that the plugin's watch selects, or the
     plain group label.
     """
     return names.LABEL_GPU_SHARING not in labels or names.LABEL_GPU_GROUP not in labels
