@@ -22,9 +22,7 @@ def broken() -> Any:
 @pytest.mark.parametrize(
     ("path", "content", "status", "text"),
     [
-        pytest.param(
-            "/debug", lambda: {"depth": 2, ("odd", "key"): object()}, 200, '"depth": 2', id="whatever is in it"
-        ),
+        pytest.param("/debug", lambda: {"depth": 2, "x": object()}, 200, '"depth": 2', id="whatever is in it"),
         pytest.param("/debug/", lambda: {"depth": 2}, 200, '"depth": 2', id="with a slash"),
         pytest.param("/debug/queue", dict, 404, "no page /debug/queue; read /debug", id="no such page"),
         pytest.param("/debug", broken, 500, "no page today", id="a content that raises"),

@@ -74,7 +74,6 @@ def test_the_claim_of_a_group_has_the_groups_reference() -> None:
     [
         pytest.param([], [], id="the first pod of the group"),
         pytest.param([user("a")], [user("a")], id="beside a pod outside the group"),
-        pytest.param([user()], [], id="the entry that an older release wrote for the pod is replaced"),
     ],
 )
 def test_the_group_is_reserved_and_never_the_pod(reserved_for: list[Any], remaining: list[Any]) -> None:
