@@ -186,22 +186,6 @@ def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(s
     assert "field is immutable when `immutable` is set" in result.stderr
 
 
-@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
-def test_what_a_pod_deleted_without_its_dependents_leaves_is_deleted_once_it_is_gone(
-    shares: Shares, phase: str
-) -> None:
-    """``kubectl delete pod --cascade=orphan``: the garbage collector deletes nothing of it."""
-    shares.share("half", "left")
-    shares.live.phase("half", "Succeeded")
-    owned = {name for name in shares.maps() if name.startswith("half-")}
-    assert len(owned) == 2
-    shares.api.patch(f"{shares.pods}/half/status", {"status": {"phase": phase}})
-    body = {"gracePeriodSeconds": 0, "propagationPolicy": "Orphan"}
-    shares.api.request("DELETE", f"{shares.pods}/half", body)
-    shares.live.until("the ConfigMaps of the pod are deleted", lambda: owned.isdisjoint(shares.maps()) or None)
-    shares.await_release("left")
-
-
 def test_a_configmap_that_its_pod_has_left_behind_is_replaced(shares: Shares) -> None:
     path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
     labels = {names.LABEL_GPU_SHARING: "true"}

@@ -26,7 +26,6 @@ from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
-from bowline.plugins.gpu_sharing.left_configmaps import LeftConfigMaps, transform_left
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.orphan_scan import OrphanScan
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
@@ -275,25 +274,3 @@ async def test_an_ended_reservation_holds_no_group(case: Case) -> None:
 async def test_a_labelled_pod_on_no_node_uses_no_device(case: Case) -> None:
     await running_share(case, nodeName=None)
     assert await unreserved_groups(case.client, f"{case.namespace}-devices") == 0
-
-
-@pytest.mark.parametrize(("annotations", "position"), [({}, "0"), ({names.GPU_FRACTION_CONTAINER: "side"}, "i1")])
-async def test_configmaps_of_a_pod_that_is_gone_before_it_is_read_are_deleted(
-    case: Case, annotations: dict[str, str], position: str
-) -> None:
-    """The garbage collector may be faster than the reconciler's read after the watch's event."""
-    metadata = {"annotations": {names.SHARED_GPU_CONFIGMAP: "half", **annotations}, "finalizers": ["orphan"]}
-    deletion = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    deleted_pod = transform_left({"metadata": {"name": "half", "namespace": case.namespace, **metadata, **deletion}})
-    assert deleted_pod is not None
-    left_maps = {f"half-{position}", f"half-{position}-evar"}
-    for name in (*left_maps, "half-other"):
-        body = {"metadata": {"name": name, "labels": {names.LABEL_GPU_SHARING: "true"}}, "immutable": True}
-        await case.client.create(CONFIGMAPS, case.namespace, body)
-    left = LeftConfigMaps(case.client)
-    assert await left.run(left.expect(deleted_pod)) is None
-    names_left = {
-        config_map["metadata"]["name"] for config_map in await case.client.list_all(CONFIGMAPS, case.namespace)
-    }
-    assert names_left - {"kube-root-ca.crt"} == {"half-other"}
-    assert len(left) == 0

@@ -9,7 +9,6 @@ One of a share that nothing owns was left behind by its pod: nobody reads it any
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -66,17 +65,6 @@ async def delete_configmaps(
         except Conflict as error:
             return Status.retry(f"ConfigMap {namespace}/{name} has just been changed: {error.message}")
     return Status.ok()
-
-
-async def delete_left_behind(client: ObjectClient, configmap_names: Iterable[str], namespace: str) -> None:
-    """Delete the ConfigMaps of these names that their pod has left behind; others are kept. Raises ApiError."""
-    for name in configmap_names:
-        with suppress(NotFound, Conflict):
-            existing = await client.get(CONFIGMAPS, namespace, name)
-            if is_left_behind(existing):
-                await client.delete(
-                    CONFIGMAPS, namespace, name, uid=uid_of(existing), resource_version=version_of(existing)
-                )
 
 
 async def _replace_own(

@@ -12,7 +12,6 @@ from typing import Any
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import Object, identity_of, uid_of
-from bowline.plugins.gpu_sharing.left_configmaps import is_orphaning, possible_maps
 from bowline.plugins.gpu_sharing.reservation import may_be_on, reported_device
 
 
@@ -82,16 +81,12 @@ def groups_of(pod: Object | None) -> frozenset[str]:
 
 
 def transform_user(pod: dict[str, Any]) -> Object:
-    """Keep identity and labels of a sharing pod: its groups, and the label that the watch selects.
-
-    Also, of one that is being deleted and leaves its ConfigMaps behind, their possible names.
-    """
+    """Keep identity and labels of a sharing pod: its groups, and the label that the watch selects."""
     labels = pod["metadata"].get("labels") or {}
     sharing_labels = {
         key: labels[key] for key in labels if key == names.LABEL_GPU_SHARING or gpu_groups({key: labels[key]})
     }
-    user: dict[str, Any] = {"metadata": {**identity_of(pod), "labels": sharing_labels}}
-    return user | ({"left": possible_maps(pod)} if is_orphaning(pod) else {})
+    return {"metadata": {**identity_of(pod), "labels": sharing_labels}}
 
 
 def transform_reservation(pod: dict[str, Any]) -> Object:

@@ -19,7 +19,7 @@ from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict, Unreadable
-from bowline.kube.resources import BOUND_AND_ENDED, BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS
+from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS
 from bowline.plugin import (
     AllocationKind,
     BindContext,
@@ -52,7 +52,6 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     transform_reservation,
     transform_user,
 )
-from bowline.plugins.gpu_sharing.left_configmaps import LeftConfigMaps, transform_left
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.orphan_scan import SHARING, OrphanScan
 from bowline.plugins.gpu_sharing.reservation import (
@@ -84,7 +83,6 @@ SCAN = ObjectKey("", "scan")
 # Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
 # never placed; the request then ends, and the scheduler may choose a device that is shared already.
 SCALING = timedelta(seconds=10)
-# How often the end of the first lists of optional watches is looked for.
 # Tries to label a pod that others write as well: its scheduler, its nomination.
 LABEL_TRIES = 5
 # How long a request may wait while a device that pods still use is being reserved again.
@@ -125,8 +123,6 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
         self._orphan_scan = OrphanScan(self._client, self._controller, self._metrics)
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
-        self._left = LeftConfigMaps(handle.client)
-        self._enqueue_left = handle.worker("left ConfigMaps", self._left.run)
 
     async def start(self) -> None:
         if self._sharing.enabled:
@@ -136,11 +132,10 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     async def stop(self) -> None:
         self._controller.clear()
-        self._left.clear()
         self._metrics.unreserved_groups.set(0)
 
     def sizes(self) -> Mapping[str, int]:
-        return {**self._controller.sizes, "leftConfigMaps": len(self._left)}
+        return self._controller.sizes
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
@@ -161,13 +156,6 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             field_selector=BOUND_AND_UNENDED,
             transform=transform_user,
             on_change=self._user_changed,
-        )
-        yield EventSource(
-            PODS.as_metadata(),
-            label_selector=SHARING,
-            field_selector=BOUND_AND_ENDED,  # the watch of running pods does not show their deletion
-            transform=transform_left,
-            on_change=self._left_changed,
         )
         yield EventSource(
             CLUSTERPOLICIES,
@@ -204,13 +192,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.user_changed(old, new)
-        if new is not None and "left" in new:
-            self._enqueue_left(self._left.expect(new))
         self._controller.enqueue(groups_of(old) - groups_of(new))
-
-    def _left_changed(self, _: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self._enqueue_left(self._left.expect(new))
 
     # --- binding ---
 
