@@ -466,8 +466,7 @@ async def test_patches_by_a_tenant_cause_no_attempts_and_the_awaited_object_ends
         for number in range(20):
             await patch_labels(stage, number)
         await until(lambda: (seen := working.seen(stage.namespace)) is not None and "19" in str(seen.raw["metadata"]))
-        queue, key = working.parts.queue, ObjectKey(stage.namespace, "pod")
-        await until(lambda: (queue.describe(key) or "").startswith("due in "))
+        await until(lambda: working.is_delayed(stage.namespace))
         assert plugin.points("pod") == attempts
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         await stage.phase("pod", "Succeeded")

@@ -66,7 +66,8 @@ class Failures:
             is_known = earlier.decision.decision == decision.decision and earlier.decision.last == decision.last
             if is_known or earlier.decision.last > decision.last:
                 return
-        self._by_pod[pod_uid] = Failure(decision.after(earlier and earlier.decision), failure.sentence)
+            decision = decision.after(earlier.decision)
+        self._by_pod[pod_uid] = Failure(decision, failure.sentence)
         self._by_pod.move_to_end(pod_uid)
         oldest = decision.last - 2 * self._longest
         while len(self._by_pod) > MAX_PODS or next(iter(self._by_pod.values())).decision.last < oldest:
