@@ -82,7 +82,7 @@ DENIED = "pods \"p\" is forbidden: ValidatingAdmissionPolicy '{}' with binding '
         pytest.param('pods "p" is forbidden: exceeded quota: q, requested: pods=1', Code.RETRY, None, id="quota"),
         pytest.param('pods "p" is forbidden: denied by policy x', Code.FATAL, Reason.REJECTED, id="policy"),
         pytest.param(DENIED.format("bowline-reconciler-pods"), Code.WAIT, None, id="a policy of the release"),
-        pytest.param(DENIED.format("team-b-devices"), Code.WAIT, None, id="a guard of another release"),
+        pytest.param(DENIED.format("team-b-devices"), Code.WAIT, None, id="a guard of shared devices"),
         pytest.param(DENIED.format("own-pods"), Code.FATAL, Reason.REJECTED, id="a policy of the cluster"),
         pytest.param(DENIED.format("reconciler-pods-x"), Code.FATAL, Reason.REJECTED, id="a similar name"),
         pytest.param(

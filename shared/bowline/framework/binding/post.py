@@ -100,9 +100,8 @@ def denied_status(message: str) -> Status:
     denial = Denial.of(message)
     if denial.own_policy:
         why = (
-            "a policy of Bowline itself denies a write; use one version of the chart and the reconciler, list "
-            "another release's reconciler in policy.trusted.users, and for objects of plugins use the chart's "
-            f"values that `bowline plugin access` prints: {message}"
+            "a policy of Bowline itself denies a write; use one version of the chart and the reconciler, and for "
+            f"objects of plugins use the chart's values that `bowline plugin access` prints: {message}"
         )
         return Status.wait(why, retry_after=_POLICY_POLL, timeout=UNLIMITED)
     if denial.quota:  # a retry may succeed
