@@ -48,7 +48,7 @@ def test_a_bind_that_always_fails_starves_no_neighbour(team: Team) -> None:
     assert before[-1] == ("doomed", 422), before
 
 
-def test_a_denied_decision_is_accepted_when_its_pod_changes(team: Team) -> None:
+def test_a_denied_decision_binds_once_its_cause_is_repaired_and_the_time_is_over(team: Team) -> None:
     team.submit("doomed", annotations={FLAKY: "99"}, **WHOLE_NODE)
     team.live.until("a repetition is denied", lambda: ("doomed", 422) in decisions(team) or None)
     team.live.until("the scheduler reports the reason of the denial on the pod", lambda: denial_events(team) or None)
