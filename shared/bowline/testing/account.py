@@ -81,8 +81,9 @@ def chart_values(plugins: Sequence[Plugin]) -> dict[str, object]:
             for name in (builtin.plugin.name for builtin in BUILTINS)
         ],
         "pluginAccess": plugin_access(plugins),
-        # Of users' objects; of the account's own there are those that no value disables.
-        "webhook.enabled": False,
+        # Policies on users' objects; those on the account stay.
+        "policy.enabled": False,
+        "policy.devices": False,
         "image.pullPolicy": "Never",
     }
 

@@ -128,7 +128,6 @@ class LabWebhook:
         listener = _Listener(server, registry)
         values = {
             **chart_values(plugins),
-            "webhook.enabled": True,
             "webhook.url": f"https://{server.address}",
             "webhook.namespaceSelector.matchLabels": {_LABEL: str(listener.port)},
         }
