@@ -85,10 +85,10 @@ class Reconciler:
             self.observation.on_decision(latest, Complete())
             return await self.completer.complete(Snapshot(latest), state, deferred.context, deferred.started_at)
         answer, former = await self.reads.read(identity), identity.remembered
-        if former is not None and (isinstance(answer, Absent) or answer[0].request.uid != former.uid):
-            pending = await self.completer.release_request(key, former)
-            if pending is not None:
-                return pending
+        if former is not None and (isinstance(answer, Absent) or not former.is_of(answer[0].request)):
+            result = await self._release(key, former, None if isinstance(answer, Absent) else answer[0].request)
+            if result is not None:
+                return result
             if not isinstance(answer, Absent):
                 self.states.drop(key)
         if isinstance(answer, Absent):
@@ -101,6 +101,11 @@ class Reconciler:
             return Result(ROLLBACK_PAUSE)  # another request has begun since the decision
         self.observation.on_decision(snapshot.request, action)
         return await self._execute(action, snapshot, state)
+
+    async def _release(self, key: ObjectKey, former: RequestState, request: BindRequest | None) -> Result | None:
+        """Release the former request or decision; returns when to continue, or the end if its pod is bound."""
+        result = await self.completer.complete_as_executed(request, former) if request is not None else None
+        return result or await self.completer.release_request(key, former)
 
     async def _execute(self, action: Action, snapshot: Snapshot, state: RequestState) -> Result:
         request = snapshot.request

@@ -224,6 +224,19 @@ class TestBindRequests:
         result = live.kubectl("create", "-f", "-", objects=raw, check=False)
         assert "spec.podUID" in result.stderr
 
+    def test_another_decision_is_denied_and_no_other_update_makes_a_call(self, live: Live) -> None:
+        """Another project's CRD has no rule against it."""
+        live.create(bind_request("p", "gpu-node-0", live.namespace))
+        before = calls(live, "/mutate/bindrequests")
+        for change in ({"metadata": {"labels": {"touched": "yes"}}}, {"status": {"failedAttempts": 1}}):
+            subresource = [f"--subresource={field}" for field in change if field == "status"]
+            live.kubectl("patch", "bindrequest", "p", "--type=merge", f"--patch={json.dumps(change)}", *subresource)
+        assert calls(live, "/mutate/bindrequests") == before
+        decision = json.dumps({"spec": {"selectedNode": "gpu-node-1"}})
+        result = live.kubectl("patch", "bindrequest", "p", "--type=merge", f"--patch={decision}", check=False)
+        reason = "cannot change: another decision is another request; delete this one and create a new one"
+        assert f'spec.selectedNode: "gpu-node-1": {reason} (bindrequest/immutable)' in result.stderr
+
     def test_schema_errors_are_reported_together(self, live: Live) -> None:
         raw = bind_request("p", "", live.namespace, receivedGPU={"count": -1, "portion": "2"})
         result = live.kubectl("create", "--validate=false", "-f", "-", objects=raw, check=False)

@@ -1,8 +1,10 @@
 """Another project's CRD: no selectable fields, a status of three fields, no validation of ours."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,12 +18,15 @@ from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import ClientOptions
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.resources import BINDREQUESTS
+from bowline.kube.resources import BINDREQUESTS, NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
+from bowline.plugins.gpu_sharing.rules import owning_pods
 from bowline_reconciler.ttl import TTLController
+from tests.plugins.sharing import device_of
 from tests.reconciler.conftest import stage_on
-from tests.reconciler.stage import Scripted, Stage, Working
+from tests.reconciler.stage import Hold, Scripted, Stage, Working
+from tests.reconciler.test_late_shares import Devices
 from tests.waiting import until, until_awaited
 
 PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -226,3 +231,68 @@ async def test_a_wait_that_the_status_cannot_store_has_its_objects_and_deadline(
     assert wait is not None
     assert (wait.cause, wait.objects) == ("plugin scripted", (awaited,))
     assert wait.deadline is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "bound_name", "node", "group"),
+    [
+        pytest.param({"podName": "q"}, "q", "gpu-node-0", "a", id="pod"),
+        pytest.param({"selectedNode": "gpu-node-1", "groups": "b"}, "p", "gpu-node-1", "b", id="node and group"),
+    ],
+)
+async def test_a_changed_decision_is_another_request(
+    stage: Stage, change: dict[str, Any], bound_name: str, node: str, group: str
+) -> None:
+    """The CRD has no rule against it. What was prepared is rolled back with the former spec, before anything else."""
+    is_ready, devices = asyncio.Event(), Devices(stage, f"{stage.namespace}-devices")
+    await stage.client.create(NAMESPACES, "", {"metadata": {"name": devices.namespace}})
+
+    async def wait(ctx: BindContext) -> Status:
+        awaited = ObjectRef("v1", "Pod", ctx.request.pod_key)
+        return Status.ok() if is_ready.is_set() else Status.wait("for a volume", awaited)
+
+    async def shown(name: str) -> tuple[str, list[str], str]:
+        """The group in a pod's label, the devices in its ConfigMaps, and the node that it is nominated to."""
+        pod = await stage.pod(name)
+        own_maps = [each for each in await devices.maps() if pod["metadata"]["uid"] in owning_pods(each)]
+        visible = sorted(
+            {value for each in own_maps if (value := (each.get("data") or {}).get(names.VISIBLE_DEVICES))}
+        )
+        label = (pod["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP, "")
+        return label, visible, pod["status"].get("nominatedNodeName", "")
+
+    async def phase() -> str:
+        await devices.report()
+        return str((await stage.status("r")).get("phase", ""))
+
+    async with stage.working(devices.plugin(), Scripted(pre_bind=wait)) as working:
+        for name in ("p", "q"):
+            await devices.make_pod(name)
+        await devices.ask("r", "a", "p")
+        await until_awaited(devices.reported, lambda found: [device_of(each) for each in found] == ["GPU-a"])
+        await until_awaited(partial(shown, "p"), lambda answer: answer[:2] == (devices.group("a"), ["GPU-a"]))
+        await stage.past_the_silent_period(working, "r")
+        spec = {"podUID": (await stage.pod(bound_name))["metadata"]["uid"], **change}
+        if "groups" in spec:
+            spec["selectedGPUGroups"] = [devices.group(spec.pop("groups"))]
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "r", {"spec": spec})
+        is_ready.set()
+        await until_awaited(phase, lambda answer: answer == "Succeeded")
+    assert (await stage.pod(bound_name))["spec"]["nodeName"] == node
+    assert (await shown(bound_name))[:2] == (devices.group(group), [f"GPU-{group}"])
+    assert await shown("q" if bound_name == "p" else "p") == ("", [], "")
+
+
+async def test_a_decision_that_is_changed_during_its_binding_is_reported_as_it_was_executed(stage: Stage) -> None:
+    hold = Hold(Status.skip())
+    plugin = Scripted(effects=True, bind=hold)
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"spec": {"selectedNode": "gpu-node-1"}})
+        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.generation == 2)
+        hold.go.set()
+        await stage.phase("pod", "Succeeded")
+    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
+    assert plugin.points("pod").count("rollback") == 0, "a running pod keeps what it was prepared with"

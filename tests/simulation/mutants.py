@@ -20,7 +20,7 @@ from bowline.plugins.gpu_sharing import reservation_client
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.node_fit import assumed_pods
 from bowline.plugins.volume_binding import assume_cache
-from bowline_reconciler.binding import complete, gangs, state, writer
+from bowline_reconciler.binding import complete, gangs, overlay, state, writer
 from bowline_reconciler.informers import Informers
 from tests.simulation.children import run_in_child
 from tests.simulation.network import Fault
@@ -96,12 +96,12 @@ def _unnoticed_restores() -> Callable[[], None]:
 
 
 def _forgotten_names() -> Callable[[], None]:
-    known_version: property = vars(state.CacheOverlay)["known_version"]
+    known_version: property = vars(overlay.CacheOverlay)["known_version"]
 
-    def only_of_present(overlay: state.CacheOverlay) -> Any:
-        return "" if overlay.final_version else known_version.__get__(overlay)
+    def only_of_present(present: overlay.CacheOverlay) -> Any:
+        return "" if present.final_version else known_version.__get__(present)
 
-    return _set(state.CacheOverlay, "known_version", property(only_of_present))
+    return _set(overlay.CacheOverlay, "known_version", property(only_of_present))
 
 
 async def _nothing(*_: Any, **__: Any) -> None:

@@ -95,6 +95,19 @@ class Completer:
         ctx.log.info("pod is bound", extra={"node": request.selected_node})
         return await self._close(request, state)
 
+    async def complete_as_executed(self, request: BindRequest, former: RequestState) -> Result | None:
+        """Complete a request whose decision was changed after its execution; None if it was not executed.
+
+        ``request``: as it is now; ``former``: the state of the decision that was executed.
+        """
+        executed = former.holding
+        if executed is None or executed.uid != request.uid or request.phase is not Phase.PENDING or request.deleting:
+            return None
+        raw = {**request.raw, "spec": executed.raw["spec"]}
+        as_executed = replace(request, raw=raw, spec=executed.spec, pod_uid=executed.pod_uid)
+        snapshot = await self.reads.with_live_pod(as_executed)
+        return await self.complete(snapshot, former) if is_bound_as_asked(as_executed, snapshot.pod_view) else None
+
     async def _fail_misdirected(self, snapshot: Snapshot, state: RequestState) -> Result:
         """Fail a request whose pod is not on its node after the bind, or is gone."""
         snapshot = await self.reads.with_live_pod(snapshot.request, state)

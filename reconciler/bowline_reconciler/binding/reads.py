@@ -123,7 +123,7 @@ class Reads:
                     return raw_request
                 # The request may name another pod now, and may be another one.
                 request = decode_bind_request(raw_request)
-                state = self._states.get(key, request.uid)
+                state = self._states.of(request)
                 snapshot = replace(self.from_cache(request, state), live=frozenset({Target.REQUEST}))
             decision = self.decide_on(snapshot, state)
             if not isinstance(decision, ReadLive):
@@ -275,6 +275,7 @@ class Reads:
             self._uninstalling,
             rival_writes,
             bool(answers.holders),
+            state is not None and state.was_delayed,
         )
         return decide(observed, self._settings, state.rollback.ending if state is not None else None)
 
@@ -314,7 +315,7 @@ class Reads:
         watch_time = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
         waited = {cause: _since(first_wait, now) for cause, first_wait in wait.first_waits.items()}
         wait_time = _since(wait.began, now) if waited else _ZERO
-        return Times(age, wait_time, watch_time, retry_in, waited, wait.longest, has_waited=True)
+        return Times(age, wait_time, watch_time, retry_in, waited, wait.longest)
 
     def _retry_in(self, request: BindRequest, state: RequestState | None, now: float) -> timedelta:
         retry_at = state.attempt.retry_at if state is not None else None

@@ -1,9 +1,9 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
-It holds only what cannot be read from the API objects: by key, each entry valid for one UID. An entry has six values,
-and only the methods here change them: the attempt (used by ``attempt``), the side effects and their rollback
-(``complete``), the wait and the failures (``requeue``), the part in a gang (``gangs``), and what is newer than the
-cache (``reads``). Times are monotonic, in seconds. Decision 2.
+It holds only what cannot be read from the API objects: by key, each entry valid for one UID and decision. An entry
+has six values, and only the methods here change them: the attempt (used by ``attempt``), the side effects and their
+rollback (``complete``), the wait and the failures (``requeue``), the part in a gang (``gangs``), and what is newer
+than the cache (``reads``). Times are monotonic, in seconds. Decisions 2 and 312.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from bowline.api.bindrequest import BindRequest, PodID
+from bowline.api.bindrequest import BindRequest, PodID, is_same_decision
 from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion, is_older
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
 from bowline.kube.late_writes import LateWrites
+from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.report import BindingContent
@@ -293,78 +294,6 @@ class GangState:
         self.prepared_pods, self.is_admitted = None, False
 
 
-class CacheOverlay:
-    """What this process has written or read live of a request, until the watch delivers it. Decision 2."""
-
-    def __init__(self) -> None:
-        # Once completed or failed by this process: its last version; whatever the cache still shows is stale.
-        self.final_version: ResourceVersion | None = None
-        self.needs_live_read = False  # the cached request is known to be stale
-        self._shown = ResourceVersion("")
-        self._latest: BindRequest | None = None
-        self._older: set[ResourceVersion] = set()  # versions known to precede the latest
-
-    @property
-    def known_version(self) -> ResourceVersion:
-        """The highest version of the name that this process knows and the watch may not have shown; or empty."""
-        latest = self._latest.resource_version if self._latest is not None else None
-        return latest or self.final_version or ResourceVersion("")
-
-    def precedes(self, cached_request: BindRequest) -> bool:
-        """Return whether the cached request is older than what is known of its name: another one was replaced."""
-        return is_older(cached_request.resource_version, self.known_version)
-
-    def latest(self, cached_request: BindRequest | None) -> BindRequest | None:
-        """Return the cached request, or a newer known version while the watch is behind."""
-        is_behind = cached_request is not None and self._latest is not None and self._is_behind(cached_request)
-        return self._latest if is_behind else cached_request
-
-    def observe(self, cached_request: BindRequest | None) -> None:
-        """Drop the overlay if the watch has delivered it.
-
-        If the cached version is unknown, it may precede or follow the latest one: then a live read is needed.
-        """
-        if self._latest is None or cached_request is None or self._is_behind(cached_request):
-            return
-        if cached_request.resource_version != self._latest.resource_version:
-            self.needs_live_read = True
-        self._clear()
-
-    def show(self, version: ResourceVersion) -> None:
-        """Record the version that the watch has delivered last, perhaps before the reply of its write."""
-        self._shown = version
-        if self._latest is not None and version == self._latest.resource_version:
-            self._clear()
-
-    def replace(self, before: BindRequest | None, after: BindRequest) -> None:
-        """Remember a version that was written or read live. ``before``: the one that it replaces, if one is known."""
-        if after.resource_version == self._shown:
-            self._clear()
-        elif before is None or before.resource_version != after.resource_version:
-            self._latest = after
-            self._older.update([before.resource_version] if before is not None else ())
-
-    def invalidate(self) -> None:
-        """Require a live read: another client has written, or a policy denies a write."""
-        self.needs_live_read = True
-
-    def confirm(self) -> None:
-        """Record that the request is as current as its decision requires."""
-        self.needs_live_read = False
-
-    def finish(self, version: ResourceVersion) -> None:
-        """Record that the request is finished, whatever the watch still delivers."""
-        self.final_version = version
-        self._clear()
-
-    def _is_behind(self, cached_request: BindRequest) -> bool:
-        return cached_request.resource_version in self._older or self.precedes(cached_request)
-
-    def _clear(self) -> None:
-        self._latest = None
-        self._older.clear()
-
-
 @dataclass(slots=True)
 class RequestState:
     """The in-memory state of one request (one UID)."""
@@ -385,9 +314,22 @@ class RequestState:
         return former
 
     @property
+    def was_delayed(self) -> bool:
+        """Whether the request has waited, or its calls have failed."""
+        return bool(self.wait.cause) or self.failures.streak is not None
+
+    @property
     def is_finished(self) -> bool:
         """Whether this process has completed or failed the request, or knows that it is gone."""
         return self.overlay.final_version is not None
+
+    def is_of(self, request: BindRequest) -> bool:
+        """Return whether it is the state of that request; not if what has begun was for another decision.
+
+        A foreign CRD lets clients change the spec: another generation is another request.
+        """
+        begun = self.rollback.side_effects or self.holding or self.wait.nominated
+        return request.uid == self.uid and (begun is None or is_same_decision(begun, request))
 
     def is_past(self, cached_request: BindRequest) -> bool:
         """Return whether nothing is to be done for a cached request of the name: it has ended, or was replaced."""
@@ -442,6 +384,11 @@ class RequestStates:
     def __len__(self) -> int:
         return len(self._by_key)
 
+    def of(self, request: BindRequest) -> RequestState | None:
+        """Return the request's state, if there is one."""
+        state = self._by_key.get(request.key)
+        return state if state is not None and state.is_of(request) else None
+
     def get(self, key: ObjectKey, uid: ObjectUID | None = None) -> RequestState | None:
         """Return the state under the key, of that UID if one is given; None if there is none."""
         state = self._by_key.get(key)
@@ -457,7 +404,7 @@ class RequestStates:
         if remembered is None and cached_request is not None:
             remembered = self.ensure(cached_request)
         state, latest = remembered, cached_request
-        if remembered is not None and cached_request is not None and cached_request.uid != remembered.uid:
+        if remembered is not None and cached_request is not None and not remembered.is_of(cached_request):
             # One of the two is the previous request of that name: the state, unless the cache is known to be behind.
             state = remembered if remembered.overlay.precedes(cached_request) else None
         if state is not None:
@@ -499,8 +446,8 @@ class RequestStates:
         return True
 
     def ensure(self, request: BindRequest) -> RequestState:
-        """Return the request's state; creates it if there is none for this UID."""
-        state = self.get(request.key, request.uid)
+        """Return the request's state; creates it if there is none for this UID and decision."""
+        state = self.of(request)
         if state is None:
             self.drop(request.key)
             state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
@@ -517,12 +464,9 @@ class RequestStates:
 
     def acquire_pod(self, request: BindRequest) -> bool:
         """Let the request hold its pod; False if another one does."""
-        pod, state = request.pod_id, self._by_key[request.key]
-        if self._holders.setdefault(pod, request.key) != request.key:
+        if self._holders.setdefault(request.pod_id, request.key) != request.key:
             return False
-        if state.holding is not None and state.holding.pod_id != pod:
-            self.release_pod(request.key, state)
-        state.hold(request)
+        self._by_key[request.key].hold(request)
         return True
 
     def release_pod(self, key: ObjectKey, state: RequestState) -> None:

@@ -79,9 +79,9 @@ def _required_live_reads(decision: Action | ReadLive, facts: Observed) -> set[Ta
     """Return what must be read live before the decision is executed."""
     request = facts.request
     if isinstance(decision, Attempt):
-        # A first attempt that has waited for nothing follows the request's own watch event. Before any other, the
+        # A first attempt that nothing has delayed follows the request's own watch event. Before any other one, the
         # request may have been deleted and re-created with other devices while the watch is silent.
-        return {Target.REQUEST} if request.failed_attempts or facts.times.has_waited else set()
+        return {Target.REQUEST} if request.failed_attempts or facts.was_delayed else set()
     if not request.pod_key.name:
         return set()  # there is nothing to read
     if isinstance(decision, SetOwner):

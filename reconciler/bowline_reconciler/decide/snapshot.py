@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from bowline.api.bindrequest import PREPARED, AllocationKind, BindRequest, Phase
+from bowline.api.bindrequest import PREPARED, AllocationKind, BindRequest, Phase, is_same_decision
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -87,7 +87,6 @@ class Times:
     # Of each cause of the series, the time since the first wait for it. Empty: the first cause is not known.
     waited: Mapping[str, timedelta] = field(default_factory=dict)
     longest: timedelta = timedelta()  # the longest limit of the series so far
-    has_waited: bool = False  # in this process, for anything, since the last failed attempt
 
     def wait_left(self, timeout: timedelta, cause: str = "") -> timedelta:
         """Return how long a wait for ``cause`` may still last; not positive if it has expired.
@@ -125,6 +124,7 @@ class Observed:
     # For how long a former leader's write for another request of the pod may still take effect.
     rival_writes: timedelta = timedelta()
     is_held: bool = False  # plugins hold something for the pod until it has ended
+    was_delayed: bool = False  # in this process: it has waited, or its calls have failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,10 @@ def is_withdrawn(
     if current is Absent.NOT_FOUND:
         return True
     if isinstance(current, BindRequest) and (
-        current.uid != request.uid or current.deleting or current.phase is not Phase.PENDING
+        current.uid != request.uid
+        or current.deleting
+        or current.phase is not Phase.PENDING
+        or not is_same_decision(current, request)
     ):
         return True
     return node_is_lost or (

@@ -6,7 +6,7 @@ passed on unvalidated: the API server validates them where they are written. Dec
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -33,7 +33,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.request_facts import reported_status
-from bowline.api.rule import Rule
+from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
 
 SCHEMA: Final = Rule(
@@ -43,7 +43,15 @@ SCHEMA: Final = Rule(
     valid="{podName: p, selectedNode: n, backoffLimit: 3}",
 )
 
-RULES: Final = (SCHEMA,)
+IMMUTABLE: Final = Rule(
+    "bindrequest/immutable",
+    "an update changes the spec of a BindRequest, other than `backoffLimit`, though another CRD permits it",
+    cause=DenialCause.FORBIDDEN,
+    text="cannot change: another decision is another request",
+    remedy="delete this one and create a new one",
+)
+
+RULES: Final = (SCHEMA, IMMUTABLE)
 _UNREADABLE: Final = (
     "the request is not read: it, or its managedFields, have too many values or JSON that the reader refuses; create "
     "it again without"
@@ -298,6 +306,7 @@ class BindRequestSpec(_Wire):
 
 
 SPEC_FIELDS = tuple(str(field.alias) for field in BindRequestSpec.model_fields.values())
+_DECIDED = tuple(name for name in SPEC_FIELDS if name != "backoffLimit")
 # A pod as a request names it. With its key, because a request may name the UID of another namespace's pod.
 PodID = tuple[ObjectKey, ObjectUID]
 
@@ -427,6 +436,23 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
         raw=raw,
         status=reported_status(raw),
     )
+
+
+def is_same_decision(request: BindRequest, other: BindRequest) -> bool:
+    """Return whether two versions of a request decide the same; that a pod's UID becomes known changes nothing."""
+    known_uids = {request.pod_uid, other.pod_uid} - {""}
+    changes = set(changed_fields(request.raw, other.raw)) - {"podName", "podUID"}
+    return request.pod_key == other.pod_key and len(known_uids) < 2 and not changes
+
+
+def changed_fields(raw: Object, old: Object) -> Sequence[str]:
+    """Return the fields of the spec, but for backoffLimit, that differ in two versions of a request."""
+    spec, old_spec = raw.get("spec"), old.get("spec")
+    if spec == old_spec:
+        return ()
+    if not isinstance(spec, dict) or not isinstance(old_spec, dict):
+        return SPEC_FIELDS
+    return [name for name in _DECIDED if spec.get(name, _DECIDED) != old_spec.get(name, _DECIDED)]
 
 
 def effects_record(plugins: Iterable[str]) -> str:

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import (
+    IMMUTABLE,
     SPEC_FIELDS,
     BindRequest,
+    changed_fields,
     decode_bind_request,
     decode_spec,
     effects_record,
@@ -311,8 +313,8 @@ class AdmissionChain:
         return self.validate_bind_request(raw, old, info).after(request)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
-        """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE only
-        if it changed.
+        """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE, deny
+        another decision: no foreign CRD does.
         """
         if _is_ending(raw, info):
             return ALLOWED
@@ -321,6 +323,12 @@ class AdmissionChain:
             return verdict_of([errors])
         if old is not None and old.get("spec") == raw.get("spec"):
             return ALLOWED
+        changes = changed_fields(raw, old) if old is not None else ()
+        if changes:
+            values = ((name, raw["spec"].get(name)) for name in changes)
+            return verdict_of(
+                [[FieldError(IMMUTABLE, f"spec.{name}", value, IMMUTABLE.message) for name, value in values]]
+            )
         return self._review_request(raw, old, info)
 
     def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:

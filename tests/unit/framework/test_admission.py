@@ -337,6 +337,26 @@ class TestBindRequests:
         )
         assert not second.patch
 
+    @pytest.mark.parametrize(
+        ("change", "paths"),
+        [
+            pytest.param(
+                {"selectedNode": "m", "podName": "q"}, ["spec.podName", "spec.selectedNode"], id="two fields"
+            ),
+            pytest.param({"selectedGPUGroups": ["a"]}, ["spec.selectedGPUGroups"], id="a field that was absent"),
+            pytest.param({"backoffLimit": 3}, [], id="backoffLimit"),
+            pytest.param({"selectedNode": "m", "deleted": True}, [], id="of a request that is deleted"),
+        ],
+    )
+    def test_another_decision_is_denied(self, change: dict[str, Any], paths: list[str]) -> None:
+        raw = request(**change)
+        if raw["spec"].pop("deleted", False):
+            raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        verdict = chain().admit_bind_request(raw, UPDATE, request())
+        assert [(fault.path, fault.rule.id) for fault in verdict.errors if not fault.is_warning] == [
+            (path, "bindrequest/immutable") for path in paths
+        ]
+
     def test_a_request_with_a_generated_name_is_admitted(self) -> None:
         raw = with_owner(request())
         raw["metadata"] = {"generateName": "r-", "ownerReferences": raw["metadata"]["ownerReferences"]}

@@ -32,7 +32,7 @@ from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.bound_pods import AwaitedBind, BoundPodWatch
 from bowline_reconciler.controller import new_queue
 from bowline_reconciler.decide.actions import Event, Nomination, PodBound
-from bowline_reconciler.decide.snapshot import FRESH_CONTACT
+from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent
 from bowline_reconciler.informers import Informers
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
@@ -166,6 +166,10 @@ class Caches(Informers):
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         return self._cycle.request
+
+    async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
+        latest = self._cycle.reads.latest(key, self._cycle.state)
+        return dict((latest or self._cycle.request).raw)
 
     def rivals(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
         return ()

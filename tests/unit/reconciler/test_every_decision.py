@@ -75,6 +75,7 @@ def observed(choices: Choices) -> Observed:
         uninstalling=lambda _: ask("uninstalling", (False, True)),
         rival_writes=lambda _: ask("rival writes", (timedelta(), timedelta(seconds=1))),
         is_held=lambda _: ask("held", (False, True)),
+        was_delayed=lambda _: ask("delayed", (False, True)),
     )
 
 
@@ -149,7 +150,6 @@ def _times(choices: Choices) -> Times:
         retry_in=lambda _: ask("retry in", (timedelta(0), timedelta(seconds=9))),
         waited=lambda _: ask("waited", ({}, {GATES: timedelta(seconds=30)}, {"plugin x": timedelta(days=2)})),
         longest=lambda _: ask("longest", (timedelta(0), timedelta(days=1))),
-        has_waited=lambda _: ask("has waited", (False, True)),
     )
 
 
@@ -211,7 +211,7 @@ def _of_attempt(v: Values, _: Attempt) -> dict[str, bool]:
         "the node exists": not v["node deleting"],
         "the pod tolerates the node": not untolerated,
         "one that does not follow the request's event follows a live read of it": (
-            not (v["failed attempts"] or v["has waited"]) or _is_live(v, Target.REQUEST)
+            not (v["failed attempts"] or v["delayed"]) or _is_live(v, Target.REQUEST)
         ),
         "no failure is announced": v.get("RolledBack") != "False" or v["failure"] in NONE_ANNOUNCED,
         "the pause is over": v["retry in"] <= timedelta(0),

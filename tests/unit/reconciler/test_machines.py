@@ -20,7 +20,8 @@ from bowline.framework.config import BackoffSettings, Binding, Settings
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.binding.in_flight import in_flight_for
-from bowline_reconciler.binding.state import CacheOverlay, IdentifiedRequest, RequestStates, WaitState
+from bowline_reconciler.binding.overlay import CacheOverlay
+from bowline_reconciler.binding.state import IdentifiedRequest, RequestStates, WaitState
 from bowline_reconciler.decide.actions import Attempt, Complete, Fail, OutcomeAction, RequeueAfter, RetryAt, Wait
 from bowline_reconciler.decide.decide import decide, pending_failure
 from bowline_reconciler.decide.outcome import classify_outcome, handed_over_status

@@ -10,8 +10,9 @@ from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.kube.availability import Availability
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
+from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.binding.requeue import DEFER, MAX_DEFERRED, DeferredBind, Requeue, WaitIndex
-from bowline_reconciler.binding.state import CacheOverlay, RequestState
+from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.reconciler import is_resumable
 from tests.unit.reconciler.watching import context

@@ -2,11 +2,15 @@
 
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
+
+import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.binding.state import CacheOverlay, RequestStates, WaitState
+from bowline_reconciler.binding.overlay import CacheOverlay
+from bowline_reconciler.binding.state import RequestStates, WaitState
 from bowline_reconciler.decide.snapshot import GATES
 
 
@@ -146,3 +150,24 @@ def test_a_request_that_was_made_again_is_known_although_the_cache_shows_the_for
     overlay.observe(delivered_request)
     assert overlay.latest(delivered_request) is delivered_request
     assert not overlay.needs_live_read
+
+
+@pytest.mark.parametrize(
+    ("change", "is_same"),
+    [
+        pytest.param({"backoffLimit": 3}, True, id="backoffLimit"),
+        pytest.param({"podUID": "pod-uid"}, True, id="the UID of its pod becomes known"),
+        pytest.param({"podUID": "another"}, False, id="another pod of that name"),
+        pytest.param({"podName": "another"}, False, id="another pod"),
+        pytest.param({"selectedNode": "another"}, False, id="another node"),
+        pytest.param({"selectedGPUGroups": ["a"]}, False, id="another device"),
+    ],
+)
+def test_a_state_in_which_something_has_begun_is_of_one_decision(change: dict[str, Any], is_same: bool) -> None:
+    states, request = RequestStates(), version(1)
+    raw = stored(bind_request(uid="pod-uid", **change), uid="request-uid", version="2", generation=2)
+    changed_request = decode_bind_request(raw)
+    assert states.identify(request.key, request).state is states.identify(request.key, changed_request).state
+    assert states.acquire_pod(request)
+    assert (states.identify(request.key, changed_request).state is not None) is is_same
+    assert (states.ensure(changed_request).holding is not None) is is_same
