@@ -309,5 +309,5 @@ def test_a_share_that_is_not_decoded_keeps_its_device_and_no_other(shares: Share
     shares.delete("later")
     shares.await_release("next")
     assert len(shares.reservations("kept")) == 1
-    shares.delete("hostile")
+    live.kubectl("delete", "pod", "hostile", "--grace-period=0", "--force")
     shares.await_release("kept")

@@ -9,6 +9,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Status
@@ -148,12 +149,18 @@ async def test_a_rollback_ends_that_meets_it(stage: Stage, name: str) -> None:
         body = case.body(NAME)
         await stage.client.create(case.resource, stage.namespace, {**body, "metadata": {"name": NAME}})
     await stage.create_pod(NAME, **case.pod_spec)
-    async with stage.working(Scripted(effects=True, pre_bind=hold), *plugins()):
+
+    async def prepare(ctx: BindContext) -> Status:
+        return await hold(ctx) if ctx.request.key.name == NAME else Status.ok()
+
+    async with stage.working(Scripted(effects=True, pre_bind=prepare), *plugins()):
         await stage.request_bind(NAME)
         await hold.reached.wait()
         key, version = ObjectKey(stage.namespace, NAME), case.body(NAME)["apiVersion"]
-        await hostile.spoil(stage.client, case.resource, key, LEVELS, version)
-        hold.go.set()
+        try:
+            await hostile.spoil(stage.client, case.resource, key, LEVELS, version)
+        finally:
+            hold.go.set()
         await bind_another(stage, "beside")
         await failed(stage)
 
