@@ -1,6 +1,6 @@
 """Fixtures of the local cluster's own tests: scripts in place of binaries, and one real cluster.
 
-It is not the cluster that other tests share: these tests stop and pause its API server.
+It is not the cluster that other tests share: these tests pause its kwok.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,17 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
 
 MakeScript = Callable[[Path, str], Path]
-
-
-@pytest.fixture
-def quiet() -> Progress:
-    """A progress that writes nothing."""
-    return Progress(quiet=True)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bowline.localcluster.assets.cache import Cache, cache_root
+from bowline.localcluster.assets.cache import Cache
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.providers import Fetcher, Folder, ProviderAnswer
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
-from bowline.localcluster.assets.supply import ENVTEST_SETTING, FOLDER_SETTING, Chain, folders_of
+from bowline.localcluster.assets.supply import ENVTEST_SETTING, FOLDER_SETTING, Chain
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.errors import AssetsError
 from tests.localcluster.conftest import MakeScript
@@ -104,21 +104,6 @@ def test_an_incomplete_bowline_assets_is_an_error_that_names_what_is_missing(
     assert maker.tools == [], "a failed download must not start a build of minutes"
 
 
-def test_bowline_assets_need_not_hold_helm(tmp_path: Path) -> None:
-    (tmp_path / "named").mkdir()
-    folder = Folder(FOLDER_SETTING, tmp_path / "named")
-    paths = chain(tmp_path / "cache", [folder], Maker("download", Tool.HELM)).supply(recipes(Tool.HELM))
-    assert paths[Tool.HELM].read_text() == "made by download"
-
-
-def test_an_incomplete_envtest_folder_is_completed_by_the_chain(tmp_path: Path, make_script: MakeScript) -> None:
-    etcd = make_script(tmp_path / "envtest" / "etcd", "true")
-    folder = Folder(ENVTEST_SETTING, etcd.parent)
-    paths = chain(tmp_path / "cache", [folder], Maker("download", Tool.KWOK)).supply(recipes(Tool.ETCD, Tool.KWOK))
-    assert paths[Tool.ETCD] == etcd
-    assert paths[Tool.KWOK].read_text() == "made by download"
-
-
 @pytest.mark.parametrize(
     ("tool", "body", "reason"),
     [
@@ -138,47 +123,6 @@ def test_a_folder_gives_only_kubernetes_binaries_of_the_asked_minor(
     answer = Folder(ENVTEST_SETTING, tmp_path).find(recipe)
     assert (answer.path is None) == bool(reason)
     assert reason in answer.reason
-
-
-def test_a_file_that_is_not_executable_is_no_binary(tmp_path: Path) -> None:
-    (tmp_path / "etcd").write_text("text")
-    [recipe] = recipes(Tool.ETCD)
-    assert "is not executable" in Folder(ENVTEST_SETTING, tmp_path).find(recipe).reason
-    cache = Cache(tmp_path)
-    cache.path(recipe).parent.mkdir()
-    cache.path(recipe).write_text("text")
-    assert cache.find(recipe) is None
-
-
-def test_folders_are_taken_from_the_settings_in_order(tmp_path: Path) -> None:
-    folders = folders_of({ENVTEST_SETTING: "/envtest", FOLDER_SETTING: str(tmp_path)})
-    assert [folder.setting for folder in folders] == [FOLDER_SETTING, ENVTEST_SETTING]
-    assert folders_of({}) == []
-
-
-def test_a_bowline_assets_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AssetsError, match="which is no folder"):
-        folders_of({FOLDER_SETTING: str(tmp_path / "nowhere")})
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        pytest.param({"XDG_CACHE_HOME": "/caches"}, Path("/caches/bowline"), id="the standard's setting"),
-        pytest.param({}, Path.home() / ".cache" / "bowline", id="the standard's default"),
-        pytest.param(
-            {"XDG_CACHE_HOME": "relative"}, Path.home() / ".cache" / "bowline", id="a relative one is ignored"
-        ),
-    ],
-)
-def test_cache_root(environ: dict[str, str], expected: Path) -> None:
-    assert cache_root(environ) == expected
-
-
-def test_a_cache_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
-    with pytest.raises(AssetsError, match="set XDG_CACHE_HOME"):
-        chain(tmp_path / "file", [], Maker("download", Tool.ETCD)).supply(recipes(Tool.ETCD))
 
 
 def test_a_killed_runs_work_folder_is_removed_and_never_used(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from bowline import (
     Access,
@@ -183,24 +183,6 @@ class Undeclared(Licence):
     access = BindingPlugin.access
 
 
-class ClassState(AdmissionPlugin):
-    name = "class_state"
-    reviewed: ClassVar[list[str]] = []
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        self.reviewed.append(pod["metadata"]["name"])
-        return ()
-
-
-class Prioritising(AdmissionPlugin):
-    """The API server has computed the priority before it calls the webhook."""
-
-    name = "prioritising"
-
-    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        pod.set("system-node-critical", "spec", "priorityClassName")
-
-
 class NotRepeatable(Licence):
     name = "not_repeatable"
 
@@ -246,19 +228,6 @@ class Optimistic(Licence):
             return await super().pre_bind(ctx)
         except KubeError:
             return Status.ok()
-
-
-class Impatient(Licence):
-    """Gives up a request after a quarter of a second, however often it is repeated."""
-
-    name = "impatient"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        try:
-            async with asyncio.timeout(0.25):
-                return await super().pre_bind(ctx)
-        except TimeoutError:
-            return Status.retry("the API server does not answer")
 
 
 class Unconditional(Licence):

@@ -14,7 +14,7 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.testing.class_checks import changes_of_class_state, class_state
 from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS
-from bowline.testing.fault_proxy.faults import Delay, DropBefore, FaultAnswer, FaultGate, Hold, LoseReply
+from bowline.testing.fault_proxy.faults import DropBefore, FaultAnswer, FaultGate, Hold, LoseReply
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.lab import Lab, Trial, trial
 from bowline.testing.plugin_process import background_errors
@@ -270,18 +270,6 @@ async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIter
             when = f"after write {number} ({expected.names[number - 1]}) of a former leader arrived late"
             if text := _difference(when, status, made.footprint(expected.collections), expected.footprint):
                 yield text
-
-
-async def survives_a_slow_server(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """With an API server that takes its time, an attempt still succeeds."""
-    async with trial(lab, subject) as made, made.process() as process:
-        lab.proxy.add(FaultRule(Delay(_SLOW_S)))
-        try:
-            status = await _within(subject, process.succeed())
-        finally:
-            lab.proxy.clear()
-        if status is None or status.code is not Code.OK:
-            yield f"with {_SLOW_S:g} s for each request an attempt ends {_text(status)}"
 
 
 # --- what an undisturbed attempt does ---

@@ -18,15 +18,15 @@ from unittest import SkipTest
 
 from bowline.framework.binding.lifecycle import PluginError
 from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import AdmissionPlugin, Plugin
+from bowline.framework.plugin import Plugin
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.testing import admission_checks, binding_checks, class_checks
+from bowline.testing import binding_checks, class_checks
 from bowline.testing.lab import Lab, NotAdmittedError, lab_on
 from bowline.testing.subject import Subject
 
-__all__ = ["ADMISSION_CHECKS", "BINDING_CHECKS", "CLASS_CHECKS", "Mistake", "run", "suite"]
+__all__ = ["BINDING_CHECKS", "CLASS_CHECKS", "Mistake", "run", "suite"]
 
 ClassCheck = Callable[[Subject], Iterator[str]]
 BindingCheck = Callable[[Lab, Subject], AsyncIterator[str]]
@@ -41,7 +41,6 @@ CLASS_CHECKS: Mapping[str, ClassCheck] = {
     "double_mutation": class_checks.is_idempotent,
     "recorded_changes": class_checks.records_its_changes,
     "unchanged_objects": class_checks.accepts_what_is_unchanged,
-    "class_state": class_checks.keeps_no_class_state,
 }
 BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "concerned": binding_checks.is_concerned,
@@ -55,14 +54,11 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "forgets": binding_checks.forgets,
     "rejected_writes": binding_checks.reports_rejections,
     "overtaking_leader": binding_checks.survives_an_overtaking_leader,
-    "slow_server": binding_checks.survives_a_slow_server,
 }
-# Of a plugin that changes pods, with or without a binding part.
-ADMISSION_CHECKS: Mapping[str, BindingCheck] = {"admitted": admission_checks.is_admitted_as_changed}
 # Of the checks that need no others to be passed first: a class that fails these cannot be called.
 _FIRST = ("class", "constructor")
 # Need no attempt that succeeds; the others repeat one.
-_WITHOUT_BIND = ("admitted", "concerned", "cancellation", "declared_writes")
+_WITHOUT_BIND = ("concerned", "cancellation", "declared_writes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +103,8 @@ def run(
     plugin = target
     if isinstance(plugin, str):
         module = plugin.partition(":")[0]
-        is_loaded, why = class_checks.loads(module)
-        if why:
+        if why := class_checks.loads(module):
             yield Mistake("import", why)
-        if not is_loaded:
             return
         plugin = _loaded(module, plugin.partition(":")[2])
     made = Subject(plugin, **subject)
@@ -126,11 +120,9 @@ def run(
         yield from _live_findings(cluster, made, selected)
 
 
-def _live_checks(plugin: type[Plugin]) -> dict[str, BindingCheck]:
+def _live_checks(plugin: type[Plugin]) -> Mapping[str, BindingCheck]:
     """Return the checks of the plugin that need an API server."""
-    changes_pods = issubclass(plugin, AdmissionPlugin) and plugin.mutate_pod is not AdmissionPlugin.mutate_pod
-    binds = issubclass(plugin, BindingPlugin)
-    return {**(ADMISSION_CHECKS if changes_pods else {}), **(BINDING_CHECKS if binds else {})}
+    return BINDING_CHECKS if issubclass(plugin, BindingPlugin) else {}
 
 
 def _live_findings(cluster: Cluster, made: Subject, selected: Mapping[str, BindingCheck]) -> Iterator[Mistake]:
