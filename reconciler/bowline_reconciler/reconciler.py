@@ -13,7 +13,6 @@ from typing import TypeGuard, assert_never
 
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectKey
-from bowline.framework.plugin_status import Status
 from bowline.kube.errors import InfrastructureError, KubeError
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.attempt import AttemptRunner, EndedAttempt
@@ -117,7 +116,7 @@ class Reconciler:
             case Fail():
                 return await self.completer.fail(snapshot, state, action)
             case Rollback():
-                return await self.completer.roll_back(snapshot, state, Status.fatal(action.why, action.reason))
+                return await self.completer.roll_back(snapshot, state, action.why)
             case DropFinalizer():
                 return await self.completer.drop_finalizer(request, state)
             case SetOwner():

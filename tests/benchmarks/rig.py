@@ -25,7 +25,7 @@ READY_S = 120.0
 # Of which of two versions a figure is.
 HERE, OTHER = "this checkout", "other checkout"
 POLL_S = 0.1
-FINISHED = 'bowline_requests_finished_total{reason="Succeeded"}'
+FINISHED = 'bowline_requests_finished_total{plugin="bowline",reason="Succeeded"}'
 
 
 class Rig:

@@ -213,7 +213,7 @@ async def test_a_new_leader_knows_the_failure_that_the_status_cannot_store(stage
     assert heir.points("pod") == ["rollback"], "a failed request is rolled back and not attempted again"
     assert status["reason"].startswith("DeviceConflict: ")
     final_status = reported_status(await stage.request())
-    assert failure_of(final_status) == FailureFact(Reason.DEVICE_CONFLICT.value)
+    assert failure_of(final_status) == FailureFact(Reason.DEVICE_CONFLICT.value, "scripted")
     assert final_status["suggestion"] == Suggestion.RESCHEDULE_ELSEWHERE.value
 
 

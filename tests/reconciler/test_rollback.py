@@ -120,7 +120,8 @@ async def test_a_terminal_failure_is_rolled_back_before_it_is_written(stage: Sta
         assert "finalizers" not in (await stage.request())["metadata"]
     assert status["reason"].startswith("DeviceConflict")
     assert conditions(status) == {"Bound": "False", "RolledBack": "True"}
-    assert plugin.reasons[0].reason is Reason.DEVICE_CONFLICT
+    assert status["failure"]["plugin"] == "scripted"
+    assert (plugin.reasons[0].reason, plugin.reasons[0].plugin) == (Reason.DEVICE_CONFLICT, "scripted")
 
 
 async def incomplete(stage: Stage) -> Mapping[str, Any]:
@@ -181,7 +182,7 @@ async def test_a_rollback_continues_after_a_crash_from_the_visible_state(stage: 
         status = await stage.phase("pod", "Failed", "Succeeded")
     assert await effects(stage) == []
     assert heir.points("pod") == ["rollback", "rollback"], "a failed request is rolled back and not attempted again"
-    assert heir.reasons[0].reason is Reason.DEVICE_CONFLICT
+    assert (heir.reasons[0].reason, heir.reasons[0].plugin) == (Reason.DEVICE_CONFLICT, "scripted")
     assert status["reason"].startswith("DeviceConflict: ")
     assert (await stage.events()).count("RollbackFailed") == 1
 

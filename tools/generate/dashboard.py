@@ -31,7 +31,12 @@ PANELS: Final = (
     Panel(
         "Requests finished",
         "reqps",
-        ((f"sum by (reason) (rate(bowline_requests_finished_total{{{_NS}}}[5m])) > 0", "{{reason}}"),),
+        (
+            (
+                f"sum by (reason, plugin) (rate(bowline_requests_finished_total{{{_NS}}}[5m])) > 0",
+                "{{reason}} {{plugin}}",
+            ),
+        ),
     ),
     # A request's creation has whole seconds: a quantile of the time since then says nothing of milliseconds.
     Panel("Duration of attempts", "s", _p("bowline_attempt_duration_seconds", "outcome")),

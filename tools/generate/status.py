@@ -88,6 +88,7 @@ class DocumentedFailure(_StatusWire):
     """Why a request has failed, or fails when its rollback is complete."""
 
     reason: Annotated[str, Field(max_length=128, description="The reason, one of a closed list.")]
+    plugin: Annotated[str, Field(max_length=128, description="The plugin whose failure it is, if it is one's.")] = ""
     plugin_reason: Annotated[str, Field(max_length=253, description="A plugin's own reason, as plugin/Word.")] = ""
     objects: Annotated[
         list[DocumentedReference], Field(max_length=MAX_OBJECTS, description="What the failure is about.")

@@ -89,7 +89,7 @@ class Completer:
         preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
         report = success_report(request, preparation_status, pod, started_at, now, bound_events=self.bound_events)
         await self.writer.write_report(request, report, pod)
-        self.metrics.finished_requests.labels(reason=Phase.SUCCEEDED.value).inc()
+        self.metrics.request_finished(Phase.SUCCEEDED.value)
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
         ctx.log.info("pod is bound", extra={"node": request.selected_node})
@@ -266,8 +266,8 @@ class Completer:
         pod = snapshot.named_pod
         report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now())
         await self.writer.write_report(request, report, pod)
-        self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
-        log.warning("request has failed", extra={"reason": fail.name, "why": fail.message})
+        self.metrics.request_finished(fail.reason.value, fail.plugin)
+        log.warning("request has failed", extra={"reason": fail.name, "plugin": fail.plugin, "why": fail.message})
 
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
         await self.runner.drop_request(request.key, request.uid)

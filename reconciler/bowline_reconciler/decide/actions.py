@@ -21,8 +21,7 @@ class Forget:
 class Rollback:
     """The request is abandoned: roll back, then drop the finalizer. The plugins determine what that takes."""
 
-    why: str
-    reason: Reason = Reason.SUPERSEDED
+    why: Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +48,40 @@ class Fail:
     reason: Reason
     message: str
     suggestion: Suggestion | None = None
-    word: str = ""  # a plugin's own reason, as ``plugin/Word``; empty if it has none
+    plugin: str = ""  # whose failure it is; empty: of no plugin
+    word: str = ""  # the plugin's own reason, if it has one
     objects: tuple[ObjectRef, ...] = ()  # that the failure is about
-    is_advised: bool = False  # plugins were asked what it means for another decision
     denial: str = ""  # the print of the API server's denial of the Binding
+    is_advised: bool = False  # plugins were asked what it means for another decision
+
+    @classmethod
+    def of(cls, status: Status, reason: Reason, message: str, suggestion: Suggestion | None) -> "Fail":
+        """Return the failure that follows from a plugin's status: it is that plugin's, and about the same objects."""
+        return cls(reason, message, suggestion, status.plugin, status.word, status.wake_on, status.denial)
+
+    @property
+    def own_reason(self) -> str:
+        """The plugin's own reason, as ``plugin/Word``; empty if it has none."""
+        return f"{self.plugin}/{self.word}" if self.word else ""
 
     @property
     def name(self) -> str:
         """The reason as it is reported."""
-        return self.word or self.reason.value
+        return self.own_reason or self.reason.value
 
     @property
     def status(self) -> Status:
         """The failure as plugins receive it."""
-        plugin, _, word = self.word.rpartition("/")
-        return Status(Code.FATAL, (self.message,), plugin, reason=self.reason, suggestion=self.suggestion, word=word)
+        return Status(
+            Code.FATAL,
+            (self.message,),
+            self.plugin,
+            reason=self.reason,
+            wake_on=self.objects,
+            suggestion=self.suggestion,
+            word=self.word,
+            denial=self.denial,
+        )
 
 
 # The cause of a wait of an attempt, after pre_bind.

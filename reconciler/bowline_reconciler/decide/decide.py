@@ -15,6 +15,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
 from bowline.framework.config import Settings
+from bowline.framework.plugin_status import Status, is_word
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
@@ -139,10 +140,12 @@ def _of_finished(request: BindRequest, facts: Observed) -> Action | ReadLive:
         why = f"BindRequest {facts.preceding} for the same pod precedes: what is prepared on the pod is its own"
         return RequeueAfter(FRESH_CONTACT, why)
     if request.deleting:
-        return Rollback("the request was deleted")
+        return Rollback(Status.fatal("the request was deleted", Reason.SUPERSEDED))
     if request.phase is Phase.PENDING:
-        return Rollback("Bowline is being uninstalled, so it does not bind the pod")
-    return Rollback("the request has failed", _reported_reason(request))
+        why = "Bowline is being uninstalled, so it does not bind the pod"
+        return Rollback(Status.fatal(why, Reason.SUPERSEDED))
+    failure = stored_failure(request)
+    return Rollback(failure.status if failure is not None else Status.fatal("the request has failed"))
 
 
 def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) -> Action | ReadLive:
@@ -267,27 +270,20 @@ def pending_failure(request: BindRequest) -> Fail | None:
 
     After a restart or change of leader the rollback continues; what failed terminally is not attempted again.
     """
-    if not request.is_rollback_incomplete:
-        return None
+    return stored_failure(request) if request.is_rollback_incomplete else None
+
+
+def stored_failure(request: BindRequest) -> Fail | None:
+    """Return the terminal failure that the status has; None without one, or for a reason of another version."""
     fact = failure_of(request.status)
-    reason = _reason_named(fact.reason) if fact is not None else None
+    reason = next((member for member in Reason if fact is not None and member.value == fact.reason), None)
     if fact is None or reason is None:
         return None
     suggestion_value = request.status.get("suggestion")
     suggestion = next((member for member in Suggestion if member.value == suggestion_value), None)
     message = str(request.condition(BOUND).get("message") or "")
-    return Fail(reason, message, suggestion, fact.plugin_reason, fact.objects)
-
-
-def _reported_reason(request: BindRequest) -> Reason:
-    """Return the terminal reason that the status reports, for plugins that roll back after a restart."""
-    fact = failure_of(request.status)
-    return (_reason_named(fact.reason) if fact is not None else None) or Reason.REJECTED
-
-
-def _reason_named(text: str) -> Reason | None:
-    """Return the reason of that value; None for one that only another version knows."""
-    return next((member for member in Reason if member.value == text), None)
+    plugin, _, word = fact.plugin_reason.rpartition("/")
+    return Fail(reason, message, suggestion, fact.plugin or plugin, word if is_word(word) else "", fact.objects)
 
 
 def _invalid(request: BindRequest) -> Fail:

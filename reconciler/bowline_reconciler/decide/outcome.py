@@ -5,6 +5,7 @@ Pure, one exhaustive ``match``. An outcome that equals a decision is returned as
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
@@ -54,16 +55,14 @@ def classify_outcome(
         case Code.RETRY:
             return _retry(request, outcome, limits, jitter, now)
         case Code.FATAL:
-            word = f"{status.plugin}/{status.word}" if status.word else ""
-            reason, denial = status.reason or Reason.REJECTED, status.denial
-            return Fail(reason, _by(status), status.suggestion, word, status.wake_on, denial=denial)
+            return Fail.of(status, status.reason or Reason.REJECTED, _by(status), status.suggestion)
         case Code.TRANSIENT:
             return TransientFailure(_by(status), status.retry_after)
         case Code.CANCELLED:
             return RequeueNow()
         case Code.SKIP:
             # The Runner returns no SKIP; one that arrives here must not count as success.
-            return Fail(Reason.REJECTED, f"{_by(status)}: SKIP is no end of an attempt")
+            return Fail.of(status, Reason.REJECTED, f"{_by(status)}: SKIP is no end of an attempt", None)
         case _:
             assert_never(status.code)
 
@@ -76,7 +75,7 @@ def handed_over_status(request: BindRequest, failure: Status, now: datetime) -> 
     """
     count = request.failed_attempts + 1
     why = f"gave up after {count} {'attempt' if count == 1 else 'attempts'}, the last: {_by(failure)}"
-    end = Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, Suggestion.RESCHEDULE_ELSEWHERE)
+    end = Fail.of(failure, Reason.BACKOFF_LIMIT_EXCEEDED, why, Suggestion.RESCHEDULE_ELSEWHERE)
     pending = Status.retry("the process ended before the rollback")
     return rollback_incomplete_status(request, end, pending, now)
 
@@ -90,7 +89,7 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
         why = f"gave up after {failed_count} {word}, the last: {_by(status)}"
         # What has failed repeatedly here may succeed on another node.
         suggestion = status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE
-        return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, suggestion, objects=status.wake_on)
+        return Fail.of(status, Reason.BACKOFF_LIMIT_EXCEEDED, why, suggestion)
     pause = backoff(failed_count, limits, jitter)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
@@ -117,7 +116,7 @@ def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
         waited = times.waited.get(_cause(expired), times.wait_time)
         why = f"waited for {waited.total_seconds():.0f} s: {why}"
         suggestion = expired.suggestion or status.suggestion or Suggestion.RETRY_SAME_NODE
-        return Fail(Reason.WAIT_TIMEOUT, why, suggestion, objects=status.wake_on)
+        return Fail.of(replace(status, plugin=expired.plugin), Reason.WAIT_TIMEOUT, why, suggestion)
     limits: dict[str, timedelta] = {}
     for single in waits:
         cause, limit = _cause(single), single.timeout or timeout

@@ -329,7 +329,7 @@ def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
 
 def failure_field(fail: Fail) -> dict[str, Any]:
     """Return ``status.failure``."""
-    return FailureFact(fail.reason.value, fail.word, fail.objects).as_field()
+    return FailureFact(fail.reason.value, fail.plugin, fail.own_reason, fail.objects).as_field()
 
 
 def _reports_failure(request: BindRequest, pod: Object) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from bowline.api.bindrequest import Phase
 from bowline.framework.plugin_status import Code
 from bowline.framework.reason import Reason
 from bowline.runtime.metrics import BIND_BUCKETS, init_series
@@ -28,9 +29,14 @@ class ReconcilerMetrics:
     def __init__(self, registry: CollectorRegistry, acting: Mapping[str, Iterable[str]] | None = None) -> None:
         self.registry = registry
         calls = [(plugin, point) for point in POINTS for plugin in (acting or {}).get(point, ())]
+        self._plugin_names = frozenset(plugin for plugins in (acting or {}).values() for plugin in plugins)
         self._reconciles(registry)
         self._plugins(registry, calls, acting or {})
         self._state(registry, sorted({plugin for plugin, _ in calls}))
+
+    def request_finished(self, reason: str, plugin: str = "") -> None:
+        """Count a request that has ended. ``plugin``: whose failure it is; Bowline's own if it names no plugin."""
+        self.finished_requests.labels(reason, plugin if plugin in self._plugin_names else OWN).inc()
 
     def _reconciles(self, registry: CollectorRegistry) -> None:
         self.attempts = Counter("bowline_attempts_total", "Attempts by outcome.", ["outcome"], registry=registry)
@@ -43,8 +49,8 @@ class ReconcilerMetrics:
         )
         self.finished_requests = Counter(
             "bowline_requests_finished_total",
-            "Requests that ended, by final reason; Succeeded for those that worked.",
-            ["reason"],
+            "Requests that ended, by final reason and whose it is; Succeeded for those that worked.",
+            ["reason", "plugin"],
             registry=registry,
         )
         self.bind_seconds = Histogram(
@@ -59,7 +65,10 @@ class ReconcilerMetrics:
         self._attempts = {
             outcome: (self.attempts.labels(outcome), self.attempt_seconds.labels(outcome)) for outcome in OUTCOMES
         }
-        init_series(self.finished_requests, reason=("Succeeded", *(reason.value for reason in Reason)))
+        self.finished_requests.labels(Phase.SUCCEEDED.value, OWN)
+        init_series(
+            self.finished_requests, reason=[reason.value for reason in Reason], plugin=(OWN, *self._plugin_names)
+        )
 
     def _plugins(
         self, registry: CollectorRegistry, calls: Iterable[tuple[str, str]], acting: Mapping[str, Iterable[str]]

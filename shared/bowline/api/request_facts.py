@@ -43,17 +43,20 @@ class WaitFact:
 class FailureFact:
     """A terminal failure: of a Failed request, or announced while a Pending one is rolled back.
 
-    ``reason``: one of the closed list; ``plugin_reason``: a plugin's own, as ``plugin/Word``, or empty.
+    ``reason``: one of the closed list; ``plugin``: whose failure it is, or empty; ``plugin_reason``: its own reason,
+    as ``plugin/Word``, or empty.
     """
 
     reason: str
+    plugin: str = ""
     plugin_reason: str = ""
     objects: tuple[ObjectRef, ...] = ()
 
     def as_field(self) -> dict[str, Any]:
         """Return ``status.failure``."""
         field: dict[str, Any] = {"reason": self.reason, "objects": _stored_refs(self.objects)}
-        return {**field, "pluginReason": self.plugin_reason} if self.plugin_reason else field
+        named = {"plugin": self.plugin, "pluginReason": self.plugin_reason}
+        return {**field, **{key: name for key, name in named.items() if name}}
 
 
 def wait_of(status: Object) -> WaitFact | None:
@@ -69,8 +72,8 @@ def failure_of(status: Object) -> FailureFact | None:
     field = status.get("failure")
     if not isinstance(field, Mapping) or not field.get("reason"):
         return None
-    plugin_reason = str(field.get("pluginReason") or "")
-    return FailureFact(str(field["reason"]), plugin_reason, _refs(field.get("objects")))
+    plugin, plugin_reason = str(field.get("plugin") or ""), str(field.get("pluginReason") or "")
+    return FailureFact(str(field["reason"]), plugin, plugin_reason, _refs(field.get("objects")))
 
 
 def reported_status(request: Object) -> Object:

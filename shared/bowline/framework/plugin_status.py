@@ -86,7 +86,7 @@ class Status:
             raise _wrong("plugin", "a string", self.plugin)
         if self.reason is not None and not isinstance(self.reason, Reason):
             raise _wrong("reason", "a Reason", self.reason)
-        if self.word and not _WORD.fullmatch(self.word):
+        if self.word and not is_word(self.word):
             raise _wrong("reason", "a Reason or one word such as NoSeat", self.word)
         if self.suggestion is not None and not isinstance(self.suggestion, Suggestion):
             raise _wrong("suggestion", "a Suggestion", self.suggestion)
@@ -229,6 +229,11 @@ def undone(results: Sequence[Status]) -> Status:
     """Return OK if every rollback or release has returned OK or SKIP; else the failures as one."""
     failures = [status for status in results if status.code not in (Code.OK, Code.SKIP)]
     return merge_failures(failures) if failures else Status.ok()
+
+
+def is_word(text: str) -> bool:
+    """Return whether the text may be a plugin's own reason."""
+    return _WORD.fullmatch(text) is not None
 
 
 def _all_are(kind: type, values: tuple[Any, ...]) -> bool:

@@ -23,7 +23,7 @@ from bowline.testing.builders import bind_request, stored
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
 CLASS = ObjectRef("storage.k8s.io/v1", "StorageClass", ObjectKey("", "late"))
 WAIT = WaitFact("plugin volume_binding", (CLAIM, CLASS), datetime(2026, 1, 1, 12, tzinfo=UTC))
-FAILURE = FailureFact("Rejected", "licence/NoLicence", (CLAIM,))
+FAILURE = FailureFact("Rejected", "licence", "licence/NoLicence", (CLAIM,))
 
 
 def test_what_is_written_is_read() -> None:

@@ -12,6 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, Settings
+from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
@@ -58,6 +59,10 @@ def seen(req: BindRequest | None = None, **change: Any) -> Observed:
     return replace(whole, **change)
 
 
+def withdrawn(why: str) -> Rollback:
+    return Rollback(Status.fatal(why, Reason.SUPERSEDED))
+
+
 def fails(reason: Reason, decision: Action | ReadLive) -> bool:
     return isinstance(decision, Fail) and decision.reason is reason
 
@@ -72,7 +77,7 @@ ON_NODE = replace(POD, node="node-0")
     [
         pytest.param(
             seen(request(**OURS, **DELETING)),
-            Rollback("the request was deleted"),
+            withdrawn("the request was deleted"),
             id="deleting with our finalizer is rolled back",
         ),
         pytest.param(
@@ -87,18 +92,18 @@ ON_NODE = replace(POD, node="node-0")
         ),
         pytest.param(
             seen(request(**OURS, **DELETING), pod=replace(ON_NODE, uid=ObjectUID("other"))),
-            Rollback("the request was deleted"),
+            withdrawn("the request was deleted"),
             id="a namesake on our node does not stop the rollback",
         ),
         pytest.param(seen(request(**DELETING)), Forget(), id="deleting without our finalizer is forgotten"),
         pytest.param(
             seen(request({"phase": "Failed"}, **OURS)),
-            Rollback("the request has failed", Reason.REJECTED),
+            Rollback(Status.fatal("the request has failed")),
             id="failed with our finalizer continues its rollback",
         ),
         pytest.param(
             seen(request(**OURS), uninstalling=True),
-            Rollback("Bowline is being uninstalled, so it does not bind the pod"),
+            withdrawn("Bowline is being uninstalled, so it does not bind the pod"),
             id="uninstalling: a request in progress is rolled back",
         ),
         pytest.param(
@@ -134,7 +139,7 @@ ON_NODE = replace(POD, node="node-0")
         ),
         pytest.param(
             seen(request(**OURS, **DELETING), is_held=True),
-            Rollback("the request was deleted"),
+            withdrawn("the request was deleted"),
             id="held: a pod that is not bound is rolled back",
         ),
         pytest.param(seen(request(uid="")), SetOwner(POD.uid), id="without a UID the present pod becomes the owner"),
@@ -361,8 +366,10 @@ def test_a_wait_expires_only_after_a_live_read() -> None:
 
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
-    failure = request({"phase": "Failed", "failure": {"reason": "DeviceConflict"}}, **OURS)
-    assert decide(seen(failure), SETTINGS) == Rollback("the request has failed", Reason.DEVICE_CONFLICT)
+    fact = {"reason": "DeviceConflict", "plugin": "gpu_sharing"}
+    failure = request({**UNRELEASED, "phase": "Failed", "failure": fact}, **OURS)
+    why = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+    assert decide(seen(failure), SETTINGS) == Rollback(why.from_plugin("gpu_sharing"))
 
 
 def test_every_scheduler_is_ours_with_a_star() -> None:

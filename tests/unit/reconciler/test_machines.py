@@ -159,10 +159,12 @@ def _check_failure(v: Violations, before: BindRequest, status: Status, result: F
     is_same = announced_failure is not None and (
         announced_failure.reason,
         announced_failure.suggestion,
+        announced_failure.plugin,
         announced_failure.word,
     ) == (
         result.reason,
         result.suggestion,
+        result.plugin,
         result.word,
     )
     v.hold("the next process ends with the failure that is announced", is_same, label, announced_failure, result)

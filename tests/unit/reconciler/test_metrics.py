@@ -102,7 +102,11 @@ def test_series_exist_before_anything_has_happened() -> None:
     for metric in registry.collect():
         assert metric.samples, f"{metric.name} begins with its first event"
     expectation = [("bowline_attempts_total", {"outcome": outcome}) for outcome in OUTCOMES]
-    expectation += [("bowline_requests_finished_total", {"reason": reason.value}) for reason in Reason]
+    expectation += [
+        ("bowline_requests_finished_total", {"reason": reason.value, "plugin": plugin})
+        for reason in Reason
+        for plugin in ("bowline", *ACTING["pre_bind"])
+    ]
     for point in POINTS:
         for plugin in ACTING[point]:
             of = {"plugin": plugin, "point": point}

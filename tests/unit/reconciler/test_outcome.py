@@ -139,7 +139,8 @@ def test_a_plugins_own_pause_is_honoured() -> None:
 
 def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     status = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p")
-    assert action_for(status) == Fail(Reason.DEVICE_CONFLICT, f"p: {status.message}", Suggestion.RESCHEDULE_ELSEWHERE)
+    why = f"p: {status.message}"
+    assert action_for(status) == Fail(Reason.DEVICE_CONFLICT, why, Suggestion.RESCHEDULE_ELSEWHERE, "p")
 
 
 def test_a_transient_failure_uses_no_attempt() -> None:

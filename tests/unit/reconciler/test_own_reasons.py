@@ -1,4 +1,4 @@
-"""A reason of a plugin's own: as ``plugin/Word`` in status and event, also after a restart."""
+"""Whose failure it is, and a reason of a plugin's own, as ``plugin/Word``: in status and event."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -7,11 +7,11 @@ import pytest
 
 from bowline.api.bindrequest import BOUND
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod, stored
 from bowline_reconciler.decide.actions import Fail, Nomination
-from bowline_reconciler.decide.decide import pending_failure
+from bowline_reconciler.decide.decide import pending_failure, stored_failure
 from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failed_status, failure_report, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Outcome, Times
@@ -67,6 +67,50 @@ def test_the_condition_is_one_that_the_api_server_accepts(plugin: str, reason: s
     status = failed_status(request(), failure(plugin), False, "", NOW)
     assert [condition["reason"] for condition in status["conditions"] if condition["type"] == BOUND] == [reason]
     assert status["reason"].startswith(f"{plugin}/NoSeat: ")
+
+
+SHORT, LONG = timedelta(seconds=1), timedelta(hours=1)
+WAITED = Times(wait_time=timedelta(minutes=1))
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        pytest.param(Status.fatal("taken", Reason.DEVICE_CONFLICT), Reason.DEVICE_CONFLICT, id="FATAL"),
+        pytest.param(NO_SEAT, Reason.REJECTED, id="FATAL, a reason of its own"),
+        pytest.param(Status.retry("busy"), Reason.BACKOFF_LIMIT_EXCEEDED, id="the last RETRY"),
+        pytest.param(Status.wait("full", timeout=SHORT), Reason.WAIT_TIMEOUT, id="an expired WAIT"),
+        pytest.param(
+            merge_waits(
+                [
+                    Status.wait("full", timeout=SHORT).from_plugin("licence"),
+                    Status.wait("slow", timeout=LONG).from_plugin("another"),
+                ]
+            ),
+            Reason.WAIT_TIMEOUT,
+            id="the one of several that has expired",
+        ),
+        pytest.param(Status.skip(), Reason.REJECTED, id="SKIP"),
+    ],
+)
+def test_a_failure_says_whose_it_is_also_after_a_restart(status: Status, reason: Reason) -> None:
+    outcome = Outcome(status.from_plugin("licence"), NOW)
+    end = classify_outcome(request(backoffLimit=0), outcome, Binding(), 0.5, WAITED, NOW)
+    assert isinstance(end, Fail)
+    assert (end.reason, end.status.plugin, end.status.code) == (reason, "licence", Code.FATAL)
+    announced = rollback_incomplete_status(request(), end, Status.retry("later"), NOW)
+    for stored_status in (announced, failed_status(request(), end, True, "", NOW)):
+        assert stored_status["failure"]["plugin"] == "licence"
+        stored_end = stored_failure(request(stored_status))
+        assert stored_end is not None
+        assert stored_end.status == end.status
+
+
+@pytest.mark.parametrize("plugin_reason", ["licence/no seat", "licence/", "/", "NoSeat\n", "a/b/NoSeat"])
+def test_a_stored_reason_that_no_plugin_has_written_is_no_failure_of_the_reader(plugin_reason: str) -> None:
+    stored_end = stored_failure(request({"failure": {"reason": "Rejected", "pluginReason": plugin_reason}}))
+    assert stored_end is not None
+    assert stored_end.status.code is Code.FATAL
 
 
 def test_after_a_restart_the_rollback_ends_with_the_same_reason() -> None:
