@@ -1,11 +1,12 @@
 """An attempt has one context up to post_bind, which shares no object with a cache."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, cast
 
 import pytest
 
-from bowline.api.meta import ObjectKey
+from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
@@ -55,11 +56,75 @@ async def test_post_bind_has_the_context_of_its_bind(stage: Stage, workers: int)
     for c in plugin.seen["post_bind"]:
         (bound,) = [context for context in plugin.seen["bind"] if context.request.uid == c.request.uid]
         assert ADDED.items() <= c.annotations.items()
-        assert c.annotations is bound.annotations
+        assert c.annotations == bound.annotations
         assert (c.cancelled, c.posts, c.attempt_id) == (bound.cancelled, bound.posts, bound.attempt_id)
         assert c.posts.acknowledged
     for name in pods:
         assert (await stage.pod(name))["metadata"]["annotations"].items() >= ADDED.items()
+
+
+class Wipes(Scripted):
+    """Changes all that it is given, as a plugin with a defect does."""
+
+    name = "wipes"
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        wipe(pod, request)
+        return True
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        wipe(pod or {}, request)
+        return False
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        wipe({}, request)
+        return ()
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        assert ctx.pod is not None
+        wipe(ctx.pod, ctx.request)
+        return Status.ok()
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        ctx.annotations.clear()
+        return {}
+
+    async def bind(self, ctx: BindContext) -> Status:
+        ctx.annotations.clear()
+        ctx.labels.clear()
+        return Status.skip()
+
+
+def wipe(pod: Object, request: BindRequest) -> None:
+    for raw in (pod, request.raw):
+        cast("dict[str, Any]", raw).pop("spec", None)
+        raw.get("metadata", {}).pop("annotations", None)
+
+
+class AsksForDevice(Annotates):
+    """Applies to a pod with an annotation."""
+
+    name = "asks"
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return "example.com/needs" in (pod["metadata"].get("annotations") or {})
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        assert self.applies(ctx.pod or {}, ctx.request)
+        return await super().pre_bind(ctx)
+
+
+async def test_what_a_plugin_changes_is_seen_by_no_other_plugin_and_no_cache(stage: Stage) -> None:
+    plugin = AsksForDevice()
+    async with stage.working(Wipes(), plugin, Scripted()) as working:
+        await stage.create_pod(annotations={"example.com/needs": "device"})
+        await working.pod_cached(stage.namespace)
+        await stage.request_bind()
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert plugin.points("pod") == ["pre_bind", "post_bind"]
+    assert (await stage.pod())["metadata"]["annotations"].items() >= ADDED.items()
+    (condition,) = (entry for entry in status["conditions"] if entry["type"] == "Prepared")
+    assert condition["status"] == "True"
 
 
 async def test_a_plugins_changes_of_its_views_reach_no_cache(stage: Stage) -> None:

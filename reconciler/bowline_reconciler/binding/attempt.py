@@ -71,6 +71,7 @@ class AttemptRunner:
                 status = await self._run_points(ctx, running, state)
         finally:
             state.attempt.stop()
+        ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
         if status.code is not Code.OK or not running.posts.acknowledged:
             status, snapshot = await self._resolve(running, status, snapshot, state)
         state.attempt.finish()

@@ -79,7 +79,7 @@ class Completer:
         pod = snapshot.named_pod
         if pod is None or not is_bound_as_asked(snapshot.request, snapshot.pod_view):
             return await self._fail_misdirected(snapshot, state)
-        ctx = self.reads.context(snapshot) if attempt is None else replace(attempt, request=snapshot.request, pod=pod)
+        ctx = self.reads.context(snapshot) if attempt is None else attempt.of_bound(snapshot.request, pod)
         await self.runner.run_post_bind(ctx)
         is_held = bool(self.runner.holders(snapshot.request))
         request = snapshot.request if is_held else await self.writer.drop_finalizer(snapshot.request)

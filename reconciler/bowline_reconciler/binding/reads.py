@@ -20,10 +20,10 @@ from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import Object, ObjectKey, ResourceVersion
 from bowline.api.node_view import reduced_node
 from bowline.api.reduction import reduced_pod
-from bowline.framework.binding.context import BindContext, copied
+from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Code
+from bowline.framework.plugin_status import Answers, Code
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound, Unreadable
 from bowline.kube.late_writes import LateWrites, noting
@@ -125,6 +125,7 @@ class Reads:
                 request = decode_bind_request(raw_request)
                 state = self._states.of(request)
                 snapshot = replace(self.from_cache(request, state), live=frozenset({Target.REQUEST}))
+            snapshot = replace(snapshot, answers=self._answers(snapshot))
             decision = self.decide_on(snapshot, state)
             if not isinstance(decision, ReadLive):
                 self._stale_keys.discard(key)
@@ -159,11 +160,11 @@ class Reads:
             return replace(snapshot, node=node, live=live)
         raw = await self._get(PODS, snapshot.request.pod_key)
         if raw is Absent.UNREADABLE:
-            return replace(snapshot, pod=await self._bound_unreadable_pod(snapshot.request), live=live)
+            return replace(snapshot, pod=await self._bound_unreadable_pod(snapshot.request), live=live, answers=None)
         pod = raw if isinstance(raw, Absent) else reduced_pod(raw)
         if not isinstance(pod, Absent):
             self._informers.offer_pod(pod)
-        return replace(snapshot, pod=pod, live=live)
+        return replace(snapshot, pod=pod, live=live, answers=None)
 
     def still_wanted(self, running: Running) -> bool:
         """Return whether, by the caches, the attempt may continue."""
@@ -218,7 +219,7 @@ class Reads:
         )
 
     def context(self, snapshot: Snapshot, running: Running | None = None) -> BindContext:
-        """Return the context that plugins receive: deep copies of the request, the pod and the node.
+        """Return the context of which each plugin receives a view of its own. It has the cached objects themselves.
 
         ``running``: the attempt that it is for, if there is one.
         """
@@ -226,10 +227,9 @@ class Reads:
         running = running or Running(request)
         wait_left = snapshot.times.wait_left(self._settings.binding.wait_timeout)
         return BindContext(
-            request=replace(request, raw=copied(request.raw)),
-            # Copies: whatever a plugin writes into them, the cached objects stay unchanged.
-            pod=None if isinstance(snapshot.pod, Absent) else copied(snapshot.pod),
-            node=None if isinstance(snapshot.node, Absent) else copied(snapshot.node),
+            request=request,
+            pod=None if isinstance(snapshot.pod, Absent) else snapshot.pod,
+            node=None if isinstance(snapshot.node, Absent) else snapshot.node,
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
@@ -238,6 +238,7 @@ class Reads:
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
             cancelled=running.cancelled,
             posts=running.posts,
+            answers=snapshot.answers,
         )
 
     def follow_up(self, request: BindRequest, outcome: Outcome, state: RequestState) -> OutcomeAction:
@@ -259,8 +260,7 @@ class Reads:
             if rivals:
                 preceding = preceding_request(request, rivals) or holder
                 rival_writes = max(map(self._in_flight.inherited, rivals))
-        pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
-        answers = self._runner.answers(request, pod)
+        answers = self._answers(snapshot)
         observed = Observed(
             request,
             snapshot.pod_view,
@@ -278,6 +278,12 @@ class Reads:
             state is not None and state.was_delayed,
         )
         return decide(observed, self._settings, state.rollback.ending if state is not None else None)
+
+    def _answers(self, snapshot: Snapshot) -> Answers:
+        """Return what the plugins state, asked once for one request and one pod."""
+        if snapshot.answers is not None:
+            return snapshot.answers
+        return self._runner.answers(snapshot.request, None if isinstance(snapshot.pod, Absent) else snapshot.pod)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | Absent:
         try:

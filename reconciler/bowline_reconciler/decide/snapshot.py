@@ -27,7 +27,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.node_view import NodeView, node_view
-from bowline.framework.plugin_status import Status
+from bowline.framework.plugin_status import Answers, Status
 from bowline.framework.waiting import UNLIMITED
 
 # Causes of waits before an attempt.
@@ -161,6 +161,7 @@ class Snapshot:
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()
     node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
+    answers: Answers | None = None  # of the plugins, for this request and this pod; None: not asked
 
     @property
     def pod_view(self) -> PodView | Absent:

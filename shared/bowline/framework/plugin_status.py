@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from bowline.api.bindrequest import AllocationKind
 from bowline.api.meta import ObjectRef
 from bowline.framework.reason import Reason, Suggestion
 
@@ -187,6 +188,18 @@ class Status:
                 raise _wrong("reason", "a Reason or a word of the plugin's own such as NoSeat", reason)
             return cls(Code.FATAL, (why,), reason=Reason.REJECTED, suggestion=suggestion, word=reason)
         return cls(Code.FATAL, (why,), reason=reason, suggestion=suggestion)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the plugins state of a request and its pod; pure, asked once per attempt."""
+
+    demands: frozenset[AllocationKind] = frozenset()  # the allocations that plugins support
+    errors: tuple[str, ...] = ()  # of plugins that could not state it
+    effects: frozenset[str] = frozenset()  # the plugins of which an attempt may leave side effects
+    holders: tuple[str, ...] = ()  # the plugins that may hold something for the pod once it is bound
+    idle: frozenset[str] = frozenset()  # the plugins that do not apply
+    defects: tuple[Status, ...] = ()  # of plugins that could not state whether they apply: each concerns every pod
 
 
 def merge_waits(waits: Sequence[Status]) -> Status:

@@ -1,7 +1,6 @@
 """Checks of a plugin's binding methods on a real API server. Each yields what is wrong, one sentence each."""
 
 import asyncio
-import copy
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
@@ -107,7 +106,6 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     since = lab.proxy.latest()
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
-        before = copy.deepcopy((ctx.pod, ctx.request.raw))
         others = [plugin for plugin in process.chain if plugin is not process.plugin]
         await _within(subject, Runner(others, PluginCaller(process.calls)).run_pre_bind(ctx))
         started = lab.proxy.latest()
@@ -117,7 +115,8 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             is_without = type(process.plugin).rollback is BindingPlugin.rollback
             why = "it has no rollback" if is_without else "has_side_effects is False"
             yield f"pre_bind writes ({writes[0].kind}), and {why}: nothing undoes it"
-        if (ctx.pod, ctx.request.raw) != before:
+        view = ctx.views.get(process.plugin.name, ctx)
+        if (view.pod, view.request.raw) != (ctx.pod, ctx.request.raw):
             yield "changes ctx.pod or ctx.request, which are copies: nothing is stored; use binding_annotations"
         await made.hold(ctx, process.runner.answers(ctx.request, ctx.pod).effects)
         await _within(subject, process.roll_back())

@@ -175,7 +175,8 @@ class LabProcess:
         ctx = await self.trial.context(self)
         assert ctx.pod is not None  # noqa: S101 - the trial's own pod
         if not ctx.pod["spec"].get("nodeName"):
-            ctx = await self.trial.hold(ctx, self.runner.answers(ctx.request, ctx.pod).effects)
+            answers = self.runner.answers(ctx.request, ctx.pod)
+            ctx = replace(await self.trial.hold(ctx, answers.effects), answers=answers)
             self.is_calling = True
             status = await self.runner.run_pre_bind(ctx)
             if status.code is Code.OK:

@@ -73,7 +73,7 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
         self._record("teardown", None)
 
     def applies(self, pod: Object, request: BindRequest) -> bool:
-        answer = self._answers.get("applies")  # asked at every point, so it is not recorded
+        answer = self._answers.get("applies")  # asked before every attempt, so it is not recorded
         return answer() if answer is not None else True
 
     async def pre_bind(self, ctx: BindContext) -> Status:

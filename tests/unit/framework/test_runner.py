@@ -1,8 +1,9 @@
 """The Runner: order of calls for success and for a failure at each point, groups, rollback, exceptions."""
 
 import asyncio
+import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -552,6 +553,68 @@ async def test_a_plugin_that_does_not_apply_is_not_called_and_separates_nothing(
     assert [call for call in calls if call.startswith("other.")] == []
     assert observer.errors == []
     assert run.answers(ctx.request, ctx.pod).effects == set()
+
+
+class Changes(RecordingPlugin):
+    """Changes the arguments of one pure query."""
+
+    def __init__(self, point: str, calls: Calls) -> None:
+        super().__init__(f"changes_{point}", calls, effects=True)
+        self.point = point
+
+    def _change(self, point: str, *arguments: Any) -> None:
+        for raw in arguments if point == self.point else ():
+            raw["metadata"].clear()
+
+    def applies(self, pod: Any, request: Any) -> bool:
+        self._change("applies", pod, request.raw)
+        return True
+
+    def has_side_effects(self, request: Any, pod: Any) -> bool:
+        self._change("has_side_effects", pod, request.raw)
+        return True
+
+    def supported_allocations(self, request: Any) -> Collection[AllocationKind]:
+        self._change("supported_allocations", request.raw)
+        return ()
+
+
+class Reads(RecordingPlugin):
+    """States what the arguments of the pure queries contain."""
+
+    def applies(self, pod: Any, request: Any) -> bool:
+        return bool(pod["metadata"] and request.raw["metadata"])
+
+    def has_side_effects(self, request: Any, pod: Any) -> bool:
+        return bool(pod["metadata"] and request.raw["metadata"])
+
+    def supported_allocations(self, request: Any) -> Collection[AllocationKind]:
+        return tuple(AllocationKind) if request.raw["metadata"] else ()
+
+
+@pytest.mark.parametrize("point", ["applies", "has_side_effects", "supported_allocations"])
+def test_a_pure_query_that_changes_its_arguments_changes_no_answer_and_no_cached_object(point: str) -> None:
+    run, _ = runner(Changes(point, []), Reads("reads", []))
+    ctx = context()
+    before = copy.deepcopy((ctx.request.raw, ctx.pod))
+    answers = run.answers(ctx.request, ctx.pod)
+    assert (answers.demands, answers.idle) == (frozenset(AllocationKind), frozenset())
+    assert answers.effects == {f"changes_{point}", "reads"}
+    assert (ctx.request.raw, ctx.pod) == before
+
+
+async def test_the_pure_queries_are_asked_once_per_attempt() -> None:
+    asked: list[str] = []
+
+    def count() -> bool:
+        asked.append("applies")
+        return True
+
+    run, _ = runner(RecordingPlugin("mine", [], {"applies": count, "bind": returning(Status.ok())}))
+    ctx = context()
+    ctx = replace(ctx, answers=run.answers(ctx.request, ctx.pod))
+    assert (await run_cycle(run, ctx)).code is Code.OK
+    assert asked == ["applies"]
 
 
 class Undoes(BindingPlugin):

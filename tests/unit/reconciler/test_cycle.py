@@ -14,7 +14,7 @@ from bowline.runtime.workers import DONE, ReconcileError
 from bowline_reconciler.binding.complete import ROLLBACK_PAUSE
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.transient import REPORT_AFTER_S
-from tests.unit.reconciler.cycle import Caches, Cycle, Live, RecordingWriter
+from tests.unit.reconciler.cycle import Caches, Cycle, Live, Recorded, RecordingWriter
 
 REJECTED = Fail(Reason.REJECTED, "no")
 
@@ -47,14 +47,14 @@ async def test_a_finished_request_is_forgotten_by_a_list_that_no_event_of_it_fol
     assert len(cycle.states) == (0 if list_version and not is_cached else 1)
 
 
-async def test_the_points_of_an_attempt_share_one_context() -> None:
+async def test_a_plugin_has_one_view_of_an_attempt_and_one_of_the_bound_pod() -> None:
     cycle = Cycle()
     await cycle.attempt()
-    first, *later_contexts = cycle.plugin.contexts
-    assert len(later_contexts) == 2
-    for c in later_contexts:
-        assert c.annotations is first.annotations
-        assert (c.cancelled, c.posts) == (first.cancelled, first.posts)
+    before, at_bind, after = cycle.plugin.contexts
+    assert at_bind is before
+    assert (after.pod or {})["spec"]["nodeName"] == cycle.request.selected_node
+    assert (after.annotations, after.cancelled, after.posts) == (before.annotations, before.cancelled, before.posts)
+    assert after.state is before.state
 
 
 async def test_a_terminal_failure_is_reported_after_rollback_and_release() -> None:
@@ -161,7 +161,6 @@ async def test_a_bind_that_a_later_reconcile_finds_is_compared_with_the_binding_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def lost(c: BindContext) -> Status:
-        c.annotations["example.com/device"] = "0"
         c.posts.last_unknown = cycle.clock.monotonic()
         cycle.bind_pod()
         return Status.retry("no reply")
@@ -169,6 +168,7 @@ async def test_a_bind_that_a_later_reconcile_finds_is_compared_with_the_binding_
     async def fail(*_: object) -> None:
         raise ServerError("no connection to etcd")
 
+    monkeypatch.setattr(Recorded, "binding_annotations", lambda *_: {"example.com/device": "0"})
     cycle = Cycle(bind=lost)
     with monkeypatch.context() as patch:
         patch.setattr(Live, "get", fail)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ import orjson
 
 from bowline.api.bindrequest import BindRequest, BindRequestSpec
 from bowline.api.meta import Object
+from bowline.framework.plugin_status import Answers
 from bowline.kube.object_client import ObjectClient
 
 
@@ -34,8 +35,9 @@ class BindContext:
     """One attempt, from pre_bind to post_bind. A rollback, and a completion after a restart, have a context of their
     own.
 
-    - ``pod``, ``node`` and ``request.raw`` are copies for this attempt, shared by its plugins. Writing into them
-      changes neither the caches nor the API server: annotations for the pod are returned by ``binding_annotations``.
+    - ``pod``, ``node``, ``request.raw``, ``annotations`` and ``labels`` are copies for this plugin in this attempt.
+      Writing into them is seen by no other plugin, cache or API server: annotations for the pod are returned by
+      ``binding_annotations``.
     - ``pod`` is complete except for its managed fields; None only in a rollback or a release whose pod
       no longer exists.
     - ``node`` is the node's metadata only, without labels except those of GPUs (``nvidia.com/gpu`` with a suffix):
@@ -65,6 +67,31 @@ class BindContext:
     labels: dict[str, str] = field(default_factory=dict)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     posts: BindingPosts = field(default_factory=BindingPosts)
+    answers: Answers | None = None  # of the framework; None: the plugins have not been asked
+    views: dict[str, "BindContext"] = field(default_factory=dict)  # of the framework: that of each plugin
+
+    def of_plugin(self, plugin: str, state: dict[str, Any]) -> "BindContext":
+        """Return the plugin's view, with its ``state``, and copies of the objects made when it is called first."""
+        view = self.views.get(plugin)
+        if view is None or view.state is not state:
+            view = self.views[plugin] = replace(
+                self,
+                request=replace(self.request, raw=copied(self.request.raw)),
+                pod=copied(self.pod) if self.pod is not None else None,
+                node=copied(self.node) if self.node is not None else None,
+                state=state,
+                annotations={},
+                labels={},
+                views={},
+            )
+        for own, collected in ((view.annotations, self.annotations), (view.labels, self.labels)):
+            own.clear()
+            own.update(collected)
+        return view
+
+    def of_bound(self, request: BindRequest, pod: Object) -> "BindContext":
+        """Return the context of the attempt after the bind, with the request and the pod as they are then."""
+        return replace(self, request=request, pod=pod, views={})
 
     @property
     def spec(self) -> BindRequestSpec:

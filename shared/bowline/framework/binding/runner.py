@@ -8,7 +8,7 @@ previous one. It writes nothing and decides nothing about the request. What happ
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeVarTuple
 
@@ -26,27 +26,17 @@ from bowline.framework.binding.calls import (
     as_terminal,
     defect,
 )
-from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.context import BindContext, copied
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import POINTS, at_point
 from bowline.framework.plugin import Plugin
-from bowline.framework.plugin_status import Code, Status, merge_waits, undone
+from bowline.framework.plugin_status import Answers, Code, Status, merge_waits, undone
 from bowline.framework.reason import Reason
 from bowline.runtime.tasks import all_done
 
 Ts = TypeVarTuple("Ts")
 
 WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What the plugins state of a request before an attempt; pure, of the request and its pod alone."""
-
-    demands: frozenset[AllocationKind] = frozenset()  # the allocations that plugins support
-    errors: tuple[str, ...] = ()  # of plugins that could not state it
-    effects: frozenset[str] = frozenset()  # the plugins of which an attempt may leave side effects
-    holders: tuple[str, ...] = ()  # the plugins that may hold something for the pod once it is bound
 
 
 class Runner:
@@ -69,41 +59,60 @@ class Runner:
         """Return what the plugins state of the request. ``pod``: None if it is not known.
 
         A plugin whose call fails serves nothing, and may leave side effects: an unnecessary finalizer costs a write,
-        a missing one a leak.
+        a missing one a leak. The plugins receive one copy of request and pod. If it is not the same afterwards, a
+        plugin has changed it, and each is asked again with copies of its own.
         """
         if request.spec is None:
             return Answers(holders=self.holders(request))
-        effects = frozenset(plugin.name for plugin in self._with_effects if self._has_effects(plugin, request, pod))
+        shared = _copies(request, pod)
+        answers = self._ask(request, pod, lambda: shared)
+        if shared == (request, pod):
+            return answers
+        return self._ask(request, pod, lambda: _copies(request, pod))
+
+    def _ask(
+        self, request: BindRequest, pod: Object | None, copies: Callable[[], tuple[BindRequest, Object | None]]
+    ) -> Answers:
+        idle, defects, errors = set(), [], []
+        for plugin in self._plugins[BindingPlugin.applies] if pod is not None else ():
+            request_copy, pod_copy = copies()
+            applies = self._caller.ask(plugin, "applies", as_flag, None, plugin.applies, pod_copy or {}, request_copy)
+            if isinstance(applies, Failed):
+                defects.append(applies.status)
+            elif not applies:
+                idle.add(plugin.name)
+        effects = {
+            plugin.name
+            for plugin in self._with_effects
+            if plugin.name not in idle and self._has_effects(plugin, *copies())
+        }
         demands: set[AllocationKind] = set()
-        errors = []
         for plugin in self._plugins[BindingPlugin.supported_allocations]:
-            result = self._caller.ask(
-                plugin, "supported_allocations", as_demands, None, plugin.supported_allocations, request
-            )
+            method, (request_copy, _) = plugin.supported_allocations, copies()
+            result = self._caller.ask(plugin, "supported_allocations", as_demands, None, method, request_copy)
             if isinstance(result, Failed):
                 errors.append(f"{plugin.name}: {result.status.message}")
             else:
                 demands.update(result)
-        return Answers(frozenset(demands), tuple(errors), effects, self.holders(request))
+        holders = self.holders(request)
+        return Answers(
+            frozenset(demands), tuple(errors), frozenset(effects), holders, frozenset(idle), tuple(defects)
+        )
 
     def _has_effects(self, plugin: BindingPlugin, request: BindRequest, pod: Object | None) -> bool:
-        if self._applies(plugin, request, pod) is False:
-            return False
         if plugin not in self._plugins[Plugin.has_side_effects]:
             return True
         result = self._caller.ask(plugin, "has_side_effects", as_flag, None, plugin.has_side_effects, request, pod)
         return isinstance(result, Failed) or result
 
-    def _applies(self, plugin: BindingPlugin, request: BindRequest, pod: Object | None) -> bool | Failed:
-        """Return whether the plugin applies to the pod; True for a pod that is not known."""
-        if pod is None or plugin not in self._plugins[BindingPlugin.applies]:
-            return True
-        return self._caller.ask(plugin, "applies", as_flag, None, plugin.applies, pod, request)
-
     def _applying(self, point: Callable[..., Any], ctx: BindContext) -> list[BindingPlugin]:
         """Return the plugins of the point that apply; a failure to state it is that of the attempt's pre_bind."""
-        plugins = self._plugins[point]
-        return [plugin for plugin in plugins if self._applies(plugin, ctx.request, ctx.pod) is not False]
+        answers = self._answers(ctx)
+        return [plugin for plugin in self._plugins[point] if plugin.name not in answers.idle]
+
+    def _answers(self, ctx: BindContext) -> Answers:
+        """Return what the plugins have stated for the attempt; asked now for a context that is of none."""
+        return ctx.answers if ctx.answers is not None else self.answers(ctx.request, ctx.pod)
 
     @property
     def may_hold(self) -> bool:
@@ -129,10 +138,9 @@ class Runner:
         group finish, then ends the run. So does ``ctx.cancelled``, with the result WITHDRAWN. All calls have ended
         then, also after a cancellation: the rollback that follows must see all their writes.
         """
-        for plugin in self._plugins[BindingPlugin.applies]:
-            applies = self._applies(plugin, ctx.request, ctx.pod)
-            if isinstance(applies, Failed):
-                return applies.status
+        defects = self._answers(ctx).defects
+        if defects:
+            return defects[0]
         groups = pre_bind_groups(self._applying(BindingPlugin.pre_bind, ctx))
         return await _cancellable(self._run_groups(groups, ctx), ctx.cancelled) if groups else Status.ok()
 
@@ -148,7 +156,7 @@ class Runner:
         binders = self._applying(BindingPlugin.bind, ctx)
         for plugin in binders:
             status = await self._caller.run(
-                plugin, "bind", as_status, plugin.budgets.call_s, self._with_state(plugin, ctx), plugin.bind
+                plugin, "bind", as_status, plugin.budgets.call_s, self._of_plugin(plugin, ctx), plugin.bind
             )
             if status.code is Code.OK:
                 return status
@@ -166,7 +174,7 @@ class Runner:
         owners = dict.fromkeys(collected, "the framework")
         for plugin in self._applying(getattr(BindingPlugin, point), ctx):
             method = getattr(plugin, point)
-            added = self._caller.ask(plugin, point, as_metadata, ctx, method, self._with_state(plugin, ctx))
+            added = self._caller.ask(plugin, point, as_metadata, ctx, method, self._of_plugin(plugin, ctx))
             if isinstance(added, Failed):
                 return added.status
             for key, value in added.items():
@@ -185,7 +193,7 @@ class Runner:
         Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
         for plugin in self._applying(BindingPlugin.post_bind, ctx):
-            budget_s, plugin_ctx = plugin.budgets.post_bind_s, self._with_state(plugin, ctx)
+            budget_s, plugin_ctx = plugin.budgets.post_bind_s, self._of_plugin(plugin, ctx)
             await self._caller.run(plugin, "post_bind", as_none, budget_s, plugin_ctx, plugin.post_bind)
 
     async def run_on_terminal_failure(self, ctx: BindContext, status: Status) -> Status:
@@ -201,7 +209,7 @@ class Runner:
                 advice.extend([answer] if answer is not None else [])
 
             call, budget_s = plugin.on_terminal_failure, plugin.budgets.rollback_s
-            plugin_ctx = self._with_state(plugin, ctx)
+            plugin_ctx = self._of_plugin(plugin, ctx)
             ended = await self._caller.run_unobserved(
                 plugin, "on_terminal_failure", keep, budget_s, ctx, call, plugin_ctx, status
             )
@@ -221,7 +229,7 @@ class Runner:
         self._states.pop(ctx.request.uid, None)
         results = []
         for plugin in self._recorded(BindingPlugin.rollback, ctx):
-            call, budget_s, plugin_ctx = plugin.rollback, plugin.budgets.rollback_s, self._with_state(plugin, ctx)
+            call, budget_s, plugin_ctx = plugin.rollback, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
             results.append(await self._caller.run(plugin, "rollback", as_status, budget_s, plugin_ctx, call, why))
         self._states.pop(ctx.request.uid, None)
         return undone(results)
@@ -230,7 +238,7 @@ class Runner:
         """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
         results = []
         for plugin in self._recorded(BindingPlugin.release, ctx):
-            call, budget_s, plugin_ctx = plugin.release, plugin.budgets.rollback_s, self._with_state(plugin, ctx)
+            call, budget_s, plugin_ctx = plugin.release, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
             results.append(await self._caller.run(plugin, "release", as_status, budget_s, plugin_ctx, call))
         self._states.pop(ctx.request.uid, None)
         return undone(results)
@@ -286,7 +294,7 @@ class Runner:
         return merge_waits(waits) if waits else Status.ok()
 
     async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
-        budget_s, plugin_ctx = plugin.budgets.call_s, self._with_state(plugin, ctx)
+        budget_s, plugin_ctx = plugin.budgets.call_s, self._of_plugin(plugin, ctx)
         status = await self._caller.run(plugin, "pre_bind", as_status, budget_s, plugin_ctx, plugin.pre_bind)
         # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
@@ -295,7 +303,7 @@ class Runner:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
         for plugin in self._applying(BindingPlugin.on_failure, ctx):
-            plugin_ctx = self._with_state(plugin, ctx)
+            plugin_ctx = self._of_plugin(plugin, ctx)
             replacement = self._caller.ask(
                 plugin, "on_failure", as_failure, ctx, plugin.on_failure, plugin_ctx, status
             )
@@ -305,10 +313,15 @@ class Runner:
                 status = replacement.from_plugin(plugin.name if replacement.word else status.plugin)
         return status
 
-    def _with_state(self, plugin: Plugin, ctx: BindContext) -> BindContext:
-        """Return the context with this plugin's own state."""
+    def _of_plugin(self, plugin: Plugin, ctx: BindContext) -> BindContext:
+        """Return this plugin's own view of the context, with its own state."""
         states = self._states.setdefault(ctx.request.uid, {})
-        return replace(ctx, state=states.setdefault(plugin.name, {}))
+        return ctx.of_plugin(plugin.name, states.setdefault(plugin.name, {}))
+
+
+def _copies(request: BindRequest, pod: Object | None) -> tuple[BindRequest, Object | None]:
+    """Return copies: whatever a plugin writes into them, the cached objects stay unchanged."""
+    return replace(request, raw=copied(request.raw)), copied(pod) if pod is not None else None
 
 
 def pre_bind_groups(plugins: Sequence[BindingPlugin]) -> tuple[tuple[BindingPlugin, ...], ...]:
