@@ -124,7 +124,7 @@ class Reason(StrEnum):
             _DELETE: "the pod was created without references to its share's ConfigMaps, or another object owns them "
             "(gpu_sharing)",
             None: "a policy has denied the Binding to another node in the same words, the Binding's annotations "
-            "would make the pod invalid, another write was rejected, or a plugin has a defect",
+            "would make the pod invalid, or another write was rejected",
         },
     )
     RBAC_MISSING = (

@@ -42,7 +42,7 @@ class BindingPlugin(Plugin[Args_co]):
         """Return the allocation kinds of the request that this plugin provides.
 
         A request with a kind that no enabled plugin supports ends Failed/NoPlugin. Called in every reconcile; a
-        plugin that raises here supports nothing.
+        plugin that raises here supports nothing, and a request that no other plugin serves waits.
         """
         return ()
 
@@ -97,7 +97,7 @@ class BindingPlugin(Plugin[Args_co]):
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         """Return annotations for the pod; the Binding carries them in the same transaction. After all pre_bind.
 
-        Two plugins with different values for one key are an error that ends the request.
+        Two plugins with different values for one key are a defect, for which the request waits.
         """
         return {}
 
