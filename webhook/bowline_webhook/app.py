@@ -1,8 +1,8 @@
 """The webhook process: its components, and the order in which they start and stop.
 
 The listener starts immediately; the process becomes ready when API servers can verify its certificate. With
-file-based certificates, no ``--webhook-configuration``, no ``--inventory`` and no plugin that validates Bindings, the
-process never contacts an API server.
+file-based certificates, no ``--webhook-configuration``, no ``--inventory``, no plugin that validates Bindings, and
+``admission.repeatBackoff: 0s``, the process never contacts an API server.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""HTTP sessions to one API server. The only module that uses aiohttp.
+"""HTTP sessions to one API server, by aiohttp.
 
 Exceptions of aiohttp, of sockets and of TLS become ``ConnectionFailed`` or ``NoResponse`` here; the distinction
 decides whether a write may have been applied. Any reply of the API server, whatever its code, is an ``Answer``.

@@ -1,5 +1,6 @@
 """How the fault proxy handles requests, rules and watch lines: pure functions over data."""
 
+import textwrap
 from pathlib import Path
 
 import orjson
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from bowline.localcluster.kubeconfig import redirect
+from bowline.testing import fault_proxy
 from bowline.testing.fault_proxy.calls import ProxiedCall, parse_call
 from bowline.testing.fault_proxy.faults import (
     CutWatch,
@@ -276,3 +278,11 @@ class TestKubeconfig:
         text = self.document(**{"client-certificate": "crt", "client-key": "key"})
         with pytest.raises(ValueError, match="give it a ServiceAccount's token"):
             redirect(text, Path("/somewhere/kubeconfig"), "https://proxy:1", Path("/somewhere/ca.crt"))
+
+
+def test_the_example_of_the_package_can_be_run_up_to_its_cluster() -> None:
+    """With Python's own names of the kit; what follows needs a cluster."""
+    example = textwrap.dedent("    from " + (fault_proxy.__doc__ or "").partition("    from ")[2])
+    module = compile(example, "example", "exec")
+    with pytest.raises(NameError, match="cluster"):
+        exec(module, {})  # noqa: S102 - a docstring of this repository
