@@ -13,7 +13,7 @@ from typing import TypeGuard, assert_never
 
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectKey
-from bowline.kube.errors import InfrastructureError, KubeError
+from bowline.kube.errors import InfrastructureError, KubeError, NotStoredError
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.attempt import AttemptRunner, EndedAttempt
 from bowline_reconciler.binding.complete import ROLLBACK_PAUSE, Completer
@@ -207,9 +207,10 @@ class Reconciler:
                 # read.
                 state.overlay.invalidate()
             self.requeue.extend_streak(state, retry_after)
-            if state.failures.is_own:
+            is_not_stored = isinstance(error, NotStoredError)
+            if state.failures.is_own or is_not_stored:
                 try:
-                    result = await self._report(key, state, why)
+                    result = await self._report(key, state, why, counts=not is_not_stored)
                 except KubeError as report_error:
                     log.debug("a failure is not reported", extra={"error": str(report_error)})
                 else:
@@ -217,13 +218,16 @@ class Reconciler:
                         return result
         raise await self._failure(key, state, why, retry_after) from error
 
-    async def _report(self, key: ObjectKey, state: RequestState, why: str) -> Result | None:
-        """Count a failed attempt if one was in progress; otherwise report only why the request is not complete."""
+    async def _report(self, key: ObjectKey, state: RequestState, why: str, *, counts: bool) -> Result | None:
+        """Count a failed attempt if one was in progress and ``counts``; else report why the request is not complete.
+
+        A write that a policy changes says nothing about the node: it never counts.
+        """
         was_attempting = state.attempt.finish()
         request = self.reads.latest(key, state)
         if request is None or request.deleting:
             return None
-        if was_attempting:
+        if was_attempting and counts:
             return await self._conclude(await self.attempts.interrupted_attempt(request, state, why), state)
         await self.completer.report_blocked(request, state, why)
         return None

@@ -28,7 +28,7 @@ class Network(BindingPlugin):
             found = await ctx.client.get(CONFIGMAPS, namespace, name)
         except NotFound:
             body = {"metadata": {"name": name, "labels": {LABEL: ""}}, "data": {"network": network}}
-            found = await ctx.client.create(CONFIGMAPS, namespace, body)
+            found = await ctx.client.create(CONFIGMAPS, namespace, body, essential=body)
         if not _has_address(ctx.request.key, found):
             why = f"network {network} has assigned no address yet"
             return Status.wait(why, CONFIGMAPS.ref(found), timeout=timedelta(minutes=5))

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, effects_record, owner_pod_uid
+from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, effects_record
 from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, is_reduced, pod_owner, status_of
 from bowline.api.reduction import reduced_request
 from bowline.api.request_facts import as_annotation, carried_status
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import Conflict, NotFound, NotStoredError
+from bowline.kube.errors import Conflict, NotFound
 from bowline.kube.events import EventNote
 from bowline.kube.resources import BINDREQUESTS
 from bowline_reconciler.binding.pod_conditions import PodConditions
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 
 # Of no use without the status that it is about.
 _NOT_CARRIED = frozenset({"observedGeneration"})
-_REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
 
 
 class Writer:
@@ -108,16 +107,13 @@ class Writer:
     async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         """Add the finalizer and the plugins of which side effects may exist, before any does.
 
-        Raises NotStoredError if a webhook removes the finalizer.
+        Raises NotStoredError if a webhook changes one of them.
         """
         finalizers = dict.fromkeys((*request.finalizers, names.FINALIZER))
         record = {names.EFFECTS: effects_record({*effects, *(request.effects or ())})} | _pod_record(request)
-        stored_request = await self._patch(
-            request, {"metadata": {"finalizers": list(finalizers), "annotations": record}}
+        return await self._patch(
+            request, {"metadata": {"finalizers": list(finalizers), "annotations": record}}, is_essential=True
         )
-        if not stored_request.has_finalizer:
-            raise NotStoredError(_REMOVED.format(f"the finalizer {names.FINALIZER}"))
-        return stored_request
 
     async def fence(self, request: BindRequest) -> BindRequest:
         """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict."""
@@ -137,15 +133,12 @@ class Writer:
     async def set_owner(self, request: BindRequest, pod_uid: ObjectUID) -> BindRequest:
         """Tie the request to the present pod by an owner reference, and record the pod's UID beside it.
 
-        Raises NotStoredError if a webhook removes the owner reference.
+        Raises NotStoredError if a webhook changes one of them.
         """
         owner = pod_owner(request.pod_key.name, pod_uid)
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
         metadata = {"ownerReferences": owners, "annotations": {names.POD_UID: pod_uid}}
-        stored_request = await self._patch(request, {"metadata": metadata})
-        if not owner_pod_uid(stored_request.raw):
-            raise NotStoredError(_REMOVED.format("the owner reference to its pod"))
-        return stored_request
+        return await self._patch(request, {"metadata": metadata}, is_essential=True)
 
     def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
         """Queue an event about the request, and about the pod if ``on_pod``. That of a bind is the pod's only."""
@@ -156,7 +149,9 @@ class Writer:
         if not on_pod or event.reason != names.EVENT_BOUND:
             self._record(EventNote(about, event.reason, event.note, event.type, pod if on_pod else None))
 
-    async def _patch(self, request: BindRequest, body: dict[str, Any], subresource: str = "") -> BindRequest:
+    async def _patch(
+        self, request: BindRequest, body: dict[str, Any], subresource: str = "", *, is_essential: bool = False
+    ) -> BindRequest:
         body["metadata"] = {**body.get("metadata", {}), "resourceVersion": request.resource_version}
         # Of a request that is not decoded the reply is not either, except its metadata.
         is_unreadable = is_reduced(request.raw)
@@ -167,6 +162,7 @@ class Writer:
             body,
             subresource=subresource,
             field_manager=names.FIELD_MANAGER_RECONCILER,
+            essential=body if is_essential else None,
         )
         if is_unreadable:
             reply["status"] = {**status_of(request.raw), **body.get("status", {})}

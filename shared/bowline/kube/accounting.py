@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from bowline.kube.errors import ConnectionFailed
+
 T = TypeVar("T")
 
 # Minimum interval between two checks: a call in a queue may have no time left for long.
@@ -157,3 +159,31 @@ def _retrieve(task: "asyncio.Task[Any]") -> None:
     """Retrieve the error of a cancelled call, so that asyncio does not log it as lost."""
     if not task.cancelled():
         task.exception()
+
+
+class Connections:
+    """The free connections of one client, as many as its transport has; a wait for one is accounted for."""
+
+    def __init__(self, count: int, limit_s: float) -> None:
+        self._free = asyncio.Semaphore(count)
+        self._count = count
+        self._limit_s = limit_s
+
+    async def acquire(self, account: TimeAccount) -> None:
+        """Wait for a free connection. Raises ConnectionFailed after the limit: nothing has been sent."""
+        if not self._free.locked():
+            await self._free.acquire()  # does not suspend
+            return
+        account.enter_queue()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await self._free.acquire()
+        except TimeoutError as error:
+            why = f"all {self._count} connections to the API server were in use for {self._limit_s:g} s"
+            raise ConnectionFailed(why) from error
+        finally:
+            account.leave_queue()
+
+    def release(self) -> None:
+        """Give a connection back."""
+        self._free.release()

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from bowline.api.meta import ObjectKey
-from bowline.kube.accounting import TimeAccount, current_account
+from bowline.api.meta import ObjectKey, key_of, uid_of
+from bowline.kube.accounting import Connections, TimeAccount, current_account
 from bowline.kube.availability import Availability
 from bowline.kube.calls import Call, accept, object_path, query, selectors, warning_texts
 from bowline.kube.config import ClusterAccess
@@ -31,6 +31,7 @@ from bowline.kube.errors import (
     Forbidden,
     InfrastructureError,
     KubeError,
+    NotStoredError,
     Unreadable,
     from_response,
 )
@@ -40,15 +41,14 @@ from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import Body, Objects
 from bowline.kube.own_writes import OwnWrites
 from bowline.kube.paging import Page, PageTurn, read_pages
-from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.kube.resources import API_GROUPS, EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.kube.stored import require_stored
 from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object, reduced_page
 from bowline.kube.watching import read_events
 from bowline.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")
 _NO_PARAMS: Mapping[str, str] = {}
-# The list of API groups, with its metric label.
-_GROUPS = Resource("", "", "apis", "APIGroupList", namespaced=False)
 
 # Of a list, and the bytes that a page should have at most: tenants decide how large objects are. Decision 122.
 PAGE_SIZE = 50
@@ -111,7 +111,7 @@ class KubeClient:
         )
         self._transport = options.transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
-        self._free = asyncio.Semaphore(options.connections)
+        self._connections = Connections(options.connections, options.connect_timeout_s)
         self._page_turn = PageTurn()
 
     @property
@@ -158,9 +158,9 @@ class KubeClient:
 
     async def serves(self, resource: Resource) -> bool:
         """Return whether the API server lists the resource. A 404 does not say so: a proxy may have sent it."""
-        discovery = Call("GET", "get", _GROUPS, ObjectKey("", ""))
-        api_groups = await self._call(discovery, "/apis")
-        versions = {kind["groupVersion"] for entry in api_groups["groups"] for kind in entry["versions"]}
+        discovery = Call("GET", "get", API_GROUPS, ObjectKey("", ""))
+        api_groups = (await self._call(discovery, "/apis"))["groups"]
+        versions = {kind["groupVersion"] for entry in api_groups for kind in entry["versions"]}
         if resource.group and resource.api_version not in versions:
             return False
         served_resources = (await self._call(discovery, resource.prefix))["resources"]
@@ -214,8 +214,7 @@ class KubeClient:
         params = selectors(selection)
         params |= {key: value for key, value in (("limit", str(limit or "")), ("continue", continue_)) if value}
         resource, namespace = selection.resource, selection.namespace
-        call = Call("GET", "list", resource, ObjectKey(namespace, ""))
-        path = resource.path(namespace) + query(params)
+        call, path = Call("GET", "list", resource, ObjectKey(namespace, "")), resource.path(namespace) + query(params)
         return await self._exchange_json(call, path, max_bytes=max_bytes, reduce=reduce)
 
     def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
@@ -268,20 +267,28 @@ class KubeClient:
         subresource: str = "",
         params: Mapping[str, str] = _NO_PARAMS,
         on_send: Callable[[], None] | None = None,
+        essential: Body | None = None,
     ) -> dict[str, Any]:
         """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource.
 
         ``on_send`` is called when the request leaves the client's own queues; if cancelled before, or if ``on_send``
-        raises, it has had no effect.
+        raises, it has had no effect. ``essential``: as for ``patch``; an object that is stored otherwise is deleted.
         """
         if bool(name) != bool(subresource):
             raise ValueError("name and subresource go together: the name of a new object is in its body")
         path = resource.path(namespace, name, subresource) + query(params)
         named = name or body.get("metadata", {}).get("name", "")
         call = Call("POST", "create", resource, ObjectKey(namespace, named), subresource)
-        return await self._call(call, path, body, on_send=on_send)
+        try:
+            return await self._call(call, path, body, on_send=on_send, essential=essential)
+        except NotStoredError as failure:
+            try:
+                await self.delete(resource, *key_of(failure.stored), uid=uid_of(failure.stored), grace_period_s=0)
+            except KubeError as error:
+                raise NotStoredError(f"{failure}; it cannot be deleted: {error}", failure.stored) from error
+            raise
 
-    async def patch(
+    async def patch(  # noqa: PLR0913 - the options of the API server
         self,
         resource: Resource,
         namespace: str,
@@ -292,21 +299,32 @@ class KubeClient:
         content_type: PatchType = PatchType.MERGE,
         field_manager: str = "",
         force: bool = False,
+        essential: Body | None = None,
     ) -> dict[str, Any]:
-        """Patch an object. ``field_manager`` defaults to the client's name; ``force`` is only valid with APPLY."""
+        """Patch an object. ``field_manager`` defaults to the client's name; ``force`` is only valid with APPLY.
+
+        ``essential``: the part of a merge patch that must be stored as written, else NotStoredError is raised.
+        """
         params = {"force": "true"} if force else {}
         if field_manager or content_type is PatchType.APPLY:
             params["fieldManager"] = field_manager or self._options.name
         path = object_path(resource, namespace, name, subresource) + query(params)
         call = Call("PATCH", "patch", resource, ObjectKey(namespace, name), subresource)
-        return await self._call(call, path, body, content_type)
+        return await self._call(call, path, body, content_type, essential=essential)
 
     async def update(
-        self, resource: Resource, namespace: str, name: str, body: Body, *, subresource: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: Body,
+        *,
+        subresource: str = "",
+        essential: Body | None = None,
     ) -> dict[str, Any]:
-        """Replace an object; a resourceVersion in the body is a precondition (Conflict)."""
-        path = object_path(resource, namespace, name, subresource)
-        return await self._call(Call("PUT", "update", resource, ObjectKey(namespace, name), subresource), path, body)
+        """Replace an object; a resourceVersion in the body is a precondition (Conflict). ``essential``: see patch."""
+        call = Call("PUT", "update", resource, ObjectKey(namespace, name), subresource)
+        return await self._call(call, object_path(resource, namespace, name, subresource), body, essential=essential)
 
     async def delete(
         self,
@@ -364,10 +382,13 @@ class KubeClient:
         body: Body | Sequence[Body] | None = None,
         content_type: str = "application/json",
         on_send: Callable[[], None] | None = None,
+        essential: Body | None = None,
     ) -> dict[str, Any]:
         # The reply to a delete is not read, so the metadata are enough where they are recognized.
         reduce = reduced_object if call.resource.metadata_only or call.verb == "delete" else None
-        return (await self._exchange_json(call, path, body, content_type, on_send, reduce=reduce))[0]
+        reply, _ = await self._exchange_json(call, path, body, content_type, on_send, reduce=reduce)
+        require_stored(call.resource, call.key, essential or {}, reply)
+        return reply
 
     async def _exchange_json(
         self,
@@ -461,7 +482,7 @@ class KubeClient:
     async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
         """Send one request on a free connection and read its reply."""
         if not request.separate_pool:
-            await self._connection(account)
+            await self._connections.acquire(account)
         account.enter_api()
         try:
             if on_send is not None:
@@ -476,20 +497,4 @@ class KubeClient:
         finally:
             account.leave_api()
             if not request.separate_pool:
-                self._free.release()
-
-    async def _connection(self, account: TimeAccount) -> None:
-        """Wait for a free connection. Raises ConnectionFailed after the connect timeout: nothing has been sent."""
-        if not self._free.locked():
-            await self._free.acquire()  # does not suspend
-            return
-        account.enter_queue()
-        limit = self._options.connect_timeout_s
-        try:
-            async with asyncio.timeout(limit):
-                await self._free.acquire()
-        except TimeoutError as error:
-            why = f"all {self._options.connections} connections to the API server were in use for {limit:g} s"
-            raise ConnectionFailed(why) from error
-        finally:
-            account.leave_queue()
+                self._connections.release()

@@ -3,7 +3,7 @@
 ::
 
     KubeError
-    ├── NotStoredError            a write was accepted, but an admission webhook has removed its content
+    ├── NotStoredError            a write was accepted, but its content was changed before it was stored
     ├── CredentialsError          the credentials of the pod or of the named API server cannot be used
     ├── InfrastructureError       not the request's fault; retry later
     │   ├── ConnectionFailed      no connection: refused, DNS, the whole pool in use
@@ -79,7 +79,14 @@ class KubeError(Exception):
 
 
 class NotStoredError(KubeError):
-    """The API server accepted a write but stored something else: an admission webhook has removed it."""
+    """The API server accepted a write but stored something else (``bowline.kube.stored``).
+
+    The message names object and field. ``stored``: the object in the reply.
+    """
+
+    def __init__(self, message: str, stored: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.stored = stored
 
 
 class CredentialsError(KubeError):

@@ -66,14 +66,16 @@ class ObjectClient(Protocol):
         subresource: str = "",
         params: Mapping[str, str] = ...,
         on_send: Callable[[], None] | None = None,
+        essential: Body | None = None,
     ) -> dict[str, Any]:
         """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource.
 
         ``on_send`` is called when the request leaves the client's own queues; if cancelled before, it has had no
-        effect. Raises AlreadyExists, Invalid, Forbidden.
+        effect. ``essential``: as for ``patch``; an object that is stored otherwise is deleted again. Raises
+        AlreadyExists, Invalid, Forbidden.
         """
 
-    async def patch(
+    async def patch(  # noqa: PLR0913 - the options of the API server
         self,
         resource: Resource,
         namespace: str,
@@ -84,13 +86,26 @@ class ObjectClient(Protocol):
         content_type: PatchType = PatchType.MERGE,
         field_manager: str = "",
         force: bool = False,
+        essential: Body | None = None,
     ) -> dict[str, Any]:
-        """Patch an object. A resourceVersion in the body is a precondition (Conflict)."""
+        """Patch an object. A resourceVersion in the body is a precondition (Conflict).
+
+        ``essential``: the part of the body that must be stored as written, usually all of a merge patch. If an
+        admission webhook or policy has changed it, NotStoredError is raised; a plugin need not catch it: the request
+        then waits with that reason.
+        """
 
     async def update(
-        self, resource: Resource, namespace: str, name: str, body: Body, *, subresource: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: Body,
+        *,
+        subresource: str = "",
+        essential: Body | None = None,
     ) -> dict[str, Any]:
-        """Replace an object; a resourceVersion in the body is a precondition (Conflict)."""
+        """Replace an object; a resourceVersion in the body is a precondition (Conflict). ``essential``: see patch."""
 
     async def delete(
         self,

@@ -107,6 +107,8 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
+# The list of API groups, with its metric label.
+API_GROUPS = Resource("", "", "apis", "APIGroupList", namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 RESOURCECLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 # Kubernetes' own; KAI-Scheduler has another kind of the same name.

@@ -6,9 +6,11 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import Object, ObjectUID
+from bowline.api.meta import Object, ObjectUID, key_of
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotStoredError
+from bowline.kube.object_client import Body
+from bowline.kube.stored import require_stored
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.binding.writer import Writer
@@ -21,10 +23,12 @@ class Storing(KubeClient):
         self.clock = SteppedClock()
         self.removed = removed
 
-    async def patch(self, *args: Any, **options: Any) -> dict[str, Any]:
-        _, _, _, body = args
+    async def patch(self, *args: Any, essential: Body | None = None, **options: Any) -> dict[str, Any]:
+        resource, _, _, body = args
         metadata = {key: value for key, value in body["metadata"].items() if key != self.removed}
-        return stored(bind_request(), version="2") | {"metadata": stored(bind_request())["metadata"] | metadata}
+        reply = stored(bind_request(), version="2") | {"metadata": stored(bind_request())["metadata"] | metadata}
+        require_stored(resource, key_of(reply), essential or {}, reply)
+        return reply
 
 
 def request() -> BindRequest:
@@ -41,11 +45,13 @@ async def test_the_stored_request_is_returned() -> None:
     assert (await writer(Storing()).add_finalizer(request(), ["a"])).finalizers == (names.FINALIZER,)
 
 
-async def test_an_owner_reference_that_a_webhook_removes_is_a_failure() -> None:
-    with pytest.raises(NotStoredError, match="the owner reference to its pod is not stored"):
-        await writer(Storing(removed="ownerReferences")).set_owner(request(), ObjectUID("pod-uid"))
+@pytest.mark.parametrize("removed", ["ownerReferences", "annotations"])
+async def test_an_owner_that_a_webhook_removes_is_a_failure(removed: str) -> None:
+    with pytest.raises(NotStoredError, match=rf"metadata\.{removed}"):
+        await writer(Storing(removed)).set_owner(request(), ObjectUID("pod-uid"))
 
 
-async def test_a_finalizer_that_a_webhook_removes_is_a_failure() -> None:
-    with pytest.raises(NotStoredError, match=r"the finalizer bowline\.dev/rollback is not stored"):
-        await writer(Storing(removed="finalizers")).add_finalizer(request(), ["a"])
+@pytest.mark.parametrize("removed", ["finalizers", "annotations"])
+async def test_a_finalizer_that_a_webhook_removes_is_a_failure(removed: str) -> None:
+    with pytest.raises(NotStoredError, match=rf"metadata\.{removed}"):
+        await writer(Storing(removed)).add_finalizer(request(), ["a"])

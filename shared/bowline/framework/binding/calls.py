@@ -21,13 +21,13 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 from bowline.api.bindrequest import AllocationKind
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.post import denied_status
+from bowline.framework.binding.post import denied_status, not_stored_status
 from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.accounting import Budget
-from bowline.kube.errors import Forbidden, InfrastructureError, Unreadable
+from bowline.kube.errors import Forbidden, InfrastructureError, NotStoredError, Unreadable
 from bowline.runtime.tasks import raise_foreign_cancellation
 
 T = TypeVar("T")
@@ -210,6 +210,8 @@ class PluginCaller:
     ) -> Status:
         if isinstance(error, InfrastructureError):
             return Status(Code.TRANSIENT, (str(error),), plugin.name, retry_after=error.retry_after)
+        if isinstance(error, NotStoredError):
+            return not_stored_status(error).from_plugin(plugin.name)
         if isinstance(error, SystemExit):
             # A plugin that exits the process would end the work of all others.
             error = RuntimeError(f"called sys.exit({error.code!r})")

@@ -12,10 +12,10 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.binding import BindingResult, BindOutcome, annotation_errors, label_errors, post_binding
 from bowline.kube.denial import Denial
-from bowline.kube.errors import InfrastructureError
+from bowline.kube.errors import InfrastructureError, NotStoredError
 
 # A release's policies and its processes are not replaced at the same moment: a denial by one of them is not about the
-# request. A poll, because no watch reports a policy that has changed.
+# request, and neither is a write that somebody's policy changes. A poll, because no watch reports a policy.
 _POLICY_POLL = timedelta(seconds=10)
 
 
@@ -91,6 +91,11 @@ def binding_status(result: BindingResult, other_node: str = "") -> Status:
             # The caller reads the pod to find out whether it is bound.
             why = result.message or "the outcome of the Binding is not known"
             return Status(Code.TRANSIENT, (why,), retry_after=result.retry_after)
+
+
+def not_stored_status(error: NotStoredError) -> Status:
+    """Return the WAIT for a write that was changed before it was stored: neither the node's failure nor the pod's."""
+    return Status.wait(str(error), retry_after=_POLICY_POLL, timeout=UNLIMITED)
 
 
 def denied_status(message: str) -> Status:

@@ -111,7 +111,7 @@ class Checks(AdmissionPlugin[ChecksConfig], BindingPlugin[ChecksConfig]):
             return await client.get(BINDCHECKS, namespace, name)
         except NotFound:
             with suppress(AlreadyExists):
-                return await client.create(BINDCHECKS, namespace, question)
+                return await client.create(BINDCHECKS, namespace, question, essential=question)
             return await client.get(BINDCHECKS, namespace, name)
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:

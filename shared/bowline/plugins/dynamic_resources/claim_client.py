@@ -8,13 +8,14 @@ concurrent ones would only cause Conflicts; the lock is held during API calls on
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from bowline.api.meta import Object, ObjectKey, uid_of, version_of
+from bowline.api.meta import Object, ObjectKey, is_deleting, key_of, status_of, uid_of, version_of
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.plugin_status import Code, Status
-from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UnrecognizedReply
+from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotStoredError, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import RESOURCECLAIMS
 from bowline.plugins.dynamic_resources.claim import consumers_of
@@ -28,6 +29,7 @@ from bowline.plugins.dynamic_resources.rules import (
     next_release,
     next_removal,
     next_reservation,
+    unprotection,
 )
 from bowline.runtime.tasks import shield_write
 
@@ -40,7 +42,7 @@ class ClaimsNotServedError(Exception):
 
 
 class ClaimClient:
-    """Client for ResourceClaims. Methods raise the client's errors except Conflict."""
+    """Client for ResourceClaims. Methods raise the client's errors except Conflict; also NotStoredError."""
 
     def __init__(self, client: ObjectClient, metrics: PluginMetrics, bind_timeout: timedelta | None) -> None:
         self._client = client
@@ -90,9 +92,20 @@ class ClaimClient:
         """Create a claim, or return the existing one of that name; None if that one was deleted meanwhile."""
         namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         try:
-            return await shield_write(self._client.create(RESOURCECLAIMS, namespace, claim))
+            return await shield_write(self._create(claim))
         except AlreadyExists:
             return await self.get(ObjectKey(namespace, name))
+
+    async def _create(self, claim: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._client.create(RESOURCECLAIMS, claim["metadata"]["namespace"], claim, essential=claim)
+        except NotStoredError as error:
+            # The client has deleted it; what it was stored as may not show that it is this plugin's.
+            deleted = await self.get(key_of(error.stored))
+            step = unprotection(deleted) if deleted is not None and is_deleting(deleted) else None
+            if deleted is not None and step is not None:
+                await self._write(deleted, step)
+            raise
 
     async def remove(self, requirement: RequiredClaim) -> Status:
         """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
@@ -128,11 +141,17 @@ class ClaimClient:
         match write:
             case Finalizers(finalizers):
                 patch = {"metadata": {"resourceVersion": version_of(claim), "finalizers": list(finalizers)}}
-                return await self._client.patch(RESOURCECLAIMS, namespace, name, patch)
+                return await self._client.patch(RESOURCECLAIMS, namespace, name, patch, essential=patch)
             case ClaimStatus(status):
                 # Not a patch: a merge patch would drop a null in a driver's opaque parameters.
                 body = {**claim, "status": status}
-                updated_claim = await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
+                essential = {"status": {field: status.get(field) for field in ("allocation", "reservedFor")}}
+                update = partial(self._client.update, RESOURCECLAIMS, namespace, name, subresource="status")
+                try:
+                    updated_claim = await update(body, essential=essential)
+                except NotStoredError as error:
+                    await update({**error.stored, "status": status_of(claim)})
+                    raise
                 self._count(len(consumers_of(claim)), len(consumers_of(updated_claim)))
                 return updated_claim
             case Delete():

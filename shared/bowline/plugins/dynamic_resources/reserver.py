@@ -29,7 +29,7 @@ from bowline.framework.binding.node_labels import NodeLabels
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
-from bowline.kube.errors import ApiError, Conflict, NotFound, UnrecognizedReply
+from bowline.kube.errors import ApiError, Conflict, NotFound, NotStoredError, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
 from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer, requests_of
@@ -280,8 +280,14 @@ class ClaimReserver:
             guard = {"uid": uid, "resourceVersion": version_of(pod)}
             body = {"metadata": guard, "status": {"extendedResourceClaimStatus": status}}
             try:
-                await shield_write(self._client.patch(PODS, key.namespace, key.name, body, subresource="status"))
+                await shield_write(
+                    self._client.patch(PODS, key.namespace, key.name, body, subresource="status", essential=body)
+                )
                 return Status.ok()
+            except NotStoredError as error:
+                if status is not None:
+                    await self._patch_pod_status(error.stored, None)
+                raise
             except Conflict:
                 live_pod = await self._pod(key)
             except NotFound:

@@ -396,7 +396,7 @@ def next_release(claim: Object, requirement: RequiredClaim) -> Write | None:
     if requirement.allocation is None:
         return None
     if allocation is None:
-        return None if consumers else _unprotect(claim)
+        return None if consumers else unprotection(claim)
     if pod_uid not in uids_of(consumers):
         return None
     if results_of(requirement.allocation) and not same_devices(allocation, requirement.allocation):
@@ -413,13 +413,14 @@ def next_removal(claim: Object, pod_uid: ObjectUID) -> Write | None:
     annotations = claim["metadata"].get("annotations") or {}
     if not is_controlled_by(claim, pod_uid) or annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true":
         return None
-    return _unprotect(claim) if is_deleting(claim) else Delete()
+    return unprotection(claim) if is_deleting(claim) else Delete()
 
 
 def _conflict(why: str, suggestion: Suggestion | None = None) -> Status:
     return Status.fatal(why, Reason.DEVICE_CONFLICT, suggestion)
 
 
-def _unprotect(claim: Object) -> Finalizers | None:
+def unprotection(claim: Object) -> Finalizers | None:
+    """Return the write that removes the finalizer of an allocated claim; None if the claim has none."""
     finalizers = tuple(f for f in finalizers_of(claim) if f != names.RESOURCE_CLAIM_PROTECTION)
     return Finalizers(finalizers) if len(finalizers) < len(finalizers_of(claim)) else None

@@ -20,10 +20,10 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import CONFIGMAPS, PODS
+from bowline.kube.stored import is_stored
 from bowline.plugins.gpu_sharing.rules import (
     ShareConfigMaps,
     configmap_object,
-    is_guarded,
     is_left_behind,
     owning_pods,
     renewed_data,
@@ -34,14 +34,14 @@ COLLECTED_SOON = timedelta(seconds=2)
 
 
 async def write_configmaps(client: ObjectClient, maps: ShareConfigMaps, pod: Object) -> Status:
-    """Write each ConfigMap, complete. OK also if they exist with the expected content.
+    """Write each ConfigMap, complete. OK also if they exist with the expected content. Raises NotStoredError.
 
     Returns RETRY on a race with another writer, FATAL if a ConfigMap of that name belongs to another owner.
     """
     for name in maps.data:
         body = configmap_object(name, maps, pod)
         try:
-            await client.create(CONFIGMAPS, body["metadata"]["namespace"], body)
+            await client.create(CONFIGMAPS, body["metadata"]["namespace"], body, essential=body)
         except AlreadyExists:
             status = await _replace_own(client, body, maps, pod)
             if status is not None:
@@ -52,11 +52,12 @@ async def write_configmaps(client: ObjectClient, maps: ShareConfigMaps, pod: Obj
 async def delete_configmaps(
     client: ObjectClient, configmap_names: Iterable[str], namespace: str, pod_uid: ObjectUID
 ) -> Status:
-    """Delete the ConfigMaps of these names that the pod owns. RETRY if one changes meanwhile."""
+    """Delete the ConfigMaps of these names that the pod owns, or nothing. RETRY if one changes meanwhile."""
     for name in configmap_names:
         try:
             existing = await client.get(CONFIGMAPS, namespace, name)
-            if pod_uid in owning_pods(existing) and not is_deleting(existing):
+            is_own = pod_uid in owning_pods(existing) or is_left_behind(existing)
+            if is_own and not is_deleting(existing):
                 await client.delete(
                     CONFIGMAPS, namespace, name, uid=uid_of(existing), resource_version=version_of(existing)
                 )
@@ -81,12 +82,12 @@ async def _replace_own(
         if uid_of(pod) not in owners and not is_left:
             return await _foreign(client, existing, owners)
         data = {} if is_left else existing.get("data") or {}
-        expected_data = renewed_data(data, body.get("data", {}), maps.visible)
-        if is_left or data != expected_data or not is_guarded(existing):
+        expected = {**body, "data": dict(renewed_data(data, body.get("data", {}), maps.visible))}
+        if is_left or not is_stored(expected, existing):
             await client.delete(
                 CONFIGMAPS, key.namespace, key.name, uid=uid_of(existing), resource_version=version_of(existing)
             )
-            await client.create(CONFIGMAPS, key.namespace, {**body, "data": dict(expected_data)})
+            await client.create(CONFIGMAPS, key.namespace, expected, essential=expected)
     except (NotFound, Conflict, AlreadyExists) as error:
         return Status.retry(f"ConfigMap {key} has just been changed: {error.message}")
     return None

@@ -87,9 +87,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A query to a group's reconcile: a claim, or None for a release."""
+    """A query to a group's reconcile: a claim, or None for a release. ``node``: where names are looked up."""
 
     claim: DeviceRequest | None
+    node: str
     answer: "asyncio.Future[Answer]"
     writes: LateWrites | None  # where the caller's writes are noted
 
@@ -130,7 +131,7 @@ class GroupController:
             self._withdrawn.pop(claim.request, None)
             self._claims.setdefault(claim.group, {})[claim.request] = claim
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
-        answers = await asyncio.gather(*(self._query(claim.group, claim) for claim in claims))
+        answers = await asyncio.gather(*(self._query(claim.group, claim, "") for claim in claims))
         return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
 
     def time_left(self, reservation: Reservation) -> timedelta:
@@ -161,21 +162,25 @@ class GroupController:
                 if group in self._unchecked:
                     self._add(group)
 
-    async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
+    async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str], node: str) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
+
+        On ``node`` these are found by their name, too: a policy may have removed their labels.
 
         What cannot be deleted now is deleted later: it delays only pods that need its device.
         """
         self._withdrawn[request] = uid
         self.release_claims(request)
-        await asyncio.gather(*(self._query(group, None) for group in groups))
+        await asyncio.gather(*(self._query(group, None, node) for group in groups))
 
     async def release_unused(self, groups: Iterable[str], node: str) -> list[Unreleased]:
         """Try to delete the unused reservations of the groups, except of those with claims.
 
         Returns the reservations on the node that cannot be deleted now.
         """
-        answers = await asyncio.gather(*(self._query(group, None) for group in groups if group not in self._claims))
+        answers = await asyncio.gather(
+            *(self._query(group, None, "") for group in groups if group not in self._claims)
+        )
         return [answer for answer in answers if isinstance(answer, Unreleased) and answer.reservation.node == node]
 
     def forget(self, request: ObjectKey) -> None:
@@ -211,7 +216,7 @@ class GroupController:
         group = key.name
         queries = self._queries.pop(group, [])
         try:
-            reservations = await self._client.reservations(group)
+            reservations = await self._client.reservations(group, {query.node for query in queries} - {""})
             await self._delete_overdue(group, reservations)
             is_released = any(query.claim is None for query in queries)
             orphan = await self._recover(
@@ -466,8 +471,8 @@ class GroupController:
     def _add(self, group: str) -> None:
         self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
 
-    async def _query(self, group: str, claim: DeviceRequest | None) -> Answer:
-        query = _Query(claim, asyncio.get_running_loop().create_future(), current_writes())
+    async def _query(self, group: str, claim: DeviceRequest | None, node: str) -> Answer:
+        query = _Query(claim, node, asyncio.get_running_loop().create_future(), current_writes())
         self._queries.setdefault(group, []).append(query)
         if claim is None:
             self._unchecked.add(group)

@@ -8,18 +8,18 @@ has labelled: they get the label that the watch selects.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import Object, ObjectKey, key_of
-from bowline.kube.errors import ApiError
+from bowline.kube.errors import ApiError, NotStoredError
 from bowline.kube.resources import BOUND_AND_UNENDED, PODS, Selection
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import groups_of, transform_user
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.reservation import Reservation
+from bowline.plugins.gpu_sharing.reservation import Reservation, is_named_for
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.rules import label_changes, needs_relabeling
 
@@ -45,17 +45,18 @@ class OrphanScan:
     async def run(self, _: ObjectKey) -> timedelta | None:
         """Resync once; returns the delay until the next."""
         selector = "" if self._adopts else SHARING
-        reservations = await self._client.reservations()
+        reservations = await self._client.all_reservations()
         groups_in_use: set[str] = set()
         for pod in await self._sharing(selector):
             groups_in_use |= gpu_groups(pod["metadata"]["labels"])
             await self._adopt(pod)
         self._adopts = False
-        self._controller.enqueue({reservation.group for reservation in reservations} - groups_in_use)
+        await self._remove_unlabelled(reservations, groups_in_use)
+        self._controller.enqueue({reservation.group for reservation in reservations} - groups_in_use - {""})
         unheld_groups = groups_in_use - _held_groups(reservations)
         if unheld_groups:
             # Shares may have been bound since: listing all pods of a cluster takes a while.
-            unheld_groups -= _held_groups(await self._client.reservations())
+            unheld_groups -= _held_groups(await self._client.all_reservations())
         self._metrics.unreserved_groups.set(len(unheld_groups))
         if unheld_groups:
             self._controller.enqueue(unheld_groups)
@@ -70,6 +71,22 @@ class OrphanScan:
         )
         return [pod for pod in pods if pod is not None and key_of(pod).namespace != self._client.spec.namespace]
 
+    async def _remove_unlabelled(self, reservations: Sequence[Reservation], groups_in_use: Collection[str]) -> None:
+        """Remove reservations without a group label that belong, by their names, to no group in use.
+
+        The one of a group in use gets its label again when the group's device is recovered.
+        """
+        for reservation in reservations:
+            is_in_use = any(is_named_for(reservation.key.name, reservation.node, group) for group in groups_in_use)
+            if reservation.group or reservation.deleting or is_in_use:
+                continue
+            try:
+                if await self._client.remove(reservation):
+                    log.info("unlabelled reservation released", extra={"reservation": str(reservation.key)})
+            except ApiError as error:
+                why = {"reservation": str(reservation.key), "error": str(error)}
+                log.warning("an unlabelled reservation cannot be released", extra=why)
+
     async def _adopt(self, pod: Object) -> None:
         """Add the labels for watch and scheduler to a pod that another binder has bound."""
         labels = pod["metadata"].get("labels") or {}
@@ -77,7 +94,7 @@ class OrphanScan:
             return
         try:
             await self._client.label(pod, label_changes(labels, sorted(gpu_groups(labels))))
-        except ApiError as error:
+        except (ApiError, NotStoredError) as error:
             # For example denied by a policy: the next leader's first resync retries.
             log.warning("a sharing pod cannot be labelled", extra={"pod": str(key_of(pod)), "error": str(error)})
 

@@ -18,7 +18,7 @@ from bowline.api.gpu_operator import transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
-from bowline.kube.errors import ApiError, Conflict, Unreadable
+from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS
 from bowline.plugin import (
     AllocationKind,
@@ -290,8 +290,13 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         """
         for _ in range(LABEL_TRIES):
             changes = label_changes(pod["metadata"].get("labels") or {}, tuple(ctx.spec.gpu_groups))
-            if await self._client.label(pod, changes, at_version=True) is not None:
-                return True
+            try:
+                if await self._client.label(pod, changes, at_version=True) is not None:
+                    return True
+            except NotStoredError as error:
+                # A rollback removes the labels of the request's groups only.
+                await self._client.label(error.stored, dict.fromkeys(changes))
+                raise
             if ctx.cancelled.is_set():
                 return False
             live_pod = await self._client.pod(key_of(pod))
@@ -320,7 +325,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
                         return status
             except Unreadable as error:
                 unreadable = error  # what it has stays; the device is released
-            await self._controller.release(ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups)
+            await self._controller.release(ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups, ctx.spec.selected_node)
         except ApiError as error:
             return Status.retry(error.message)
         if unreadable is not None:

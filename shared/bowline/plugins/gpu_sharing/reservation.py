@@ -52,11 +52,17 @@ class Reservation:
     has_ended: bool
     status_reason: str  # why it has no device, if its status contains a reason or its agent has reported none
     expected_devices: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
+    is_altered: bool = False  # it lacks what it was created with, its labels or its device: it serves no request
 
     @property
     def lives(self) -> bool:
         """Whether it has, or may still get, its device."""
-        return not self.deleting and not self.has_ended
+        return not self.deleting and not self.has_ended and not self.is_altered
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its name is one that this plugin gives."""
+        return _OWN_NAME.fullmatch(self.key.name) is not None
 
     @property
     def is_misplaced(self) -> bool:
@@ -167,6 +173,12 @@ def reservation_name(node: str, group: str) -> str:
     return f"{names.RESERVATION_PREFIX}{digest[:16]}"
 
 
+def is_named_for(name: str, node: str, group: str) -> bool:
+    """Return whether the name is one that this plugin gives to the group's reservation pods on the node."""
+    match = _OWN_NAME.fullmatch(name)
+    return match is not None and name.removesuffix(match["number"] or "") == reservation_name(node, group)
+
+
 def may_be_on(node: str, group: str, name: str) -> bool:
     """Return whether the group's reservation pod of that name may be on the node.
 
@@ -174,7 +186,7 @@ def may_be_on(node: str, group: str, name: str) -> bool:
     """
     match = _OWN_NAME.fullmatch(name)
     if match is not None:
-        return name.removesuffix(match["number"] or "") == reservation_name(node, group)
+        return is_named_for(name, node, group)
     if not name.startswith(names.RESERVATION_PREFIX):
         return True
     prefix = f"{names.RESERVATION_PREFIX}{node}-"[:_GENERATED_PREFIX]
@@ -196,7 +208,14 @@ def view_reservation(pod: Object) -> Reservation:
         has_ended=has_ended(pod),
         status_reason=_status_reason(status, annotations.get(names.RESERVED_DEVICE) or ""),
         expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
+        is_altered=_OWN_NAME.fullmatch(metadata["name"]) is not None and not _requests_device(pod),
     )
+
+
+def _requests_device(pod: Object) -> bool:
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
+    return any(limit.get(names.RESOURCE_GPU) == "1" for limit in limits)
 
 
 def check_reservations(

@@ -7,7 +7,7 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bowline.api import names
@@ -45,10 +45,11 @@ from bowline.plugins.gpu_sharing.reservation import (
     User,
     is_unscheduled,
     requested_node,
+    reservation_name,
     view_reservation,
     view_user,
 )
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, essential_parts, reservation_object
 from bowline.plugins.gpu_sharing.rules import Share, owning_pods, share_of
 
 log = logging.getLogger(__name__)
@@ -67,11 +68,31 @@ class ReservationClient:
         """The label selector of reservation pods."""
         return f"app={self.spec.settings.reservation_app_label}"
 
-    async def reservations(self, group: str = "") -> list[Reservation]:
-        """Return the reservation pods of a group, or all of them."""
-        selector = f"{self.app},{names.LABEL_GPU_GROUP}{f'={group}' if group else ''}"
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
+        """Return the reservation pods of a group; on ``nodes`` also one with its name that has lost its labels."""
+        selector = f"{self.app},{names.LABEL_GPU_GROUP}={group}"
         pods = await self.kube.list_all(PODS, self.spec.namespace, label_selector=selector)
-        return [view_reservation(pod) for pod in pods]
+        reservations = [view_reservation(pod) for pod in pods]
+        listed_names = {reservation.key.name for reservation in reservations}
+        for node in nodes:
+            name = reservation_name(node, group)
+            pod = await self.pod(ObjectKey(self.spec.namespace, name)) if name not in listed_names else None
+            if pod is not None and (unlabelled := view_reservation(pod)).node == node:
+                reservations.append(replace(unlabelled, group=group, is_altered=True))
+        return reservations
+
+    async def all_reservations(self) -> list[Reservation]:
+        """Return all reservation pods; of those that have lost their group label, ``group`` is empty."""
+        app = self.spec.settings.reservation_app_label
+        views = [
+            (view_reservation(pod), (pod["metadata"].get("labels") or {}).get("app") == app)
+            for pod in await self.kube.list_all(PODS, self.spec.namespace)
+        ]
+        return [
+            view if has_label else replace(view, group="")
+            for view, has_label in views
+            if view.is_own or (has_label and view.group)
+        ]
 
     async def users(self, group: str, node: str = "") -> list[User]:
         """Return every pod that is labelled with the group, in either form; only on ``node`` if given.
@@ -173,12 +194,14 @@ class ReservationClient:
     ) -> Reservation | str:
         """Create the reservation pod, or return the existing one; a message if it cannot be created.
 
-        Raises AlreadyExists if one existed and was deleted meanwhile: the caller must retry.
+        An existing one that has lost its labels gets them again. Raises AlreadyExists if one existed and was deleted
+        meanwhile: the caller must retry; NotStoredError if it is stored otherwise.
         """
         body = reservation_object(claim, self.spec, name=name, expected_devices=expected_devices)
         name = body["metadata"]["name"]
         try:
-            return view_reservation(await self.kube.create(PODS, self.spec.namespace, body))
+            essential = essential_parts(body)
+            return view_reservation(await self.kube.create(PODS, self.spec.namespace, body, essential=essential))
         except AlreadyExists:
             existing_pod = await self.pod(ObjectKey(self.spec.namespace, name))
             if existing_pod is None:
@@ -186,7 +209,12 @@ class ReservationClient:
             existing = view_reservation(existing_pod)
             if (existing.node, existing.group) == (claim.node, claim.group):
                 return existing
-            return f"pod {existing.key} has the reservation's name, but is not one of this group; delete it"
+            if existing.node == claim.node:
+                labelled_pod = await self.label(existing_pod, body["metadata"]["labels"], at_version=True)
+                if labelled_pod is None:
+                    raise
+                return view_reservation(labelled_pod)
+            return f"pod {existing.key} has the reservation's name, but is on another node; delete it"
         except NotFound:
             return f"namespace {self.spec.namespace} does not exist; create it or set gpuSharing.reservationNamespace"
 
@@ -230,9 +258,13 @@ class ReservationClient:
         return await self._patch_metadata(key_of(pod), {**guard, "labels": changes})
 
     async def _patch_metadata(self, key: ObjectKey, metadata: dict[str, Any]) -> Object | None:
-        """Patch a pod; None if it does not exist or does not match the UID or version in ``metadata``."""
+        """Patch a pod; None if it does not exist or does not match the UID or version in ``metadata``.
+
+        Raises NotStoredError.
+        """
         try:
-            return await self.kube.patch(PODS, key.namespace, key.name, {"metadata": metadata})
+            body = {"metadata": metadata}
+            return await self.kube.patch(PODS, key.namespace, key.name, body, essential=body)
         except NotFound:
             return None
         except (Conflict, Invalid) as error:

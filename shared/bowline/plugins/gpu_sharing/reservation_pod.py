@@ -5,7 +5,7 @@ must run on the same node, and no owner, because it outlives the first pod as lo
 The chart's policy compares the whole pod: a field that is added here needs an entry there. Decision 160.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +85,19 @@ def reservation_object(
                     **({"securityContext": container_security} if container_security else {}),
                 }
             ],
+        },
+    }
+
+
+def essential_parts(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be stored of a reservation pod; the rest, such as the image, clusters may adapt."""
+    metadata, (container,) = pod["metadata"], pod["spec"]["containers"]
+    limits = {names.RESOURCE_GPU: container["resources"]["limits"][names.RESOURCE_GPU]}
+    return {
+        "metadata": {"labels": metadata["labels"], "annotations": metadata["annotations"]},
+        "spec": {
+            "nodeName": pod["spec"]["nodeName"],
+            "containers": [{"name": container["name"], "resources": {"limits": limits}}],
         },
     }
 

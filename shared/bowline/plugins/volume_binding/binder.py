@@ -17,7 +17,7 @@ from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
-from bowline.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from bowline.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotStoredError
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
 from bowline.plugins.volume_binding.rules import (
@@ -41,6 +41,7 @@ from bowline.plugins.volume_binding.rules import (
     commitments,
     selected_node_patch,
     waits_for_volumes,
+    withdrawn_claim_ref,
 )
 from bowline.plugins.volume_binding.storage import Storage
 from bowline.plugins.volume_binding.volumes import (
@@ -314,7 +315,12 @@ class VolumeBinder:
         if patch is None:
             return choice.volume
         since = self._client.clock.monotonic()
-        volume = await self._patch(PERSISTENTVOLUMES, ObjectKey("", choice.volume.name), patch)
+        key = ObjectKey("", choice.volume.name)
+        try:
+            volume = await self._patch(PERSISTENTVOLUMES, key, patch)
+        except NotStoredError as error:
+            await self._patch(PERSISTENTVOLUMES, key, withdrawn_claim_ref(choice.volume, error.stored))
+            raise
         state.requests_sent[choice.claim.uid] = (STATIC, since)
         state.reserved_volumes[choice.claim.uid] = choice.volume.name
         return read_volume(volume)
@@ -328,7 +334,7 @@ class VolumeBinder:
 
     async def _patch(self, resource: Resource, key: ObjectKey, patch: Object) -> dict[str, object]:
         try:
-            return await self._client.patch(resource, key.namespace, key.name, dict(patch))
+            return await self._client.patch(resource, key.namespace, key.name, dict(patch), essential=patch)
         except (Conflict, NotFound) as error:
             raise _Retry from error
 

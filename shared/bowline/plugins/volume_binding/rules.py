@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import Object, ObjectKey, ObjectRef, uid_of
+from bowline.api.meta import Object, ObjectKey, ObjectRef, uid_of, version_of
 from bowline.api.quantity import parse_quantity
 from bowline.api.selectors import (
     MAX_REQUIREMENTS,
@@ -361,6 +361,19 @@ def claim_ref_patch(volume: Volume, claim: PersistentVolumeClaim) -> dict[str, A
         "resourceVersion": claim.version,
     }
     return {"metadata": metadata, "spec": {"claimRef": reference}}
+
+
+def withdrawn_claim_ref(before: Volume, stored: Object) -> dict[str, Any]:
+    """Return the merge patch that undoes a claimRef that was not stored as written: a wrong UID would cost the data.
+
+    ``before``: the volume that the claimRef was written to; one reserved by its name stays reserved.
+    """
+    reference = None if before.claim is None else {"uid": None, "resourceVersion": None}
+    annotations = {} if before.claim is not None else {"annotations": {names.BOUND_BY_CONTROLLER: None}}
+    return {
+        "metadata": {"uid": before.uid, "resourceVersion": version_of(stored), **annotations},
+        "spec": {"claimRef": reference},
+    }
 
 
 def selected_node_patch(claim: PersistentVolumeClaim, node: str | None) -> dict[str, Any]:

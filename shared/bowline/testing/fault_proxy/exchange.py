@@ -31,6 +31,7 @@ from bowline.testing.fault_proxy.faults import (
     LoseReply,
     Page,
     Reset,
+    Rewrite,
     WatchFault,
 )
 from bowline.testing.fault_proxy.record import Exchange, Record
@@ -90,6 +91,10 @@ class Relay:
                 return _broken(request, reset=isinstance(fault, Reset))
             case Delay(seconds):
                 await asyncio.sleep(seconds)
+            case Rewrite(change):
+                decoded = orjson.loads(body)
+                change(decoded)
+                body = orjson.dumps(decoded)
             case Hold(gate, outlives=False):
                 try:
                     await _wait_open(gate)

@@ -7,6 +7,7 @@ thread and while the request is blocked: a crash test kills its process there.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 Then = Callable[[], None]
 
@@ -24,6 +25,7 @@ __all__ = [
     "Page",
     "RepeatEvents",
     "Reset",
+    "Rewrite",
     "StallWatch",
     "SwapEvents",
 ]
@@ -59,6 +61,13 @@ class AfterReply:
     """The request is not disturbed; ``then`` is called once its reply was written to the connection."""
 
     then: Then
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The API server gets another body, as from an admission policy: ``change`` is given the decoded one."""
+
+    change: Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +166,6 @@ class SwapEvents:
     every: int = 2
 
 
-RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | FaultAnswer | Page | Hold
+RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | Rewrite | FaultAnswer | Page | Hold
 WatchFault = CutWatch | StallWatch | ExpireWatch | FailWatch | RepeatEvents | SwapEvents
 Fault = RequestFault | WatchFault

@@ -17,11 +17,11 @@ from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, uid_of
+from bowline.api.meta import ObjectKey, key_of, uid_of
 from bowline.framework.options import add_api_server, api_server, argument_type
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
-from bowline.kube.errors import ApiError, CredentialsError, InfrastructureError
+from bowline.kube.errors import ApiError, CredentialsError, InfrastructureError, NotStoredError
 from bowline.kube.resources import NODES, PODS
 from bowline.plugins.gpu_sharing.agent.device import DeviceError, fake_device, read_device
 from bowline.runtime.address import ListenAddress, parse_listen
@@ -115,7 +115,7 @@ class Agent:
         while not stop.is_set():
             try:
                 await self._report(client)
-            except (InfrastructureError, ApiError) as error:
+            except (InfrastructureError, ApiError, NotStoredError) as error:
                 self._missing = f"the device cannot be reported: {error}"
                 retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
                 pause = backoff.next_delay(max(retry_after or SOON, SOON))
@@ -143,7 +143,8 @@ class Agent:
         if before != device:
             # By UID: another pod of the same name has an agent of its own.
             change = {"uid": uid_of(pod), "annotations": {names.RESERVED_DEVICE: device}}
-            await client.patch(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], {"metadata": change})
+            key, body = key_of(pod), {"metadata": change}
+            await client.patch(PODS, key.namespace, key.name, body, essential=body)
         if before and before != device:
             log.error("the device has changed; pods that share the former one keep it", extra={"before": before})
         self._reported_device = device

@@ -48,7 +48,7 @@ class FailingSite(ReservationClient):
 
     error: Exception | None = None
 
-    async def reservations(self, group: str = "") -> list[Reservation]:
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         assert self.error is not None
         raise self.error
 
@@ -60,7 +60,7 @@ class JoinedSite(ReservationClient):
     touched: list[LateWrites | None] = field(default_factory=list)
     exists: bool = True
 
-    async def reservations(self, group: str = "") -> list[Reservation]:
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         return [reservation(group=group, device="GPU-1")]
 
     async def users(self, group: str, node: str = "") -> list[User]:
@@ -99,7 +99,7 @@ class SetClock(SteppedClock):
 class SilentSite(ReservationClient):
     """Has one reservation, whose agent reports nothing."""
 
-    async def reservations(self, group: str = "") -> list[Reservation]:
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         return [reservation()]
 
     async def users(self, group: str, node: str = "") -> list[User]:
@@ -115,7 +115,7 @@ class CountingSite(ReservationClient):
 
     reads: list[str] = field(default_factory=list)
 
-    async def reservations(self, group: str = "") -> list[Reservation]:
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         return [reservation(group=group, device="GPU-1")]
 
     async def users(self, group: str, node: str = "") -> list[User]:
@@ -162,7 +162,7 @@ async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, is_r
     with pytest.raises(type(error)):
         await controller.claim([claim()])
     with pytest.raises(type(error)):
-        await controller.release(claim().request, ObjectUID("uid-a"), ["g1"])
+        await controller.release(claim().request, ObjectUID("uid-a"), ["g1"], "n1")
     assert [isinstance(result, Exception) for result in await passes.results()] == [is_reported, is_reported]
 
 
@@ -196,7 +196,7 @@ class ChangingSite(ReservationClient):
 
     conflicts: list[Reservation] = field(default_factory=list)
 
-    async def reservations(self, group: str = "") -> list[Reservation]:
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         return [reservation(has_ended=True)]
 
     async def users(self, group: str, node: str = "") -> list[User]:
@@ -284,7 +284,7 @@ async def test_a_released_group_is_read_live() -> None:
     site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
     controller = owner_of(passes, site, SystemClock(), idle)
     idle.user_changed(None, sharing("a"))
-    await controller.release(claim().request, ObjectUID("uid-a"), ["g1"])
+    await controller.release(claim().request, ObjectUID("uid-a"), ["g1"], "n1")
     assert site.reads == ["users of g1 on n1"]
     await passes.results()
 
@@ -369,7 +369,7 @@ class IdleSite(ReservationClient):
     requested: set[str] = field(default_factory=set)
     removed: list[ObjectUID] = field(default_factory=list)
 
-    async def reservations(self, group: str = "") -> list[Reservation]:
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         return [reservation(group=group, device="GPU-1")]
 
     async def users(self, group: str, node: str = "") -> list[User]:

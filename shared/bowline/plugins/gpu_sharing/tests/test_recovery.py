@@ -130,5 +130,6 @@ def test_ended_and_unbound_pods_need_no_recovery() -> None:
 def test_a_blocker_is_recognised_by_its_annotation() -> None:
     annotations = {"bowline.dev/expected-devices": "GPU-1", "run.ai/reserve_for_gpu_index": "GPU-2"}
     metadata = {"namespace": "res", "name": NAME, "uid": "u", "resourceVersion": "1", "annotations": annotations}
-    view = view_reservation({"metadata": metadata})
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    view = view_reservation({"metadata": metadata, "spec": {"containers": [limits]}})
     assert (view.is_misplaced, view.holds, view.lives) == (True, False, True)

@@ -1,0 +1,276 @@
+"""A write that a policy changes before it is stored: the request waits with that reason, and nothing of it is left.
+
+On a real API server: the proxy changes one written field, as an admission policy does. Whatever the write is, its pod
+is not bound, no attempt is counted, and nothing is left once the request is withdrawn.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin
+from bowline.framework.waiting import BindTimeoutConfig
+from bowline.kube.config import ClusterAccess
+from bowline.kube.resources import (
+    BINDREQUESTS,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    RESOURCECLAIMS,
+    STORAGECLASSES,
+)
+from bowline.localcluster.cluster import Cluster
+from bowline.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.plugins.volume_binding import VolumeBinding
+from bowline.testing.builders import bind_request
+from bowline.testing.fault_proxy.faults import Rewrite
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from bowline.testing.fault_proxy.server import FaultProxy
+from tests.plugins.claims import claim, claim_decisions, extended_decision, publish
+from tests.plugins.storage import mounts, on_node
+from tests.reconciler.stage import Scripted, Stage
+from tests.reconciler.test_late_shares import Devices, devices
+from tests.reconciler.test_late_writes import touch
+from tests.waiting import until_awaited
+
+__all__ = ["devices"]  # a fixture
+
+Path = tuple[str | int, ...]
+EXTENDED = "gpu.example.com/gpu"
+LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
+
+
+def changing(path: Path, value: Any) -> Rewrite:
+    """The change of one field, if it is written; None removes it."""
+
+    def change(body: dict[str, Any]) -> None:
+        parent: Any = body
+        for part in path[:-1]:
+            parent = parent[part] if isinstance(part, int) else parent.get(part) or {}
+        if not parent.get(path[-1]):
+            return
+        if value is None:
+            del parent[path[-1]]
+        else:
+            parent[path[-1]] = value
+
+    return Rewrite(change)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The objects of a test."""
+
+    stage: Stage
+    devices: Devices
+
+    async def share(self) -> Plugin:
+        """Request half a GPU."""
+        await self.devices.make_pod()
+        await self.devices.ask("pod", "a")
+        return self.devices.plugin()
+
+    async def effects(self) -> Plugin:
+        """Request a plugin's side effects."""
+        await self.stage.create_pod()
+        await self.stage.request_bind()
+        return Scripted(effects=True)
+
+    async def owner(self) -> Plugin:
+        """Request as a scheduler that names no UID and no owner."""
+        await self.stage.create_pod()
+        await self.stage.client.create(
+            BINDREQUESTS, self.stage.namespace, bind_request("pod", "gpu-node-0", self.stage.namespace)
+        )
+        return Scripted()
+
+    async def claim(self) -> Plugin:
+        """Request the devices of a ResourceClaim."""
+        await self.stage.client.create(RESOURCECLAIMS, self.stage.namespace, claim("one"))
+        await self.stage.create_pod(resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
+        await self.stage.request_bind(**claim_decisions("dev"))
+        return DynamicResources(BindTimeoutConfig(), Settings())
+
+    async def extended(self) -> Plugin:
+        """Request the devices of extended resources."""
+        await self.stage.create_pod(containers=LIMITED)
+        await self.stage.request_bind(**extended_decision(EXTENDED))
+        return DynamicResources(BindTimeoutConfig(), Settings())
+
+    async def volume(self) -> Plugin:
+        """Request a free volume."""
+        await self._mount("kubernetes.io/no-provisioner")
+        body = {
+            "metadata": {"name": self.stage.namespace},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": self.stage.namespace,
+                "local": {"path": "/mnt"},
+                "nodeAffinity": {"required": on_node("gpu-node-0")},
+            },
+        }
+        await self.stage.client.create(PERSISTENTVOLUMES, "", body)
+        status = {"status": {"phase": "Available"}}
+        await self.stage.client.patch(PERSISTENTVOLUMES, "", self.stage.namespace, status, subresource="status")
+        return VolumeBinding(BindTimeoutConfig(), Settings())
+
+    async def provisioning(self) -> Plugin:
+        """Request a volume that a provisioner creates."""
+        await self._mount("csi.example.com")
+        return VolumeBinding(BindTimeoutConfig(), Settings())
+
+    async def _mount(self, provisioner: str) -> None:
+        stage = self.stage
+        storage_class = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+        await stage.client.create(STORAGECLASSES, "", {"metadata": {"name": stage.namespace}, **storage_class})
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": stage.namespace,
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        await stage.client.create(
+            PERSISTENTVOLUMECLAIMS, stage.namespace, {"metadata": {"name": "data"}, "spec": spec}
+        )
+        await stage.create_pod(volumes=mounts("data"))
+        await stage.request_bind()
+
+    async def left(self) -> list[str]:
+        """Return what is left of a request that was withdrawn."""
+        client, namespace = self.stage.client, self.stage.namespace
+        pod = await self.stage.pod()
+        left = [key for key in pod["metadata"].get("labels") or {} if key.startswith("runai")]
+        left += [key for key in pod.get("status") or {} if key == "extendedResourceClaimStatus"]
+        left += [each["metadata"]["name"] for each in await self.devices.maps()]
+        left += [each["metadata"]["name"] for each in await self.devices.reservations()]
+        for each in await client.list_all(RESOURCECLAIMS, namespace):
+            name = each["metadata"]["name"]
+            left += [f"{name}: {each.get('status') or ''}"] if each.get("status") or name != "one" else []
+        for each in await client.list_all(PERSISTENTVOLUMECLAIMS, namespace):
+            left += list(each["metadata"].get("annotations") or {})
+        for each in await client.list_all(PERSISTENTVOLUMES):
+            is_used = each["metadata"]["name"] == namespace and "claimRef" in each["spec"]
+            left += [str(each["spec"]["claimRef"])] if is_used else []
+        return left
+
+
+GROUP, SHARING = ("metadata", "labels", names.LABEL_GPU_GROUP), ("metadata", "labels", names.LABEL_GPU_SHARING)
+LIMIT = ("spec", "containers", 0, "resources", "limits", names.RESOURCE_GPU)
+OTHER_OWNER = [{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "other"}]
+RESULTS = ("status", "allocation", "devices", "results")
+RESERVED = ("status", "reservedFor")
+EXTENDED_STATUS = ("status", "extendedResourceClaimStatus")
+# Scenario, call, subresource, field, value that replaces it.
+WRITES: Mapping[str, tuple[str, str, str, Path, Any]] = {
+    "label of the group": ("share", "patch pods", "", GROUP, "other"),
+    "label of shares": ("share", "patch pods", "", SHARING, "false"),
+    "devices": ("share", "create configmaps", "", ("data", names.VISIBLE_DEVICES), "all"),
+    "owner of a ConfigMap": ("share", "create configmaps", "", ("metadata", "ownerReferences"), OTHER_OWNER),
+    "guard of a ConfigMap": ("share", "create configmaps", "", SHARING, "false"),
+    "groups of a ConfigMap": (
+        "share",
+        "create configmaps",
+        "",
+        ("metadata", "annotations", names.ANNOTATION_GPU_GROUPS),
+        "other",
+    ),
+    "group of a reservation": ("share", "create pods", "", GROUP, "other"),
+    "device of a reservation": ("share", "create pods", "", LIMIT, "2"),
+    "annotation of a reservation": (
+        "share",
+        "create pods",
+        "",
+        ("metadata", "annotations", names.DO_NOT_DISRUPT),
+        "false",
+    ),
+    "finalizer": ("effects", "patch bindrequests", "", ("metadata", "finalizers"), ["example.com/other"]),
+    "record of side effects": (
+        "effects",
+        "patch bindrequests",
+        "",
+        ("metadata", "annotations", names.EFFECTS),
+        "other",
+    ),
+    "finalizer of a claim": ("claim", "patch resourceclaims", "", ("metadata", "finalizers"), ["example.com/other"]),
+    "allocation": ("claim", "update resourceclaims", "status", (*RESULTS, 0, "device"), "d1"),
+    "consumer": ("claim", "update resourceclaims", "status", (*RESERVED, 0, "name"), "other"),
+    "consumers": ("claim", "update resourceclaims", "status", RESERVED, []),
+    "devices of an extended claim": ("extended", "create resourceclaims", "", ("spec", "devices", "requests"), []),
+    "mark of an extended claim": ("extended", "create resourceclaims", "", ("metadata", "annotations"), {"a": "b"}),
+    "claim of the pod": ("extended", "patch pods", "status", (*EXTENDED_STATUS, "resourceClaimName"), "other"),
+    "volume": ("volume", "patch persistentvolumes", "", ("spec", "claimRef", "uid"), "other"),
+    "mark of a volume": (
+        "volume",
+        "patch persistentvolumes",
+        "",
+        ("metadata", "annotations", names.BOUND_BY_CONTROLLER),
+        "no",
+    ),
+    "node of a volume": (
+        "provisioning",
+        "patch persistentvolumeclaims",
+        "",
+        ("metadata", "annotations", names.SELECTED_NODE),
+        "gpu-node-1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_that_is_stored_otherwise_prepares_nothing(
+    bare_cluster: Cluster,
+    stage: Stage,
+    proxy_route: tuple[FaultProxy, ClusterAccess],
+    devices: Devices,
+    write: str,
+    change: str,
+) -> None:
+    scenario, call, subresource, path, value = WRITES[write]
+    if "claim" in call or scenario == "extended":
+        publish(bare_cluster)
+    proxy, access = proxy_route
+    verb, resource = call.split()
+    match = CallMatch((verb,), resource, subresource)
+    proxy.add(FaultRule(changing(path, value if change == "replaced" else None), match))
+    place = Place(stage, devices)
+    plugin = await getattr(place, scenario)()
+    async with stage.working(plugin, access=access):
+        status = await until_awaited(lambda: stored_status(devices), is_reported)
+        assert all(str(part) in status["reason"] for part in path[:2])
+        assert status["phase"] == "Pending"
+        assert not status.get("failedAttempts")
+        assert "True" not in [entry["status"] for entry in status.get("conditions") or ()]
+        assert "nodeName" not in (await stage.pod())["spec"]
+        await stage.withdraw()
+        await stage.request_deleted()
+        await until_awaited(place.left, lambda left: not left)
+
+
+def is_reported(status: Mapping[str, Any]) -> bool:
+    """Whether the status says that a write was stored otherwise."""
+    return "is stored instead" in status.get("reason", "")
+
+
+async def stored_status(devices: Devices) -> dict[str, Any]:
+    """Act as the agents; return the request's status."""
+    await devices.report()
+    return await devices.stage.status()
+
+
+async def test_the_request_goes_on_once_the_policy_is_gone(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
+) -> None:
+    proxy, access = proxy_route
+    proxy.add(FaultRule(changing(GROUP, None), CallMatch(("create",), "pods", "")))
+    plugin = await Place(stage, devices).share()
+    async with stage.working(plugin, access=access):
+        await stage.reported("pod", "is stored instead")
+        proxy.clear()
+        await touch(stage, "pod")
+        status = await until_awaited(lambda: stored_status(devices), lambda s: s.get("phase") == "Succeeded")
+    assert {entry["type"]: entry["status"] for entry in status["conditions"]}["Prepared"] == "True"
+    assert len(await devices.reservations()) == 1
