@@ -215,7 +215,7 @@ LABELLED = metadata(labels={GROUP: "g", f"{GROUP}/h": "h", SHARING: "true"})
 CONDITION = {"type": names.CONDITION_POD_BOUND, "status": "False", "lastTransitionTime": None}
 DECISION = {**CONDITION, "type": names.CONDITION_DECISION_FAILED, "message": "{}"}
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": None}
-SELECTED = metadata(annotations={names.SELECTED_NODE: "n"})
+SELECTED = metadata(annotations={names.SELECTED_NODE: "n", names.PREPARED_FOR: "u"})
 OTHER_IMAGE = "the image registry.example/bowline-x:1 is none of the agent: registry.example/bowline, "
 CONTEXT = reservation()["spec"]["containers"][0]["securityContext"]
 CHANGES: dict[str, dict[str, Any]] = {

@@ -73,7 +73,7 @@ class Devices:
     async def report(self) -> None:
         """Act as the agent of each reservation pod that has reported no device; each group has another one."""
         for reservation in await self.reservations():
-            if not device_of(reservation):
+            if not device_of(reservation) and names.LABEL_GPU_GROUP in reservation["metadata"]["labels"]:
                 device = f"GPU-{group_of(reservation).rpartition('-')[2]}"
                 body = {"metadata": {"annotations": {names.RESERVED_DEVICE: device}}}
                 with suppress(NotFound):

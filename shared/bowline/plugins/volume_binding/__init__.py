@@ -2,12 +2,14 @@
 
 Bound PVCs are checked against the node. For PVCs whose class is WaitForFirstConsumer, a free volume that is usable on
 the node is reserved, or the provisioner is requested to create one there. The PV controller binds PVC and volume; the
-request waits for that without holding a worker. There is no rollback: controller and provisioner may already act on
-these writes, and the volume of a PVC is also useful to the next decision.
+request waits for that without holding a worker. A rollback withdraws only what no provisioner has answered: the
+volume of a PVC is also useful to the next decision. Only a request whose pod mounts a PVC that may be provisioned
+needs the finalizer. Decision 303.
 """
 
 from collections.abc import Iterable, Mapping
 
+from bowline.kube.errors import ApiError
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from bowline.plugin import (
     Access,
@@ -63,13 +65,25 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
         if ctx.pod is None or ctx.node is None:
             return Status.retry("pod or node is not in the cache")
         state = ctx.state.setdefault("volumes", BindState())
-        return await self._binder.bind_pod_volumes(ctx.request.key, ctx.pod, ctx.node, state)
+        return await self._binder.bind_pod_volumes(ctx.request, ctx.pod, ctx.node, state)
 
     async def on_terminal_failure(self, ctx: BindContext, status: Status) -> Status | None:
         """Send no pod to another node whose volumes can be used on this one only, or on none."""
         if ctx.pod is None or status.suggestion is not Suggestion.RESCHEDULE_ELSEWHERE:
             return None
-        return await self._binder.advise(ctx.pod, ctx.request.selected_node, status)
+        return await self._binder.advise(ctx.request, ctx.pod, status)
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        """Return whether a volume may be requested from a provisioner."""
+        volumes = pod_volumes(pod) if pod is not None else ()
+        return any(self._storage.may_be_provisioned(volume.claim) for volume in volumes)
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        """Withdraw what the request has asked of provisioners that have not answered."""
+        try:
+            return await self._binder.withdraw(ctx.request, ctx.pod)
+        except ApiError as error:
+            return Status.retry(error.message)
 
     async def forget(self, key: ObjectKey) -> None:
         self._storage.forget(key)
@@ -82,7 +96,7 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
         """Watch unbound PVCs, volumes until they are bound, and classes. Bound volumes leave the cache."""
         storage = self._storage
         return (
-            EventSource(PERSISTENTVOLUMECLAIMS, transform=storage.transform_claim),
+            EventSource(PERSISTENTVOLUMECLAIMS, transform=storage.transform_claim, attach=storage.attach_claims),
             EventSource(
                 PERSISTENTVOLUMES,
                 queueing_hint=storage.may_end_wait,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.api.selectors import Node
 from bowline.framework.binding.metrics import PluginMetrics
@@ -41,7 +42,6 @@ from bowline.plugins.volume_binding.rules import (
     commitments,
     selected_node_patch,
     waits_for_volumes,
-    withdrawn_claim_ref,
 )
 from bowline.plugins.volume_binding.storage import Storage
 from bowline.plugins.volume_binding.volumes import (
@@ -57,8 +57,6 @@ from bowline.plugins.volume_binding.volumes import (
 MAX_EVALUATIONS = 5
 # Below this time, the provisioner's capacities are not worth two reads.
 _HINT_AFTER_S = 4.0
-# Failures after which no provisioner has answered, and none is asked again.
-_UNANSWERED = (Reason.NODE_GONE, Reason.WAIT_TIMEOUT)
 # Label values of the metric: an existing volume that is reserved for the PVC; one that a provisioner creates.
 STATIC, DYNAMIC = "static", "dynamic"
 
@@ -107,7 +105,7 @@ class VolumeBinder:
             "decisions_handed_back_total", "PVCs whose provisioner could not create a volume on the node."
         )
 
-    async def bind_pod_volumes(self, request: ObjectKey, pod: Object, node: Object, state: BindState) -> Status:
+    async def bind_pod_volumes(self, request: BindRequest, pod: Object, node: Object, state: BindState) -> Status:
         """Evaluate until there is a result: OK once every PVC has a volume that is usable on the node.
 
         Of the client's errors only InfrastructureError is raised.
@@ -127,34 +125,49 @@ class VolumeBinder:
                 return denied_status(error.message).about(*(volume.ref for volume in volumes))
         return Status.wait("the pod's PVCs or their volumes keep changing", *(volume.ref for volume in volumes))
 
-    async def advise(self, pod: Object, node: str, failure: Status) -> Status | None:
+    async def advise(self, request: BindRequest, pod: Object, failure: Status) -> Status | None:
         """Return the failure with what the pod's PVCs leave of the nodes; None if another node may help.
 
-        What was asked of a provisioner is withdrawn if the node is gone, or the wait has ended without an answer. Of
-        the client's errors only InfrastructureError is raised.
+        What the request has asked of a provisioner is withdrawn before. Of the client's errors only
+        InfrastructureError is raised.
         """
-        volumes, is_unanswered = pod_volumes(pod), failure.reason in _UNANSWERED
+        volumes, node = pod_volumes(pod), request.selected_node
         if not volumes or check_count(volumes).code is not Code.OK:
             return None
+        try:
+            if (await self.withdraw(request, pod)).code is not Code.OK:
+                return None
+            return await self._advice(volumes, node, failure)
+        except ApiError:
+            return None  # a missing right, for example: that another node is impossible is not known
+
+    async def withdraw(self, request: BindRequest, pod: Object | None) -> Status:
+        """Withdraw what this request has asked of provisioners, for the PVCs that have no volume. Idempotent.
+
+        ``pod``: None if it does not exist any more. A provisioner has answered once a volume of the PVC exists, or
+        when it has removed the node. Raises the client's errors.
+        """
         for _ in range(MAX_EVALUATIONS):
+            requested_claims = [
+                claim
+                for claim in await self._storage.claims_of(request.key.namespace, pod)
+                if claim.requested_by == request.uid and not claim.volume_name
+            ]
+            keys = [claim.key for claim in requested_claims]
+            volumes = await self._storage.volumes_for(keys) if keys else ()
             try:
-                nodes = await self._nodes_left(volumes, node, is_unanswered=is_unanswered)
+                for claim in requested_claims:
+                    if not any(volume.is_for(claim) for volume in volumes):
+                        patch = selected_node_patch(claim, None, None)
+                        await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch)
             except _Retry:
                 continue
-            except ApiError:
-                return None  # a missing right, for example: that another node is impossible is not known
-            return advice(failure, node, nodes) if nodes is not None else None
-        return None
+            return Status.ok()
+        return Status.retry("the pod's PVCs keep changing")
 
-    async def _nodes_left(
-        self, volumes: Sequence[PodVolume], node: str, *, is_unanswered: bool
-    ) -> Sequence[str] | None:
-        """Return the nodes that all the PVCs can be used on, at most two; None if nothing ties them to nodes."""
+    async def _advice(self, volumes: Sequence[PodVolume], node: str, failure: Status) -> Status | None:
+        """Return the failure with the nodes that all the PVCs can be used on; None if nothing ties them to nodes."""
         claims = [claim for claim in await self._storage.claims(volumes) if claim is not None]
-        for index, claim in enumerate(claims):
-            if is_unanswered and claim.selected_node == node and not claim.volume_name:
-                patch = selected_node_patch(claim, None)
-                claims[index] = read_claim(await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch))
         claims = [await self._without_lost_node(claim, "") for claim in claims]
         with_volume = [claim for claim in claims if claim.volume_name]
         stored = await self._storage.volumes([claim.volume_name for claim in with_volume])
@@ -167,8 +180,10 @@ class VolumeBinder:
                 by_claim[volume.claim] = volume
         tied = commitments(claims, by_claim)
         if tied is None:
-            return []
-        return None if tied.are_none else await self._storage.nodes_of(tied)
+            return advice(failure, node, ())
+        if tied.are_none:
+            return None
+        return advice(failure, node, await self._storage.nodes_of(tied), is_requested=bool(tied.name))
 
     async def _without_lost_node(self, claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
         """Return the PVC as if no volume was requested for it, if that is for a node that does not exist."""
@@ -179,7 +194,7 @@ class VolumeBinder:
 
     async def _evaluate(
         self,
-        request: ObjectKey,
+        request: BindRequest,
         pod: Object,
         cached_node: Object,
         volumes: Sequence[PodVolume],
@@ -192,7 +207,8 @@ class VolumeBinder:
             why = f"node {cached_node['metadata']['name']} no longer exists"
             return Status.fatal(why, Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         checks = [
-            await self._check(volume, claim, pod, node, state) for volume, claim in zip(volumes, claims, strict=True)
+            await self._check(volume, claim, pod, node, request.uid, state)
+            for volume, claim in zip(volumes, claims, strict=True)
         ]
         bound = [check.claim for check in checks if isinstance(check, Bound)]
         self._observe(bound, state)
@@ -206,11 +222,11 @@ class VolumeBinder:
             return replace(merge_waits(statuses), plugin="")
         provisioning = [check.claim for check in checks if isinstance(check, ProvisioningStarted)]
         unbound = [check for check in checks if isinstance(check, Unbound)]
-        choices = await self._choose(request, unbound, node, state, live=live) if unbound else []
+        choices = await self._choose(request.key, unbound, node, state, live=live) if unbound else []
         if isinstance(choices, Status):
             return choices.about(*(entry.claim.ref for entry in unbound))
         # Before the first write: the watch event of its effect may precede the write's own response.
-        self._storage.bound_claims.expect(request, [*provisioning, *(choice.claim for choice in choices)])
+        self._storage.bound_claims.expect(request.key, [*provisioning, *(choice.claim for choice in choices)])
         binding = [
             replace(choice, volume=await self._reserve(choice, state))
             for choice in choices
@@ -218,14 +234,20 @@ class VolumeBinder:
         ]
         for choice in choices:
             if isinstance(choice, Provision):
-                provisioning.append(await self._provision(choice.claim, node, state))
+                provisioning.append(await self._provision(choice.claim, node, request.uid, state))
         if not binding and not provisioning:
             return Status.ok()
         await self._add_hints(provisioning, node, state)
         return waits_for_volumes(binding, provisioning, state.hints, self._bind_timeout)
 
     async def _check(
-        self, volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object, node: Node, state: BindState
+        self,
+        volume: PodVolume,
+        claim: PersistentVolumeClaim | None,
+        pod: Object,
+        node: Node,
+        request_uid: ObjectUID,
+        state: BindState,
     ) -> Status | Bound | ProvisioningStarted | Unbound:
         usable_claim = check_claim(volume, claim, pod)
         if isinstance(usable_claim, Status):
@@ -234,7 +256,9 @@ class VolumeBinder:
             return usable_claim
         cls = await self._storage.class_of(usable_claim)
         usable_claim = await self._without_lost_node(usable_claim, node.name)
-        result = check_unbound(usable_claim, cls, node, usable_claim.uid in state.requested_at)
+        # A provisioner removes the node alone; whoever withdraws a request removes its record, too.
+        was_requested = usable_claim.uid in state.requested_at and usable_claim.requested_by == request_uid
+        result = check_unbound(usable_claim, cls, node, was_requested)
         if isinstance(result, ProvisioningRejected):
             self._rejections.inc()
             return result.status.about(volume.ref)
@@ -315,20 +339,23 @@ class VolumeBinder:
         if patch is None:
             return choice.volume
         since = self._client.clock.monotonic()
-        key = ObjectKey("", choice.volume.name)
-        try:
-            volume = await self._patch(PERSISTENTVOLUMES, key, patch)
-        except NotStoredError as error:
-            await self._patch(PERSISTENTVOLUMES, key, withdrawn_claim_ref(choice.volume, error.stored))
-            raise
+        volume = await self._patch(PERSISTENTVOLUMES, ObjectKey("", choice.volume.name), patch)
         state.requests_sent[choice.claim.uid] = (STATIC, since)
         state.reserved_volumes[choice.claim.uid] = choice.volume.name
         return read_volume(volume)
 
-    async def _provision(self, claim: PersistentVolumeClaim, node: Node, state: BindState) -> PersistentVolumeClaim:
+    async def _provision(
+        self, claim: PersistentVolumeClaim, node: Node, request_uid: ObjectUID, state: BindState
+    ) -> PersistentVolumeClaim:
         """Request provisioning for the PVC on the node; returns the PVC as stored."""
         since = self._client.clock.monotonic()
-        updated_claim = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node.name))
+        patch = selected_node_patch(claim, node.name, request_uid)
+        try:
+            updated_claim = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch)
+        except NotStoredError as error:
+            undo = selected_node_patch(read_claim(error.stored), None, None)
+            await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, undo)
+            raise
         state.requests_sent[claim.uid] = (DYNAMIC, since)
         return read_claim(updated_claim)
 

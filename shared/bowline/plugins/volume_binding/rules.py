@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import Object, ObjectKey, ObjectRef, uid_of, version_of
+from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
 from bowline.api.quantity import parse_quantity
 from bowline.api.selectors import (
     MAX_REQUIREMENTS,
@@ -156,7 +156,7 @@ def check_unbound(
     if claim.selected_node == node.name:
         return _provisioning_error(claim, cls, node) or ProvisioningStarted(claim)
     if claim.selected_node:
-        return node_conflict(f"a volume for claim {name} is being provisioned for node {claim.selected_node}")
+        return node_conflict(f"provisioning of a volume for claim {name} was requested on node {claim.selected_node}")
     if requested_before:
         why = (
             f"the provisioner {cls.provisioner} cannot create a volume for claim {name} on node {node.name}: "
@@ -269,10 +269,11 @@ def commitments(claims: Iterable[PersistentVolumeClaim], volumes: Mapping[Object
     return Commitments(labels if len(labels) <= _MAX_SELECTOR else "", "".join(selected_nodes))
 
 
-def advice(failure: Status, node: str, nodes: Sequence[str]) -> Status | None:
+def advice(failure: Status, node: str, nodes: Sequence[str], *, is_requested: bool = False) -> Status | None:
     """Return the failure with what is true of other nodes; None if another one may help.
 
-    ``nodes``: those that all volumes of the pod can be used on, two if there are more.
+    ``nodes``: those that all volumes of the pod can be used on, two if there are more. ``is_requested``: a volume
+    does not exist yet, and somebody has requested it on a node.
     """
     if not nodes:
         why = (
@@ -282,6 +283,8 @@ def advice(failure: Status, node: str, nodes: Sequence[str]) -> Status | None:
         return replace(failure, reasons=(*failure.reasons, why), suggestion=None)
     if list(nodes) == [node]:
         why = f"only node {node} can use the pod's volumes, so no other node helps"
+        if is_requested:
+            why = f"provisioning of the pod's volume was requested on node {node}, so no other node helps"
         return replace(failure, reasons=(*failure.reasons, why), suggestion=Suggestion.RETRY_SAME_NODE)
     return None
 
@@ -363,29 +366,18 @@ def claim_ref_patch(volume: Volume, claim: PersistentVolumeClaim) -> dict[str, A
     return {"metadata": metadata, "spec": {"claimRef": reference}}
 
 
-def withdrawn_claim_ref(before: Volume, stored: Object) -> dict[str, Any]:
-    """Return the merge patch that undoes a claimRef that was not stored as written: a wrong UID would cost the data.
+def selected_node_patch(
+    claim: PersistentVolumeClaim, node: str | None, requested_by: ObjectUID | None
+) -> dict[str, Any]:
+    """Return the merge patch that requests provisioning on the node, or withdraws the request (None, None).
 
-    ``before``: the volume that the claimRef was written to; one reserved by its name stays reserved.
-    """
-    reference = None if before.claim is None else {"uid": None, "resourceVersion": None}
-    annotations = {} if before.claim is not None else {"annotations": {names.BOUND_BY_CONTROLLER: None}}
-    return {
-        "metadata": {"uid": before.uid, "resourceVersion": version_of(stored), **annotations},
-        "spec": {"claimRef": reference},
-    }
-
-
-def selected_node_patch(claim: PersistentVolumeClaim, node: str | None) -> dict[str, Any]:
-    """Return the merge patch that requests provisioning on the node, or withdraws the request (None).
-
-    Other annotations are kept.
+    ``requested_by``: the UID of the BindRequest, recorded beside it. Other annotations are kept.
     """
     return {
         "metadata": {
             "uid": claim.uid,
             "resourceVersion": claim.version,
-            "annotations": {names.SELECTED_NODE: node},
+            "annotations": {names.SELECTED_NODE: node, names.PREPARED_FOR: requested_by},
         }
     }
 

@@ -35,6 +35,7 @@ from bowline.plugins.volume_binding.volumes import (
     PodVolume,
     StorageClass,
     Volume,
+    pod_volumes,
     read_claim,
     read_class,
     read_volume,
@@ -60,6 +61,7 @@ class Storage:
         self.free_volumes = FreeVolumes()
         self.bound_claims = BoundClaimCache(clock.monotonic)
         self.assume_cache = AssumeCache(self._discard)
+        self._claims: Reflector | None = None
         self._classes: Reflector | None = None
         self._node_labels = NodeLabels(client)
         self._publishes: SharedReads[str, bool] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
@@ -74,7 +76,8 @@ class Storage:
             self.bound_claims.record(read_claim(raw))
         if names.BIND_COMPLETED in (metadata.get("annotations") or {}):
             return None
-        return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
+        identity = {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}
+        return {"metadata": identity, "class": read_claim(raw).spec.class_name}
 
     def transform_volume(self, raw: dict[str, Any]) -> Object | None:
         """Transform: keep free volumes, and those that are being bound for a request."""
@@ -92,6 +95,10 @@ class Storage:
     def attach_volumes(self, reflector: Reflector) -> None:
         """Use this reflector to determine whether all free volumes have been listed."""
         self._volumes = reflector
+
+    def attach_claims(self, reflector: Reflector) -> None:
+        """Read from this reflector's store which PVCs have no volume."""
+        self._claims = reflector
 
     def attach_classes(self, reflector: Reflector) -> None:
         """Read classes from this reflector's store."""
@@ -121,6 +128,25 @@ class Storage:
     async def claims(self, volumes: Collection[PodVolume]) -> list[PersistentVolumeClaim | None]:
         """Return the PVCs from live reads, or from the event that has just reported them bound."""
         return list(await asyncio.gather(*(self._claim(volume.claim) for volume in volumes)))
+
+    async def claims_of(self, namespace: str, pod: Object | None) -> list[PersistentVolumeClaim]:
+        """Return, live, the PVCs of a pod, or all of the namespace for a pod that does not exist any more."""
+        if pod is None:
+            return [*await self._client.list_reduced(Selection(PERSISTENTVOLUMECLAIMS, namespace), read_claim)]
+        claims = await self.claims(pod_volumes(pod))
+        return [claim for claim in claims if claim is not None]
+
+    def may_be_provisioned(self, key: ObjectKey) -> bool:
+        """Return whether a cached PVC has no volume and may get one from a provisioner, once its node is chosen."""
+        cached_claim = self._claims.store.get(key) if self._claims is not None else None
+        if cached_claim is None:
+            return False
+        name = cached_claim["class"]
+        cached_class = self._classes.store.get(ObjectKey("", name)) if self._classes is not None and name else None
+        if cached_class is None:
+            return bool(name)
+        storage_class: StorageClass = cached_class["class"]
+        return storage_class.wait_for_first_consumer and storage_class.provisions
 
     async def volumes(self, volumes: Collection[str]) -> list[Volume | None]:
         """Return the volumes from live reads."""

@@ -62,6 +62,7 @@ class PersistentVolumeClaim:
     volume_name: str
     bind_completed: bool
     selected_node: str
+    requested_by: ObjectUID  # the request that has asked its provisioner
     phase: str
     deleting: bool
     owner: Mapping[str, Any] | None  # its controller owner reference
@@ -160,6 +161,7 @@ def read_claim(raw: Object) -> PersistentVolumeClaim:
         volume_name=spec.get("volumeName") or "",
         bind_completed=names.BIND_COMPLETED in annotations,
         selected_node=annotations.get(names.SELECTED_NODE) or "",
+        requested_by=ObjectUID(annotations.get(names.PREPARED_FOR) or ""),
         phase=(raw.get("status") or {}).get("phase") or "",
         deleting=is_deleting(raw),
         owner=next((owner for owner in owners if owner.get("controller")), None),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
@@ -249,7 +249,7 @@ ENDING_UNBOUND: list[Any] = [
         claim(annotations={SELECTED: "node-7"}),
         cls(CSI),
         False,
-        final("a volume for claim data is being provisioned for node node-7", ELSEWHERE),
+        final("provisioning of a volume for claim data was requested on node node-7", ELSEWHERE),
         id="asked for on another node: never overwritten",
     ),
     pytest.param(
@@ -453,9 +453,10 @@ def test_a_volume_of_the_claim_is_not_written() -> None:
     assert claim_ref_patch(volume(claimRef=reference(uid="uid-data")), claim()) is None
 
 
-def test_a_volume_is_requested_by_one_annotation() -> None:
-    assert selected_node_patch(claim(), NODE.name) == {
-        "metadata": {"uid": "uid-data", "resourceVersion": "7", "annotations": {SELECTED: "node-0"}}
+def test_a_volume_is_requested_by_one_annotation_beside_the_record_of_its_request() -> None:
+    annotations = {SELECTED: "node-0", "bowline.dev/prepared-for": "uid-request"}
+    assert selected_node_patch(claim(), NODE.name, ObjectUID("uid-request")) == {
+        "metadata": {"uid": "uid-data", "resourceVersion": "7", "annotations": annotations}
     }
 
 
