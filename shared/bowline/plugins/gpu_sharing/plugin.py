@@ -325,7 +325,9 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
                         return status
             except Unreadable as error:
                 unreadable = error  # what it has stays; the device is released
-            await self._controller.release(ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups, ctx.spec.selected_node)
+            await self._controller.release(
+                ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups, ctx.spec.selected_node
+            )
         except ApiError as error:
             return Status.retry(error.message)
         if unreadable is not None:
