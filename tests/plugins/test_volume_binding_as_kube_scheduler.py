@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
 from tests.live import Live
@@ -54,6 +55,7 @@ def left(storage: Storage, name: str) -> tuple[Mapping[str, Any], Mapping[str, A
     claim, volume = storage.claim(name), live.cluster.api.get(path)
     assert volume["spec"]["claimRef"].pop("uid") == claim["metadata"]["uid"]
     assert volume["spec"]["claimRef"].pop("resourceVersion")
+    claim["metadata"]["annotations"].pop(names.PREPARED_FOR, None)  # the record of Bowline's request
     for obj in (claim, volume):
         for key in _OWN:
             obj["metadata"].pop(key, None)
