@@ -264,7 +264,7 @@ def test_a_wait_for_a_provisioner_survives_a_restart(pair: Live, storage: Storag
     pair.phase("pod", "Succeeded")
 
 
-def test_a_withdrawn_request_ends_its_wait_and_undoes_nothing(pair: Live, storage: Storage) -> None:
+def test_a_withdrawn_request_withdraws_what_no_provisioner_has_answered(pair: Live, storage: Storage) -> None:
     storage.make_class(PROVISIONER)
     storage.make_claim()
     storage.make_pod()
@@ -272,10 +272,10 @@ def test_a_withdrawn_request_ends_its_wait_and_undoes_nothing(pair: Live, storag
     storage.asked_for()
     pair.kubectl("delete", "bindrequest", "pod")
     assert pair.not_found(pair.request_path())
-    # The provisioner may have started already; its volume is available to the next decision.
-    assert storage.asked_for() == "gpu-node-0"
+    assert names.SELECTED_NODE not in (storage.claim()["metadata"].get("annotations") or {})
+    pair.request_bind(node="gpu-node-1")
+    assert storage.asked_for() == "gpu-node-1"
     storage.provision()
-    pair.request_bind()
     pair.phase("pod", "Succeeded")
 
 

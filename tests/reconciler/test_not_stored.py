@@ -153,10 +153,6 @@ GROUP, SHARING = metadata("labels", names.LABEL_GPU_GROUP), metadata("labels", n
 OTHER_OWNER = [{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "other"}]
 OTHER_CONSUMER = [{"resource": "pods", "name": "other", "uid": "other"}]
 OTHER_REQUEST = [{"name": "other", "exactly": {"deviceClassName": CLASS}}]
-OTHER_CLAIM = {
-    "resourceClaimName": "other",
-    "requestMappings": [{"containerName": "main", "resourceName": EXTENDED, "requestName": "container-0-request-0"}],
-}
 # By what is written: scenario, call, field, and the value that replaces it.
 WRITES: Mapping[str, tuple[str, str, Path, Any]] = {
     "label of the group": ("share", "patch pods", GROUP, "other"),
@@ -180,7 +176,7 @@ WRITES: Mapping[str, tuple[str, str, Path, Any]] = {
     "consumers": ("claim", "update resourceclaims", ("status", "reservedFor"), OTHER_CONSUMER),
     "extended claim": ("extended", "create resourceclaims", ("spec", "devices", "requests"), OTHER_REQUEST),
     "mark of an extended claim": ("extended", "create resourceclaims", metadata("annotations"), {"a": "b"}),
-    "claim of the pod": ("extended", "patch pods", ("status", "extendedResourceClaimStatus"), OTHER_CLAIM),
+    "claim of the pod": ("extended", "patch pods", ("status", "extendedResourceClaimStatus"), None),
     "volume": ("volume", "patch persistentvolumes", ("spec", "claimRef", "uid"), None),
     "node": (
         "provisioning",

@@ -35,7 +35,7 @@ async def mount(stage: Stage) -> None:
         "resources": {"requests": {"storage": "1Gi"}},
     }
     await stage.client.create(PERSISTENTVOLUMECLAIMS, stage.namespace, {"metadata": {"name": "data"}, "spec": spec})
-    await stage.create_pod(volumes=mounts("data"))
+    await stage.create_pod(volumes=mounts("data"), tolerations=[])
 
 
 async def provision(stage: Stage, node: str, *, binds: bool) -> None:
@@ -71,7 +71,7 @@ async def delete_pod(stage: Stage, _: Working) -> dict[str, Any]:
     """As a StatefulSet, whose next pod mounts the same PVC."""
     await stage.delete_pod()
     status = await stage.phase("pod", "Failed")
-    await stage.create_pod(volumes=mounts("data"))
+    await stage.create_pod(volumes=mounts("data"), tolerations=[])
     await stage.withdraw()
     return status
 
