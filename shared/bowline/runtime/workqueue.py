@@ -38,6 +38,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from bowline.runtime.backoff import ItemBackoff
+from bowline.runtime.lane import Lane
 
 K = TypeVar("K", bound=Hashable)
 
@@ -55,7 +56,7 @@ _RESERVE = 4
 _SLOW_GROUP_S = 600.0
 # The default rate limit of a failing key: short at first, then every few minutes.
 RETRY_BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
-_ZERO = timedelta()
+_ZERO, _NEVER = timedelta(), float("-inf")
 
 
 class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the work
@@ -69,76 +70,6 @@ class QueueView(Generic[K]):
     ready: tuple[tuple[K, float], ...]
     processing: tuple[K, ...]
     delayed: tuple[tuple[K, float], ...]
-
-
-class _Lane(Generic[K]):
-    """The keys of one priority: those ready, as a FIFO per group and the turns of the groups, and those processed.
-
-    Slow keys are not counted as processed.
-    """
-
-    def __init__(self, group: Callable[[K], Hashable]) -> None:
-        self._group = group
-        self._keys: set[K] = set()
-        # A discarded key remains in its deque as a gap.
-        self._by_group: dict[Hashable, deque[K]] = {}
-        self._turns: deque[Hashable] = deque()
-        self.processing: set[K] = set()
-        self.processing_by_group: Counter[Hashable] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._keys
-
-    def add(self, key: K) -> None:
-        """Append a key that is not in the lane."""
-        group = self._group(key)
-        waiting = self._by_group.get(group)
-        if waiting is None:
-            waiting = self._by_group[group] = deque()
-            self._turns.append(group)
-        waiting.append(key)
-        self._keys.add(key)
-
-    def discard(self, key: K) -> None:
-        """Remove a key from the lane."""
-        self._keys.discard(key)
-
-    def take(self, may_take: Callable[[Hashable], bool]) -> K | None:
-        """Start to process the first key of the next group that ``may_take``; None if there is none."""
-        for _ in range(len(self._turns)):
-            group = self._turns.popleft()
-            waiting = self._by_group[group]
-            while waiting and waiting[0] not in self._keys:
-                waiting.popleft()
-            if not waiting:
-                del self._by_group[group]
-                continue
-            self._turns.append(group)
-            if may_take(group):
-                key = waiting.popleft()
-                self._keys.discard(key)
-                self.processing.add(key)
-                self.processing_by_group[group] += 1
-                return key
-        return None
-
-    def done(self, key: K) -> None:
-        """End the processing of a key, if it was taken from this lane."""
-        if key in self.processing:
-            self.processing.discard(key)
-            group = self._group(key)
-            self.processing_by_group[group] -= 1
-            if not self.processing_by_group[group]:
-                del self.processing_by_group[group]
-
-    def clear(self) -> None:
-        """Remove the ready keys."""
-        self._keys.clear()
-        self._by_group.clear()
-        self._turns.clear()
 
 
 class WorkQueue(Generic[K]):
@@ -163,8 +94,8 @@ class WorkQueue(Generic[K]):
         self._backoff: ItemBackoff[K] = backoff if backoff is not None else ItemBackoff(*RETRY_BACKOFF)
         # Since when each key has been ready, in that order.
         self._ready: dict[K, float] = {}
-        self._normal: _Lane[K] = _Lane(group)
-        self._low: _Lane[K] = _Lane(group)
+        self._normal: Lane[K] = Lane(group)
+        self._low: Lane[K] = Lane(group)
         self._low_was_last = False
         # Since when each key that is not slow has been processed, in that order.
         self._started_at: dict[K, float] = {}
@@ -175,11 +106,10 @@ class WorkQueue(Generic[K]):
         # Keys that a group has completed since it was last idle or slow.
         self._completions: Counter[Hashable] = Counter()
         self._slow_timer: asyncio.TimerHandle | None = None
-        # Keys added while processing: when, and whether with low priority; and the keys whose next rest that ends.
+        # Keys added while processing: when, and whether with low priority.
         self._again: dict[K, tuple[float, bool]] = {}
-        self._restless: set[K] = set()
         self._due_times: dict[K, tuple[float, int]] = {}
-        # When the hold, or the rest, of a key is over.
+        # When the hold, or the rest, of a key is over; -inf: while it is processed, it does not begin to rest.
         self._hold_until: dict[K, float] = {}
         self._rest_until: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
@@ -246,7 +176,7 @@ class WorkQueue(Generic[K]):
         self._due_times.pop(key, None)
         if self._is_processing(key):
             if ends_rest:
-                self._restless.add(key)
+                self._rest_until[key] = _NEVER
             since, is_low = self._again.get(key, (self._now(), True))
             self._again[key] = (since, is_low and low_priority)
         elif key not in self._ready:
@@ -313,7 +243,7 @@ class WorkQueue(Generic[K]):
 
     def rest(self, key: K, duration: timedelta) -> None:
         """Keep the key from being handed out for ``duration``, unless an add ends that or has just done so."""
-        if self.is_open and duration > _ZERO and key not in self._restless:
+        if self.is_open and duration > _ZERO and self._rest_until.get(key) != _NEVER:
             self._rest_until[key] = self._now() + duration.total_seconds()
 
     async def get(self) -> K:
@@ -340,7 +270,8 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """End the processing of a key; if it was added meanwhile, it becomes ready again."""
         self._stop(key)
-        self._restless.discard(key)
+        if self._rest_until.get(key) == _NEVER:
+            del self._rest_until[key]
         again = self._again.pop(key, None)
         if again is not None and self.is_open and not self._delay_if_held(key):
             self._enqueue(key, again[0], low_priority=again[1])
@@ -363,7 +294,6 @@ class WorkQueue(Generic[K]):
         self._due_times.clear()
         self._hold_until.clear()
         self._rest_until.clear()
-        self._restless.clear()
         self._slow_groups.clear()
         self._heap.clear()
         if self._timer is not None:
