@@ -279,9 +279,10 @@ class ClaimReserver:
         for _ in range(POD_TRIES):
             guard = {"uid": uid, "resourceVersion": version_of(pod)}
             body = {"metadata": guard, "status": {"extendedResourceClaimStatus": status}}
+            essential = None if status is None else body  # API servers keep a stored one
             try:
                 await shield_write(
-                    self._client.patch(PODS, key.namespace, key.name, body, subresource="status", essential=body)
+                    self._client.patch(PODS, key.namespace, key.name, body, subresource="status", essential=essential)
                 )
                 return Status.ok()
             except NotStoredError as error:
