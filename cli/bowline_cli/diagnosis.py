@@ -94,8 +94,13 @@ def _explain_decision(facts: Facts, pod: Object, request: Object) -> Explanation
         if next_attempt is not None:
             until += f", at {format_time(next_attempt)}" if next_attempt > facts.now else ", which is due"
         return Explanation(message, since, until, (describe,))
-    cause = "the reconciler has not reported on the BindRequest yet; it reports what prevents progress after 5 s"
     since = creation_time(request)
+    uid = request["metadata"].get("uid")
+    own_events = [event for event in facts.events if (event.get("related") or {}).get("uid") == uid]
+    retries = [event for event in own_events if event.get("reason") == names.EVENT_RETRY]
+    if retries:  # the status could not be written
+        return Explanation(str(retries[-1].get("message")), since, "the next attempt", (describe,))
+    cause = "the reconciler has not reported on the BindRequest yet; it reports what prevents progress after 5 s"
     is_new = since is not None and facts.now - since < _IDLE
     commands = () if is_new else (describe,)
     return Explanation(cause, since, "the reconciler reports", commands, is_stuck=not is_new)

@@ -151,8 +151,10 @@ class Controller:
         if not self._availability.available:
             self._keys_on_hold.add(key)
             return DONE
-        with self._observation.track(key):
-            return await self._reconciler.reconcile(key)
+        with self._observation.track(key), self._memory.reconciling(key) as note_result:
+            result = await self._reconciler.reconcile(key)
+            note_result(result)
+            return result
 
     def _on_recovery(self) -> None:
         """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""

@@ -3,17 +3,20 @@
 Losing it is safe: a term starts from the API objects, as any other process would. Nothing is decided here.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.runner import Runner
+from bowline.runtime.workers import Result
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import Requeue
 from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.progress import UnfinishedWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Memory:
     writer: Writer
     runner: Runner
     observation: Observation
+    work: UnfinishedWork
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -37,7 +41,12 @@ class Memory:
             "podConditions": self.writer.pending_conditions,
             "stale": self.reads.stale,
             **self.observation.sizes,
+            "unfinished": len(self.work),
         }
+
+    def reconciling(self, key: ObjectKey) -> AbstractContextManager[Callable[[Result], None]]:
+        """Context of one reconcile. See ``UnfinishedWork.reconciling``."""
+        return self.work.reconciling(key)
 
     def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
         """Begin a leadership term. See ``Reads.start_term``."""
@@ -48,6 +57,7 @@ class Memory:
         """The API server is available again after an outage: reset the transient failures."""
         for _, state in self.states.items():
             state.failures.reset()
+        self.work.restart()
 
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
@@ -62,3 +72,4 @@ class Memory:
             await self.runner.drop_request(key, uid)
         self.requeue.clear()
         self.observation.clear()
+        self.work.clear()

@@ -13,7 +13,8 @@ from typing import TypeGuard, assert_never
 
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectKey
-from bowline.kube.errors import InfrastructureError, KubeError, NotStoredError
+from bowline.framework.binding.post import denied_status
+from bowline.kube.errors import Forbidden, InfrastructureError, KubeError, NotStoredError
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.attempt import AttemptRunner, EndedAttempt
 from bowline_reconciler.binding.complete import ROLLBACK_PAUSE, Completer
@@ -35,6 +36,7 @@ from bowline_reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
+from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, Target
 from bowline_reconciler.observe.tracker import Observation
 
@@ -126,7 +128,9 @@ class Reconciler:
                 return await self.requeue.after_wait(request, state, action, snapshot.named_pod)
             case RequeueAfter():
                 is_pause = request.failed_attempts and not action.why and state.attempt.retry_at is None
-                return self.requeue.retry(state, action.after) if is_pause else Result(action.after)
+                return (
+                    self.requeue.retry(state, action.after) if is_pause else Result(action.after, pending=action.why)
+                )
             case Forget():
                 return await self._forget(request, state)
             case _:
@@ -188,18 +192,20 @@ class Reconciler:
                 state.attempt.confirm()
                 return await self.requeue.after_wait(request, state, action, snapshot.named_pod)
             case TransientFailure():
-                raise await self._failure(request.key, state, action.why, action.after)
+                raise self._failure(request.key, state, action.why, action.after)
             case RequeueNow():
                 state.overlay.invalidate()
-                raise await self._failure(request.key, state, "the attempt was withdrawn")
+                raise self._failure(request.key, state, "the attempt was withdrawn")
             case _:
                 assert_never(action)
 
     # --- failures ---
 
     async def _on_error(self, key: ObjectKey, error: KubeError) -> Result:
-        """Report the failure of a call if it is the request's own; otherwise raise ReconcileError."""
+        """Count a failed attempt if the failure of a call has ended one and is its own; else raise ReconcileError."""
         why, state = str(error), self.states.get(key)
+        if isinstance(error, Forbidden):
+            why = denied_status(error.message).message
         retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
         if state is not None and not state.is_finished:
             if not isinstance(error, InfrastructureError):
@@ -210,18 +216,18 @@ class Reconciler:
             is_not_stored = isinstance(error, NotStoredError)
             if state.failures.is_own or is_not_stored:
                 try:
-                    result = await self._report(key, state, why, counts=not is_not_stored)
+                    result = await self._count(key, state, why, counts=not is_not_stored)
                 except KubeError as report_error:
                     log.debug("a failure is not reported", extra={"error": str(report_error)})
                 else:
                     if result is not None:
                         return result
-        raise await self._failure(key, state, why, retry_after) from error
+        raise self._failure(key, state, why, retry_after) from error
 
-    async def _report(self, key: ObjectKey, state: RequestState, why: str, *, counts: bool) -> Result | None:
-        """Count a failed attempt if one was in progress and ``counts``; else report why the request is not complete.
+    async def _count(self, key: ObjectKey, state: RequestState, why: str, *, counts: bool) -> Result | None:
+        """Count a failed attempt if one was in progress and ``counts``; else None.
 
-        A write that a policy changes says nothing about the node: it never counts.
+        A write that a policy changes says nothing about the node: it never counts, and is reported at once.
         """
         was_attempting = state.attempt.finish()
         request = self.reads.latest(key, state)
@@ -229,28 +235,16 @@ class Reconciler:
             return None
         if was_attempting and counts:
             return await self._conclude(await self.attempts.interrupted_attempt(request, state, why), state)
-        await self.completer.report_blocked(request, state, why)
+        if not counts:
+            await self.completer.report_unfinished(request, state, Unfinished("Retrying", why), is_isolated=True)
         return None
 
-    async def _failure(
+    def _failure(
         self, key: ObjectKey, state: RequestState | None, why: str, retry_after: timedelta | None = None
     ) -> ReconcileError:
-        """Return the error that requeues a request whose reconcile has failed; failures that last are reported."""
-        if state is not None and retry_after is None and self.requeue.may_notice(key, state):
-            await self._notice(key, state, why)
+        """Return the error that requeues a request whose reconcile has failed."""
         self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
         return self.requeue.error(why, state, retry_after)
-
-    async def _notice(self, key: ObjectKey, state: RequestState, why: str) -> None:
-        """Report a failure in status and event, without counting it."""
-        request = self.reads.latest(key, state)
-        if state.is_finished or request is None:
-            return
-        try:
-            await self.completer.report_blocked(request, state, why)
-        except KubeError as error:
-            self.requeue.notice_again(state)
-            log.debug("a failure is not reported", extra={"error": str(error)})
 
 
 def is_resumable(latest: BindRequest | None) -> TypeGuard[BindRequest]:

@@ -36,6 +36,7 @@ from bowline_reconciler.informers import EventHandlers, Informers
 from bowline_reconciler.memory import Memory
 from bowline_reconciler.observe.reconciles import OverdueMonitor, points_of
 from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.progress import ProgressReports, UnfinishedWork
 from bowline_reconciler.reconciler import Reconciler
 from bowline_reconciler.releases import Releases
 from bowline_reconciler.ttl import TTLController
@@ -58,7 +59,7 @@ class Components:
     controller: Controller
     runner: Runner
     calls: PluginCaller
-    overdue: OverdueMonitor
+    progress: ProgressReports
     plugins: PluginLifecycle
     ttl: TTLController
     releases: Releases
@@ -120,14 +121,16 @@ async def build(
     runner = Runner(plugins, caller)
     states = RequestStates(clock.monotonic, informers.rivals, handlers.on_change)
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
-    writer = Writer(client, recorder.record, states.wrote)
+    work = UnfinishedWork(clock)
+    writer = Writer(client, recorder.record, states.wrote, work.stored_since)
     requeue = Requeue(wait_index, writer, client.availability, clock, jitter, lambda: queue.is_busy)
     events = WatchEvents(queue, states, informers, requeue)
     gangs = Gangs(client, states, events.wake) if settings.feature_gates.get(GANG_BINDING, False) else None
     attempts = AttemptRunner(reads, informers.bound_pods, runner, writer, clock, gangs)
     completer = Completer(reads, states, runner, writer, observation.metrics, clock, binding.bound_events)
     reconciler = Reconciler(reads, states, attempts, completer, requeue, observation)
-    memory = Memory(states, reads, requeue, writer, runner, observation)
+    memory = Memory(states, reads, requeue, writer, runner, observation, work)
+    overdue = _overdue_monitor(observation, caller, memory, clock)
     return Components(
         settings,
         client,
@@ -141,7 +144,9 @@ async def build(
         Controller(queue, reconciler, memory, informers, observation, client.availability, jitter),
         runner,
         caller,
-        _overdue_monitor(observation, caller, memory, clock),
+        ProgressReports(
+            work, states, reads, completer, requeue, client.availability, lambda: caller.in_progress, overdue, clock
+        ),
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock),
         Releases(client, informers, reads, writer, runner, uninstalling=uninstalling),

@@ -201,7 +201,7 @@ class Working:
 
     async def crash(self) -> None:
         running, self.is_running = self.running, False
-        await self.tasks.cancel(running.leading, running.events, running.overdue, *running.watching.values())
+        await self.tasks.cancel(running.leading, running.events, running.progress, *running.watching.values())
         await self.parts.plugins.teardown()
 
     async def leave(self) -> None:

@@ -88,7 +88,8 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
 PROGRESS: Final[Mapping[str, str]] = {
     "Created": "nothing is reported in the first 5 s; if that lasts: no reconciler leads",
     "Waiting": "see condition Prepared; ends with the deadline, if there is one",
-    "Retrying": "an attempt failed; `status.nextAttemptTime`",
+    "Working": "a call has had no reply for 5 s; which one",
+    "Retrying": "an attempt failed; `status.nextAttemptTime`; without one, a call has failed for 5 s",
     "Released": "see condition Prepared",
     "RollbackFailed": "see condition RolledBack",
 }

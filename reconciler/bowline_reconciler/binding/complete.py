@@ -11,18 +11,16 @@ PodBound condition follows the status and never delays it (``pod_conditions``). 
 """
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
-from bowline.api.meta import Object, ObjectKey, format_time
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
-from bowline.kube.errors import KubeError
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
@@ -31,13 +29,14 @@ from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event, Fail, Nomination
 from bowline_reconciler.decide.report import (
-    blocked_status,
+    Unfinished,
     failure_report,
     preparation,
     released_status,
     rollback_incomplete_status,
     rolled_back_status,
     success_report,
+    unfinished_status,
 )
 from bowline_reconciler.decide.snapshot import Snapshot, Target, is_bound_as_asked, pod_view
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
@@ -204,15 +203,25 @@ class Completer:
         await self.writer.drop_finalizer(request)
         return await self._close(request, state)
 
-    async def report_blocked(self, request: BindRequest, state: RequestState, why: str, until: str = "") -> None:
-        """Report in status and event what keeps the request from completing, other than a failed attempt.
+    async def report_unfinished(
+        self, request: BindRequest, state: RequestState, cause: Unfinished, *, is_isolated: bool
+    ) -> BindRequest:
+        """Report in status and event why the request is unfinished, beside its reconcile. Returns it as stored.
 
-        ``until``: only for the status; events without times are repeats of one.
+        ``is_isolated``: other calls succeed; if not, no event is sent unless the status can be stored. A status that
+        reports an incomplete rollback stays: it has the failure that follows. Raises the client's errors.
         """
-        if state.rollback.block(why):
-            self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
+        if request.is_rollback_incomplete:
+            return request
+        event = Event("Warning", names.EVENT_RETRY, f"not complete yet: {cause.why}")
+        if is_isolated and state.rollback.block(cause.why):
+            self.writer.record_event(request, event)
         if request.phase is Phase.PENDING:
-            await self.writer.patch_status(request, blocked_status(request, why + until))
+            request = await self.writer.patch_status(request, unfinished_status(request, cause, self.clock.now()))
+            state.wait.supersede(self.clock.monotonic())
+        if state.rollback.block(cause.why):
+            self.writer.record_event(request, event)
+        return request
 
     async def _roll_back(
         self,
@@ -279,16 +288,10 @@ class Completer:
         """Return when to continue if a write without a reply may still take effect; None if none can.
 
         Until then nothing is rolled back, no failure is reported as final, and no other request for the pod begins.
-        If that lasts, it is reported. The pod must have been read live.
+        The pod must have been read live.
         """
-        request, left = snapshot.request, await self.reads.writes_in_flight(snapshot, state.attempt)
+        left = await self.reads.writes_in_flight(snapshot, state.attempt)
         if left <= timedelta():
             return None
-        notice_in = state.rollback.hold(self.clock.monotonic())
-        if notice_in > 0:
-            return Result(min(left, timedelta(seconds=notice_in)))
-        until = format_time(self.clock.now() + left)
         why = "a write of the previous leader, or one without a reply, may still take effect; the rollback follows"
-        with suppress(KubeError):
-            await self.report_blocked(request, state, why, f" at {until}")
-        return Result(left)
+        return Result(left, pending=why)

@@ -35,9 +35,8 @@ from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Nomination, RetryAt, Wait
 from bowline_reconciler.decide.report import waiting_event, waiting_status
 from bowline_reconciler.decide.snapshot import Outcome, stored_wait
-from bowline_reconciler.decide.transient import NOTICE_AFTER_S
 
-# The shortest delay of a failure that is about to be reported.
+# The shortest delay of a failure that may be about to count.
 _SOON = timedelta(milliseconds=200)
 # The shortest delay until a report is due.
 _TICK = timedelta(milliseconds=1)
@@ -254,20 +253,9 @@ class Requeue:
         # A longer backoff must not be added to the time after which the failure is counted.
         return ReconcileError(why, at_most=max(timedelta(seconds=mark_in), _SOON), rest=rest)
 
-    def may_notice(self, key: ObjectKey, state: RequestState) -> bool:
-        """Return whether the request's failures are to be reported now: in turn with the reports of waits."""
-        now = self._clock.monotonic()
-        # While no other call succeeds, neither does the report.
-        is_isolated = now - self._availability.last_success <= NOTICE_AFTER_S
-        if not is_isolated or not state.failures.is_noticeable(now):
-            return False
-        turn_s = self._report_turns.reserve(key, key.namespace, now)
-        state.failures.notice(now + (turn_s or REPORT_AGAIN_MAX.total_seconds()))
-        return not turn_s
-
-    def notice_again(self, state: RequestState) -> None:
-        """Report the failures of the request with its next one: the report was not written."""
-        state.failures.notice(self._clock.monotonic())
+    def take_turn(self, key: ObjectKey) -> bool:
+        """Return whether it is the request's turn to report something: in turn with the reports of waits."""
+        return not self._report_turns.reserve(key, key.namespace, self._clock.monotonic())
 
     async def after_attempt(
         self, request: BindRequest, state: RequestState, outcome: Outcome, action: RetryAt, pod: Object | None

@@ -22,7 +22,7 @@ from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.report import BindingContent
 from bowline_reconciler.decide.snapshot import GATES, Outcome, order_key
-from bowline_reconciler.decide.transient import NOTICE_AFTER_S, QUIET_FAILURES, Streak, classify, extend, next_mark_in
+from bowline_reconciler.decide.transient import QUIET_FAILURES, Streak, classify, extend, next_mark_in
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
@@ -127,7 +127,6 @@ class RollbackState:
     is_complete: bool = False  # all side effects of the attempts so far are rolled back
     is_reported: bool = False  # in the status
     transient_failures: int = 0
-    held_since: float | None = None  # since when it waits for writes in flight
     blocked_by: str = ""  # the last event's cause of why the request cannot complete
 
     def expect(self, request: BindRequest) -> None:
@@ -155,11 +154,6 @@ class RollbackState:
     def note_report(self) -> None:
         """Record that the status reports the rollback as incomplete."""
         self.is_reported = True
-
-    def hold(self, now: float) -> float:
-        """Record that the rollback waits for writes in flight; returns in how many seconds that is reported."""
-        self.held_since = now if self.held_since is None else self.held_since
-        return self.held_since + NOTICE_AFTER_S - now
 
     def block(self, why: str) -> bool:
         """Record why the request cannot complete; returns whether that is another cause than before."""
@@ -212,6 +206,11 @@ class WaitState:
         self.reports += 1
         self.nominated = nominated or self.nominated
 
+    def supersede(self, now: float) -> None:
+        """Record that the status reports something else than the wait: it is to be reported again."""
+        if self.report_at is not None:
+            self.last_report, self.report_at = "", now
+
     def finish(self, request: BindRequest) -> None:
         """End the wait by a failed attempt, which nominates the pod: a wait in the next attempt is a new one."""
         self.nominated = request
@@ -226,7 +225,6 @@ class FailureState:
     """Consecutive transient failures of calls for the request."""
 
     streak: Streak | None = None
-    noticed_until: float = 0.0  # no further report of the streak before this time
 
     @property
     def is_own(self) -> bool:
@@ -247,20 +245,12 @@ class FailureState:
         return classify(status, self.streak) if self.streak is not None else status
 
     def next_mark_in(self, now: float) -> float | None:
-        """Return in how many seconds another failure is reported or counted; None if no time is set for that."""
+        """Return in how many seconds another failure may be counted; None if no time is set for that."""
         return next_mark_in(self.streak, now) if self.streak is not None else None
-
-    def is_noticeable(self, now: float) -> bool:
-        """Return whether the failures have lasted so long that they are reported, though they are not counted."""
-        return self.streak is not None and now >= max(self.streak.first + NOTICE_AFTER_S, self.noticed_until)
-
-    def notice(self, until: float) -> None:
-        """Record that the failures are reported, or are not reported before that time."""
-        self.noticed_until = until
 
     def reset(self) -> None:
         """End the streak: the calls for the request succeed, or failed because of an outage."""
-        self.streak, self.noticed_until = None, 0.0
+        self.streak = None
 
 
 class PreparedPods(dict[ObjectUID, ObjectKey]):

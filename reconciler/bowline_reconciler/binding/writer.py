@@ -6,7 +6,7 @@ the caller reads and decides again. Pods' conditions and nominations are written
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from bowline.api import names
@@ -30,7 +30,9 @@ _NOT_CARRIED = frozenset({"observedGeneration"})
 class Writer:
     """Writes BindRequests, pods' conditions and events. Writing methods raise the client's errors.
 
-    ``record`` queues an event. ``on_write`` is called with the request before and after each write.
+    ``record`` queues an event. ``on_write`` is called with the request before and after each write. ``stored_since``
+    returns the request as a report beside its reconcile has stored it since that version: on a Conflict with it, the
+    write is repeated once from there, because such a report changes nothing that is decided on.
 
     Another project's CRD may lack status fields, which the API server then drops. The dropped fields are learnt from
     its replies, so that a field that cannot be stored does not cause a write on every reconcile. An annotation holds
@@ -43,10 +45,12 @@ class Writer:
         client: KubeClient,
         record: Callable[[EventNote], None],
         on_write: Callable[[BindRequest, BindRequest], None],
+        stored_since: Callable[[BindRequest], Awaitable[BindRequest | None]] | None = None,
     ) -> None:
         self._client = client
         self._record = record
         self._on_write = on_write
+        self._stored_since = stored_since
         self._pruned_keys: frozenset[str] = frozenset()
         self._conditions = PodConditions(client)
 
@@ -82,7 +86,12 @@ class Writer:
         patch = status_patch(status_of(request.raw), storable)
         if patch is None:
             return request
-        stored_request = await self._patch(request, {"status": patch}, subresource="status")
+        try:
+            stored_request = await self._send(request, {"status": patch}, subresource="status")
+        except Conflict:
+            request = await self._newest(request)
+            patch = status_patch(status_of(request.raw), storable) or {}
+            stored_request = await self._send(request, {"status": patch}, subresource="status")
         pruned_keys = self._pruned_keys | pruned_fields(patch, status_of(stored_request.raw))
         if pruned_keys != self._pruned_keys:
             log.warning(
@@ -149,7 +158,20 @@ class Writer:
         if not on_pod or event.reason != names.EVENT_BOUND:
             self._record(EventNote(about, event.reason, event.note, event.type, pod if on_pod else None))
 
-    async def _patch(
+    async def _patch(self, request: BindRequest, body: dict[str, Any], *, is_essential: bool = False) -> BindRequest:
+        try:
+            return await self._send(request, body, is_essential=is_essential)
+        except Conflict:
+            return await self._send(await self._newest(request), body, is_essential=is_essential)
+
+    async def _newest(self, request: BindRequest) -> BindRequest:
+        """Return what a report has stored since; raises the Conflict that is being handled if none has."""
+        newest = await self._stored_since(request) if self._stored_since is not None else None
+        if newest is None:
+            raise  # noqa: PLE0704 - called by handlers only
+        return newest
+
+    async def _send(
         self, request: BindRequest, body: dict[str, Any], subresource: str = "", *, is_essential: bool = False
     ) -> BindRequest:
         body["metadata"] = {**body.get("metadata", {}), "resourceVersion": request.resource_version}

@@ -41,6 +41,19 @@ _NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
 
 @dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Why a request is unfinished, for its report. ``why`` has no times, so that events of it are repeats of one.
+
+    ``word``: the first of the status. ``lasts``: for how long the call has lasted. ``until``: when it is continued.
+    """
+
+    word: str
+    why: str
+    lasts: timedelta = timedelta()
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Preparation:
     """The Prepared condition (status, reason, message) of a bound pod; ``warning`` for its owner, or empty."""
 
@@ -113,9 +126,14 @@ def waiting_event(wait: Wait) -> Event:
     return Event("Normal", names.EVENT_WAITING, wait.why + text)
 
 
-def blocked_status(request: BindRequest, why: str) -> dict[str, Any]:
-    """Return the status of a request whose completion fails; no attempt has failed."""
-    return _block(request, None) | {"phase": Phase.PENDING.value, "reason": reason_text("Retrying", why)}
+def unfinished_status(request: BindRequest, cause: Unfinished, now: datetime) -> dict[str, Any]:
+    """Return the status of a request that is unfinished; no attempt has failed."""
+    times = f", since {format_time(now - cause.lasts)}" if cause.lasts else ""
+    times += f"; continues at {format_time(cause.until)}" if cause.until is not None else ""
+    return _block(request, None) | {
+        "phase": Phase.PENDING.value,
+        "reason": reason_text(cause.word, cause.why + times),
+    }
 
 
 def released_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:

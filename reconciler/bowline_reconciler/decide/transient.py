@@ -4,8 +4,8 @@ A call that fails without a decision of the API server (5xx, timeout, no connect
 is transient: the request is retried, nothing is written and no attempt is counted. But a webhook that is down for one
 namespace fails the same way, for hours. So a failure becomes the request's own when it recurs while other calls
 succeed, or lasts for a minute: from then on it is reported in status and event, counts as an attempt, and can exhaust
-the backoffLimit. Before that it is reported after five seconds, without being counted. Outages of the API server do
-not count: after one, the caller resets the failures. All times are monotonic, in seconds. Decisions 111 and 222.
+the backoffLimit. Before that it is reported without being counted (``progress``). Outages of the API server do not
+count: after one, the caller resets the failures. All times are monotonic, in seconds. Decisions 111 and 222.
 """
 
 from dataclasses import dataclass, replace
@@ -13,8 +13,6 @@ from datetime import timedelta
 
 from bowline.framework.plugin_status import Code, Status
 
-# Failures that have lasted for this long are reported, without being counted.
-NOTICE_AFTER_S = 5.0
 # A few consecutive failures are normal: a lost reply, a restart of one of several API servers.
 QUIET_FAILURES = 3
 # With more failures, while other calls succeed, they are the request's own after this time ...
@@ -39,8 +37,8 @@ class Streak:
 
 
 def next_mark_in(streak: Streak, now: float) -> float | None:
-    """Return in how many seconds another failure is reported, or counts as the request's own; None: no later mark."""
-    marks = () if streak.is_own else (NOTICE_AFTER_S, OWN_AFTER_S, REPORT_AFTER_S)
+    """Return in how many seconds another failure may count as the request's own; None: no later mark."""
+    marks = () if streak.is_own else (OWN_AFTER_S, REPORT_AFTER_S)
     return min((streak.first + mark - now for mark in marks if streak.first + mark > now), default=None)
 
 

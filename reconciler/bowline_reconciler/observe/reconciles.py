@@ -4,13 +4,12 @@ One record per reconcile, from the moment the queue hands out the key until it i
 ``tracker`` writes it. The overdue monitor and the debug page read it meanwhile; the metrics get it once, when it has
 ended. The plugins' calls in progress are those of the ``PluginCaller``.
 
-The overdue monitor scans both once a second. It only reports: the budgets end a plugin's call, the client's timeouts
-end an API call. A threshold is a fraction of the timeout, so that a hanging call can be inspected. A call is reported
-again each time its duration has doubled, which bounds the number of log lines. One that blocks the event loop is the
-watchdog's.
+The overdue monitor scans both with each sweep of ``progress``. It only logs and counts: the budgets end a plugin's
+call, the client's timeouts end an API call. A threshold is a fraction of the timeout, so that a hanging call can be
+inspected. A call is logged again each time its duration has doubled, which bounds the number of log lines. One that
+blocks the event loop is the watchdog's.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -37,7 +36,6 @@ BETWEEN = "reconcile"
 THRESHOLDS_S: Mapping[str, float] = MappingProxyType(
     {"pre_bind": 20.0, "bind": 10.0, "post_bind": 1.0, "rollback": 5.0, "release": 5.0, BETWEEN: 120.0}
 )
-SCAN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +111,6 @@ class OverdueMonitor:
         self._overdue = overdue
         self._clock = clock
         self._reports: Mapping[PluginCall, int] = {}  # of the calls that the last scan has checked
-
-    async def run(self) -> None:
-        """Scan until cancelled."""
-        while True:
-            await asyncio.sleep(SCAN_S)
-            self.scan()
 
     def scan(self) -> None:
         """Check every call in progress once, and every reconcile that is in none."""

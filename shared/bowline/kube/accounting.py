@@ -7,14 +7,18 @@ The account is a context variable: tasks that the caller creates inherit it. Wor
 caller is attributed with ``api_time``. A ``Budget`` is a number of seconds of the caller's own, and the same of
 waiting for the API server: what exceeds its own seconds has failed by itself, what has waited as long for the API
 server has not. A call that ignores its cancellation is abandoned. Decisions 126 and 171.
+
+Beside that, the client notes the calls that a context has in progress (``noting_calls``): for reports of what hangs.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from bowline.kube.calls import Call
 from bowline.kube.errors import ConnectionFailed
 
 T = TypeVar("T")
@@ -112,6 +116,40 @@ def api_time() -> Iterator[None]:
         yield
     finally:
         account.leave_api()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call of the API server without a reply, and since when (monotonic)."""
+
+    call: Call
+    since: float
+
+
+_OPEN_CALLS: ContextVar[list[OpenCall] | None] = ContextVar("open calls", default=None)
+
+
+@contextmanager
+def noting_calls(calls: list[OpenCall]) -> Iterator[None]:
+    """Note the calls in progress of a block, and of the tasks that it creates, in the list."""
+    token = _OPEN_CALLS.set(calls)
+    try:
+        yield
+    finally:
+        _OPEN_CALLS.reset(token)
+
+
+@contextmanager
+def open_call(call: Call, since: float) -> Iterator[None]:
+    """Note a call in progress, if this context notes them."""
+    calls, noted_call = _OPEN_CALLS.get(), OpenCall(call, since)
+    if calls is not None:
+        calls.append(noted_call)
+    try:
+        yield
+    finally:
+        if calls is not None:
+            calls.remove(noted_call)
 
 
 class Budget:

@@ -27,6 +27,11 @@ class Call:
         """The resource's metric label: ``pods/binding``."""
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
 
+    @property
+    def text(self) -> str:
+        """For messages: ``POST pods/binding default/train``."""
+        return f"{self.method} {self.label} {self.key}"
+
 
 def warning_texts(headers: Sequence[str]) -> Sequence[str]:
     """Return the texts of Warning headers; those not in the API server's format are omitted."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import orjson
 
 from bowline.api.meta import ObjectKey, key_of, uid_of
-from bowline.kube.accounting import Connections, TimeAccount, current_account
+from bowline.kube.accounting import Connections, TimeAccount, current_account, open_call
 from bowline.kube.availability import Availability
 from bowline.kube.calls import Call, accept, object_path, query, selectors, warning_texts
 from bowline.kube.config import ClusterAccess
@@ -430,11 +430,11 @@ class KubeClient:
         reduce: Callable[[bytes], dict[str, Any] | None] | None,
         on_send: Callable[[], None] | None,
     ) -> tuple[dict[str, Any], int]:
-        options = self._options
-        account, started_at = current_account(), self.clock.monotonic()
+        options, account, started_at = self._options, current_account(), self.clock.monotonic()
         code, is_lease = "lost", call.resource == LEASES
         try:
-            answer = await self._exchange(request, account, on_send)
+            with open_call(call, started_at):
+                answer = await self._exchange(request, account, on_send)
             code = str(answer.code)
         except InfrastructureError as error:
             code = "unreachable" if isinstance(error, ConnectionFailed) else code

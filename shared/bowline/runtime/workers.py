@@ -32,12 +32,13 @@ class Priority(Enum):
 class Result:
     """Result of a reconcile: process the key again after ``requeue_after``; if None, only when an event adds it.
 
-    ``rest``: for how long the key rests; see the queue.
+    ``rest``: for how long the key rests; see the queue. ``pending``: why it is not done, if nothing reports it.
     """
 
     requeue_after: timedelta | None = None
     priority: Priority = Priority.NORMAL
     rest: timedelta = timedelta()
+    pending: str = ""
 
 
 DONE = Result()

@@ -175,6 +175,19 @@ TABLE = [
         id="a request of an uninstalled release",
     ),
     pytest.param(
+        {
+            "request": request("Created: nothing is reported yet", phase="", metadata={"uid": "present"}),
+            "events": [
+                {"reason": "BindingRetry", "message": f"not complete yet: {uid}", "related": {"uid": uid}}
+                for uid in ("present", "former")
+            ],
+        },
+        "not complete yet: present",
+        "the next attempt",
+        50,
+        id="a request whose status cannot be written",
+    ),
+    pytest.param(
         {"request": request("Created: nothing is reported yet", phase="")},
         "the reconciler has not reported on the BindRequest yet",
         "the reconciler reports",

@@ -1,5 +1,7 @@
 """A leader whose workers fail stops leading, instead of continuing with fewer workers."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import cast
 
@@ -40,6 +42,10 @@ class SoonAgain:
 
     def start_term(self, *_: object) -> None:
         """Do nothing."""
+
+    @contextmanager
+    def reconciling(self, _: ObjectKey) -> Iterator[Callable[[Result], None]]:
+        yield lambda _: None
 
     async def reconcile(self, _: ObjectKey) -> Result:
         self.reconciles += 1

@@ -1,0 +1,143 @@
+"""What is unfinished is reported by the clock: which call hangs or how it was answered, while the fault lasts."""
+
+from datetime import timedelta
+
+import pytest
+
+from bowline.framework.binding.context import BindContext
+from bowline.framework.plugin_status import Status
+from bowline.kube.config import ClusterAccess
+from bowline.kube.resources import CONFIGMAPS, EVENTS, PODS
+from bowline.testing.builders import configmap
+from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from bowline.testing.fault_proxy.server import FaultProxy
+from tests.reconciler.stage import Scripted, Stage
+from tests.waiting import until, until_awaited
+
+BINDING = CallMatch(("create",), "pods", "binding")
+STATUS = CallMatch(("patch",), "bindrequests", "status")
+NO_RIGHT = 'pods is forbidden: User "r" cannot create resource "pods/binding" in API group "" in the namespace "x"'
+
+
+async def prepares(ctx: BindContext) -> Status:
+    """Label the pod and create a ConfigMap, as a plugin for devices does."""
+    namespace, name = ctx.request.pod_key.namespace, ctx.request.pod_key.name
+    await ctx.client.patch(PODS, namespace, name, {"metadata": {"labels": {"device": "0"}}})
+    await ctx.client.create(CONFIGMAPS, namespace, configmap("devices", namespace))
+    return Status.ok()
+
+
+async def reported(stage: Stage, *texts: str) -> None:
+    """Wait until the status has these texts; the event has them too."""
+    status = await until_awaited(stage.status, lambda status: all(text in status.get("reason", "") for text in texts))
+    assert "failedAttempts" not in status
+    await until_awaited(lambda: notes(stage, "pod"), lambda written: texts[-1] in written)
+
+
+async def notes(stage: Stage, name: str) -> str:
+    """The notes of the events about a pod."""
+    events = (await stage.client.list(EVENTS, stage.namespace))["items"]
+    return " ".join(event["note"] for event in events if event["regarding"].get("name") == name)
+
+
+@pytest.mark.parametrize(
+    ("match", "texts"),
+    [
+        pytest.param(
+            CallMatch(("patch",), "bindrequests", ""), ("Working: ", "PATCH bindrequests "), id="the finalizer"
+        ),
+        pytest.param(CallMatch(("patch",), "pods", ""), ("plugin scripted, pre_bind", "PATCH pods "), id="the label"),
+        pytest.param(
+            CallMatch(("create",), "configmaps"),
+            ("plugin scripted, pre_bind", "POST configmaps "),
+            id="the ConfigMap",
+        ),
+        pytest.param(BINDING, ("plugin default_binder, bind", "POST pods/binding "), id="the Binding"),
+    ],
+)
+async def test_a_call_that_hangs_is_reported_while_it_hangs(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], match: CallMatch, texts: tuple[str, ...]
+) -> None:
+    """Afterwards the same reconcile goes on: its writes meet the version of the report, and it does not fail."""
+    proxy, access = proxy_route
+    gate = FaultGate()
+    proxy.add(FaultRule(Hold(gate), match, nth=1))
+    async with stage.working(Scripted(effects=True, pre_bind=prepares), access=access) as working:
+        try:
+            await stage.create_pod()
+            await stage.request_bind()
+            await until(lambda: gate.wait_reached(0))
+            stage.clock.passed += timedelta(seconds=6)
+            await reported(stage, *texts)
+            assert not [e for e in proxy.exchanges() if e.fault == Hold.__name__], "it still hangs"
+        finally:
+            gate.open()
+        await stage.phase("pod", "Succeeded")
+        assert working.parts.observation.failing_keys == set()
+    posts = [e for e in proxy.exchanges() if BINDING.covers(e.call)]
+    assert len(posts) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "texts"),
+    [
+        pytest.param(FaultAnswer(429, retry_after_s=1, message="busy"), ("Retrying: ", "429", "busy"), id="429"),
+        pytest.param(FaultAnswer(503, message="no etcd"), ("Retrying: ", "503", "no etcd"), id="503"),
+        pytest.param(
+            FaultAnswer(403, message=NO_RIGHT),
+            ("Retrying: ", 'the reconciler lacks a right (apiGroups: [""], resources: ["pods/binding"]'),
+            id="a lost right",
+        ),
+    ],
+)
+async def test_an_answer_is_reported_while_it_is_repeated(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], fault: FaultAnswer, texts: tuple[str, ...]
+) -> None:
+    proxy, access = proxy_route
+    proxy.add(FaultRule(fault, BINDING))
+    async with stage.working(access=access) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["unfinished"] == 1)
+        await until(lambda: working.sizes["failing"] == 1)
+        stage.clock.passed += timedelta(seconds=6)
+        await reported(stage, *texts)
+        proxy.clear()
+        assert "failedAttempts" not in await stage.phase("pod", "Succeeded")
+        await until(lambda: working.sizes["unfinished"] == 0)
+
+
+async def test_a_status_that_cannot_be_written_delays_no_other_report(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    """The status write of one request hangs; for that of another the right is missing, which has its event."""
+    proxy, access = proxy_route
+    gate = FaultGate()
+    no_status = (
+        'bindrequests.scheduling.run.ai "denied" is forbidden: User "r" cannot patch resource "bindrequests/status" '
+        'in API group "scheduling.run.ai" in the namespace "x"'
+    )
+    proxy.add(
+        FaultRule(FaultAnswer(503, message="no etcd"), BINDING),
+        FaultRule(Hold(gate), CallMatch(("patch",), "bindrequests", "status", name="hangs")),
+        FaultRule(
+            FaultAnswer(403, message=no_status), CallMatch(("patch",), "bindrequests", "status", name="denied")
+        ),
+    )
+    async with stage.working(access=access) as working:
+        try:
+            for name in ("hangs", "denied", "pod"):
+                await stage.create_pod(name)
+                await stage.request_bind(name)
+            await until(lambda: working.sizes["failing"] == 3)
+            stage.clock.passed += timedelta(seconds=6)
+            await until(lambda: gate.wait_reached(0))
+            await reported(stage, "no etcd")
+            await until_awaited(lambda: notes(stage, "denied"), lambda written: "no etcd" in written)
+            assert "phase" not in await stage.status("hangs")
+        finally:
+            proxy.clear()
+            gate.open()
+        for name in ("hangs", "denied", "pod"):
+            await stage.phase(name, "Succeeded")

@@ -1,0 +1,119 @@
+"""Which cause an unfinished request is reported with, and how a write goes on from the version of a report."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.framework.binding.calls import PluginCall
+from bowline.kube.accounting import OpenCall, open_call
+from bowline.kube.calls import Call
+from bowline.kube.resources import NODES, PODS
+from bowline.runtime.workers import DONE, ReconcileError, Result
+from bowline.testing.clock import SteppedClock
+from bowline_reconciler.decide.report import Unfinished
+from bowline_reconciler.progress import UnfinishedWork, unfinished_by
+from tests.unit.reconciler.test_requeue import request
+
+KEY = ObjectKey("default", "train")
+ANSWER = Unfinished("Retrying", "429 TooManyRequests: busy")
+
+
+def call(since: float, plugin: str = "devices") -> PluginCall:
+    return PluginCall(plugin, "pre_bind", KEY, ObjectUID("uid"), since)
+
+
+@pytest.mark.parametrize(
+    ("calls", "api_calls", "answer", "cause"),
+    [
+        pytest.param([], [], ANSWER, "429 TooManyRequests: busy", id="an answer"),
+        pytest.param([call(99)], [], ANSWER, "429 TooManyRequests: busy", id="an answer, beside a short call"),
+        pytest.param(
+            [call(95)],
+            [],
+            ANSWER,
+            "plugin devices, pre_bind: the call has not ended yet",
+            id="a hang after an answer",
+        ),
+        pytest.param(
+            [call(90), call(91, "volumes")],
+            [OpenCall(Call("PATCH", "patch", PODS, KEY), 92)],
+            None,
+            "plugin devices, pre_bind, plugin volumes, pre_bind: no reply of the API server yet to "
+            "PATCH pods default/train",
+            id="plugins in parallel",
+        ),
+        pytest.param(
+            [],
+            [OpenCall(Call("GET", "get", NODES, ObjectKey("", "gpu-node-0")), 94)],
+            ANSWER,
+            "no reply of the API server yet to GET nodes gpu-node-0",
+            id="a call of the reconciler itself",
+        ),
+        pytest.param(
+            [call(99)], [], None, "plugin devices, pre_bind: the call has not ended yet", id="slow, no hang"
+        ),
+        pytest.param([], [], None, "the reconcile has not ended yet", id="between calls"),
+    ],
+)
+def test_the_cause_is_what_hangs_or_the_last_answer(
+    calls: list[PluginCall], api_calls: list[OpenCall], answer: Unfinished | None, cause: str
+) -> None:
+    assert unfinished_by(calls, api_calls, answer, 100.0).why == cause
+
+
+@pytest.mark.parametrize(
+    ("end", "is_unfinished", "answer"),
+    [
+        pytest.param(DONE, False, "", id="a result"),
+        pytest.param(Result(timedelta(seconds=30)), False, "", id="a wait"),
+        pytest.param(Result(timedelta(seconds=30), pending="writes"), True, "writes", id="what nothing else reports"),
+        pytest.param(ReconcileError("429"), True, "429", id="a failure"),
+        pytest.param(KeyError("x"), True, "a defect of Bowline, KeyError: 'x'", id="a defect"),
+    ],
+)
+def test_a_request_is_unfinished_until_a_reconcile_has_a_result(
+    end: Result | Exception, *, is_unfinished: bool, answer: str
+) -> None:
+    work = UnfinishedWork(SteppedClock())
+
+    def reconcile(end: Result | Exception) -> None:
+        with work.reconciling(KEY) as note_result:
+            (entry,) = (entry for _, entry in work.items())
+            with open_call(Call("GET", "get", PODS, KEY), 0.0):
+                assert [noted.call.text for noted in entry.calls] == ["GET pods default/train"]
+            assert entry.calls == []
+            if isinstance(end, Exception):
+                raise end
+            note_result(end)
+
+    with suppress(ReconcileError, KeyError):
+        reconcile(end)
+    entries = [entry for _, entry in work.items()]
+    assert [bool(entry.answer and entry.answer.why.startswith(answer)) for entry in entries] == [True] * is_unfinished
+    reconcile(DONE)
+    assert len(work) == 0
+
+
+async def test_a_write_goes_on_from_the_newest_version_that_reports_have_stored() -> None:
+    work = UnfinishedWork(SteppedClock())
+    read = request("7")
+    with work.reconciling(read.key):
+        assert await work.stored_since(read) is None
+        (entry,) = (entry for _, entry in work.items())
+        entry.stored.update({read.resource_version: request("8"), request("8").resource_version: request("9")})
+        newest = await work.stored_since(read)
+        assert newest is not None
+        assert newest.resource_version == "9"
+        assert await work.stored_since(request("7", uid="another")) is None
+
+        async def report() -> None:
+            await asyncio.sleep(0)
+            entry.stored[request("9").resource_version] = request("10")
+
+        entry.begin_report(asyncio.create_task(report()))
+        newest = await work.stored_since(request("9"))
+        assert newest is not None
+        assert newest.resource_version == "10", "a report in progress is awaited"
