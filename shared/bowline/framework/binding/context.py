@@ -6,18 +6,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-import orjson
-
 from bowline.api.bindrequest import BindRequest, BindRequestSpec
 from bowline.api.meta import Object
 from bowline.framework.plugin_status import Answers
 from bowline.kube.object_client import ObjectClient
-
-
-def copied(raw: Object) -> Object:
-    """Return a deep copy of a raw object, much faster than copy.deepcopy."""
-    copy: Object = orjson.loads(orjson.dumps(raw))
-    return copy
 
 
 @dataclass(slots=True)
@@ -69,25 +61,6 @@ class BindContext:
     posts: BindingPosts = field(default_factory=BindingPosts)
     answers: Answers | None = None  # of the framework; None: the plugins have not been asked
     views: dict[str, "BindContext"] = field(default_factory=dict)  # of the framework: that of each plugin
-
-    def of_plugin(self, plugin: str, state: dict[str, Any]) -> "BindContext":
-        """Return the plugin's view, with its ``state``, and copies of the objects made when it is called first."""
-        view = self.views.get(plugin)
-        if view is None or view.state is not state:
-            view = self.views[plugin] = replace(
-                self,
-                request=replace(self.request, raw=copied(self.request.raw)),
-                pod=copied(self.pod) if self.pod is not None else None,
-                node=copied(self.node) if self.node is not None else None,
-                state=state,
-                annotations={},
-                labels={},
-                views={},
-            )
-        for own, collected in ((view.annotations, self.annotations), (view.labels, self.labels)):
-            own.clear()
-            own.update(collected)
-        return view
 
     def of_bound(self, request: BindRequest, pod: Object) -> "BindContext":
         """Return the context of the attempt after the bind, with the request and the pod as they are then."""
