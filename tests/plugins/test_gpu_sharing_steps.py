@@ -230,7 +230,7 @@ async def unreserved_groups(client: KubeClient, devices: str) -> float | None:
     handle = replace(handle_for("other", client, registry=registry), worker=passes.worker)
     site = ReservationClient(client, ReservationSpec(devices, "image"), "")
     owner = GroupController(handle, site, timedelta(seconds=40), metrics, IdleGroups())
-    await OrphanScan(site, owner, metrics).run(ObjectKey("", "sweep"))
+    await OrphanScan(handle, site, owner, metrics).run(ObjectKey("", "sweep"))
     await asyncio.gather(*passes.running, return_exceptions=True)
     return registry.get_sample_value("bowline_gpu_sharing_groups_unreserved")
 

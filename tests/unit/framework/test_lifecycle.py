@@ -110,6 +110,51 @@ async def test_a_worker_that_fails_is_noticed_and_raised_when_all_are_stopped(
     assert plugin.reconciled_keys == ["sound", "any"]
 
 
+class Hanging(BindingPlugin):
+    """Its reconciles hang, except those of keys named free."""
+
+    name = "hanging"
+    budgets = Budgets(reconcile_s=35)
+
+    async def setup(self, handle: Handle) -> None:
+        self.calls, self.keys = 0, set[ObjectKey]()
+        self.add = handle.worker("own", self._reconcile)
+
+    async def _reconcile(self, key: ObjectKey) -> timedelta | None:
+        self.calls += 1
+        self.keys.add(key)
+        if key.name != "free":
+            await asyncio.Event().wait()
+        return None
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("hanging", "namespace"),
+    [
+        pytest.param(1, "tenant", id="another key of the namespace"),
+        pytest.param(1000, "other", id="another namespace, whatever hangs in the first"),
+    ],
+)
+async def test_a_key_that_hangs_delays_no_other_and_ends_after_its_budget(hanging: int, namespace: str) -> None:
+    plugin = Hanging(PluginConfig(), Settings())
+    lifecycle = lifecycle_of(plugin)
+    await begin(lifecycle)
+    keys = [ObjectKey("tenant", f"hangs-{number}") for number in range(hanging)]
+    for _ in range(2):  # a key is processed once at a time, though it is added again
+        for key in keys:
+            plugin.add(key)
+        await asyncio.sleep(15)
+    in_progress = len(plugin.keys)
+    assert plugin.calls == in_progress
+    plugin.add(ObjectKey(namespace, "free"))
+    await asyncio.sleep(0.1)
+    assert plugin.calls == in_progress + 1
+    await asyncio.sleep(10)
+    assert plugin.calls > in_progress + 1
+    await lifecycle.stop()
+
+
 def lifecycle_of(*plugins: Plugin) -> PluginLifecycle:
     return PluginLifecycle(plugins, NO_CLIENT, Settings(), SystemClock(), CollectorRegistry())
 

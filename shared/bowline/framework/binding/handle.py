@@ -63,9 +63,10 @@ class Handle:
 
     - ``client``: the API server. Writes are allowed from ``start`` to ``stop`` only.
     - ``clock``: wall clock and monotonic time; tests replace it.
-    - ``worker(name, reconcile)``: registers a keyed queue with one worker that runs on the leader only; returns the
-      function that adds a key, which a standby ignores. A crash loses the keys: ``start`` enqueues what is needed.
-      Raises ValueError for a name used twice.
+    - ``worker(name, reconcile)``: registers a keyed queue that runs on the leader only; returns the function that
+      adds a key, which a standby ignores. A key is reconciled once at a time, different keys concurrently, each
+      within the budget ``reconcile_s``. However many keys of one namespace hang, other namespaces have room: it is
+      the tenant. A crash loses the keys: ``start`` enqueues what is needed. Raises ValueError for a name used twice.
     - ``metrics``: creates the plugin's own series.
     """
 

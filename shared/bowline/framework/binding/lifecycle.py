@@ -91,7 +91,7 @@ class PluginLifecycle:
                 self._settings,
                 self._client,
                 self._clock,
-                partial(self._add_worker, plugin.name),
+                partial(self._add_worker, plugin),
                 PluginMetrics(plugin.name, self._registry),
             )
             await _call(plugin, "setup", partial(plugin.setup, handle), plugin.budgets.setup_s)
@@ -193,15 +193,16 @@ class PluginLifecycle:
         """Wait until a worker task itself fails. Errors raised by a plugin's reconcile function are retried and do
         not count.
         """
-        await wait_failed([worker.task for worker in self._workers.values() if worker.task is not None])
+        await wait_failed([task for worker in self._workers.values() for task in worker.tasks])
 
-    def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
-        full = f"{plugin}/{name}"
+    def _add_worker(self, plugin: BindingPlugin, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        full = f"{plugin.name}/{name}"
         if full in self._workers:
-            raise ValueError(f"plugin {plugin} registers worker {name!r} twice")
-        failed = self._errors.labels(plugin, name).inc
-        worker = self._workers[full] = PluginWorker(full, reconcile, failed, self._jitter)
-        self._depth.labels(plugin, name).set_function(lambda: worker.queue.depth)
+            raise ValueError(f"plugin {plugin.name} registers worker {name!r} twice")
+        failed = self._errors.labels(plugin.name, name).inc
+        limit_s = plugin.budgets.reconcile_s
+        worker = self._workers[full] = PluginWorker(full, reconcile, limit_s, failed, self._jitter)
+        self._depth.labels(plugin.name, name).set_function(lambda: worker.queue.depth)
         return worker.queue.add
 
 

@@ -28,6 +28,7 @@ class Budgets:
     post_bind_s: float = 5.0  # one post_bind: it delays the report of the bind
     rollback_s: float = 10.0  # one rollback, which is retried until it returns OK; one forget
     setup_s: float = 60.0  # each of setup, start, stop and teardown
+    reconcile_s: float = 300.0  # one reconcile of a key of an own queue
 
 
 class BindingPlugin(Plugin[Args_co]):

@@ -4,6 +4,9 @@ They begin with a term of leadership and end with it. What raises is logged with
 (``failed``) and continues after a backoff, spread by ``jitter`` in [0, 1): a plugin's own task would end unnoticed.
 An error of the API server, such as a denial by a quota, is logged with its cause in one line, every other exception
 as a defect with its traceback.
+
+A queue isolates its keys as the queue of requests does: a reconcile that hangs delays its own key only, and those of
+one namespace leave room for every other. Each ends after a limit.
 """
 
 import asyncio
@@ -15,47 +18,69 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import Reconcile
 from bowline.kube.errors import KubeError
 from bowline.runtime.backoff import ItemBackoff
-from bowline.runtime.tasks import cancel_and_wait
-from bowline.runtime.workers import Result, run_worker
+from bowline.runtime.workers import Result, failure_of, run_worker
 from bowline.runtime.workqueue import RETRY_BACKOFF, WorkQueue
 
 log = logging.getLogger(__name__)
 
+# Keys of one queue that are reconciled at a time; slow ones do not count (see ``WorkQueue``).
+WORKERS = 32
 
 class PluginWorker:
-    """A plugin's own leader-only queue with one worker; keys added on a standby are dropped."""
+    """A plugin's own leader-only queue; keys added on a standby are dropped. ``limit_s``: of one reconcile."""
 
     def __init__(
-        self, name: str, reconcile: Reconcile, failed: Callable[[], None], jitter: Callable[[], float]
+        self,
+        name: str,
+        reconcile: Reconcile,
+        limit_s: float,
+        failed: Callable[[], None],
+        jitter: Callable[[], float],
     ) -> None:
         self._name = name
         self._reconcile = reconcile
+        self._limit_s = limit_s
         self._failed = failed
         self.queue: WorkQueue[ObjectKey] = WorkQueue(
-            is_open=False, backoff=ItemBackoff(*RETRY_BACKOFF, random=jitter)
+            group=lambda key: key.namespace,
+            workers=WORKERS,
+            backoff=ItemBackoff(*RETRY_BACKOFF, random=jitter),
+            is_open=False,
         )
-        self.task: asyncio.Task[None] | None = None
+        self.tasks: tuple[asyncio.Task[None], ...] = ()
 
     def start(self) -> None:
         self.queue.open()
-        working = run_worker(self.queue, self._process, self._on_error)
-        self.task = asyncio.create_task(working, name=f"worker {self._name}")
+        self.tasks = tuple(
+            asyncio.create_task(run_worker(self.queue, self._process, self._on_error), name=f"worker {self._name}")
+            for _ in range(self.queue.capacity)
+        )
 
     def cancel(self) -> None:
-        """Accept no more keys and cancel the one in progress; ``stop`` still must be called."""
+        """Accept no more keys and cancel those in progress; ``stop`` still must be called."""
         self.queue.shut_down()
-        if self.task is not None:
-            self.task.cancel()
+        for task in self.tasks:
+            task.cancel()
 
     async def stop(self) -> None:
-        """Stop immediately. Raises the worker's error if it has failed."""
-        self.queue.shut_down()
-        task, self.task = self.task, None
-        if task is not None:
-            await cancel_and_wait(task)
+        """Stop immediately. Raises the error of a worker that has failed."""
+        self.cancel()
+        tasks, self.tasks = self.tasks, ()
+        if tasks:
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if (failure := failure_of(task)) is not None:
+                raise failure
 
     async def _process(self, key: ObjectKey) -> Result:
-        return Result(await self._reconcile(key))
+        limit = asyncio.timeout(self._limit_s)
+        try:
+            async with limit:
+                return Result(await self._reconcile(key))
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"took longer than {self._limit_s:g} s") from error
+            raise
 
     def _on_error(self, key: ObjectKey) -> None:
         self._failed()

@@ -1,6 +1,7 @@
 """The controller of all groups: creates reservation pods, and deletes them when their device has no users.
 
-Requests ask it for a group's device or release it. One worker at a time reconciles a group, from live reads:
+Requests ask it for a group's device or release it. A group is reconciled once at a time, different groups
+concurrently and in turns of the namespaces that asked for them, from live reads:
 
 - a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
   that makes the pod a user. It is answered with the device, or with what to wait for;
@@ -16,7 +17,6 @@ The state may be lost: after a restart, unfinished requests and labels show whic
 
 import asyncio
 import logging
-import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -59,9 +59,7 @@ from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 
 log = logging.getLogger(__name__)
 
-# Groups are independent: a slow API response delays only the groups of the same queue.
-QUEUES = 8
-# How long a delete of an unused reservation may take: one that hangs must not delay the other groups of the queue.
+# How long a delete of an unused reservation may take: pods that need its device wait for the answer.
 DELETE_TIMEOUT_S = 2.0
 # When a delete that failed is repeated.
 RELEASE_RETRY = timedelta(seconds=10)
@@ -111,7 +109,10 @@ class GroupController:
         self._metrics = metrics
         self._clock = handle.clock
         self._timeouts = AgentTimeouts(agent_timeout, handle.clock)
-        self._queues = [handle.worker(f"groups-{number}", self._reconcile) for number in range(QUEUES)]
+        self._enqueue = handle.worker("groups", self._reconcile)
+        # The key of each group in the queue: one only, of the namespace that was the first to ask for the group.
+        self._keys: dict[str, ObjectKey] = {}
+        self._enqueued: set[str] = set()  # groups that were enqueued since their last reconcile began
         self._claims: dict[str, dict[ObjectKey, DeviceRequest]] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
         self._queries: dict[str, list[_Query]] = {}
@@ -131,7 +132,9 @@ class GroupController:
             self._withdrawn.pop(claim.request, None)
             self._claims.setdefault(claim.group, {})[claim.request] = claim
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
-        answers = await asyncio.gather(*(self._query(claim.group, claim, "") for claim in claims))
+        answers = await asyncio.gather(
+            *(self._query(claim.group, claim, claim.request.namespace) for claim in claims)
+        )
         return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
 
     def time_left(self, reservation: Reservation) -> timedelta:
@@ -142,6 +145,7 @@ class GroupController:
     def sizes(self) -> dict[str, int]:
         """The sizes of what is remembered, by kind."""
         return {
+            "groups": len(self._keys),
             "claims": len(self._claims),
             "claimants": len(self._claimed_by),
             "queries": sum(map(len, self._queries.values())),
@@ -160,7 +164,7 @@ class GroupController:
                 del self._claims[group]
                 self._timeouts.drop_reasons(group)
                 if group in self._unchecked:
-                    self._add(group)
+                    self._add(group, request.namespace)
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str], node: str) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
@@ -171,16 +175,15 @@ class GroupController:
         """
         self._withdrawn[request] = uid
         self.release_claims(request)
-        await asyncio.gather(*(self._query(group, None, node) for group in groups))
+        await asyncio.gather(*(self._query(group, None, request.namespace, node) for group in groups))
 
-    async def release_unused(self, groups: Iterable[str], node: str) -> list[Unreleased]:
-        """Try to delete the unused reservations of the groups, except of those with claims.
+    async def release_unused(self, groups: Iterable[str], node: str, tenant: str) -> list[Unreleased]:
+        """Try to delete the unused reservations of the groups, except of those with claims, for a pod of ``tenant``.
 
         Returns the reservations on the node that cannot be deleted now.
         """
-        answers = await asyncio.gather(
-            *(self._query(group, None, "") for group in groups if group not in self._claims)
-        )
+        unclaimed = [group for group in groups if group not in self._claims]
+        answers = await asyncio.gather(*(self._query(group, None, tenant) for group in unclaimed))
         return [answer for answer in answers if isinstance(answer, Unreleased) and answer.reservation.node == node]
 
     def forget(self, request: ObjectKey) -> None:
@@ -190,11 +193,14 @@ class GroupController:
 
     # --- called by watches ---
 
-    def enqueue(self, groups: Iterable[str]) -> None:
-        """Enqueue the groups for a check. No effect on a standby: the first resync of a leader checks all."""
+    def enqueue(self, groups: Iterable[str], tenant: str = "") -> None:
+        """Enqueue the groups for a check, because of a pod of ``tenant``, a namespace.
+
+        No effect on a standby: the first resync of a leader checks all.
+        """
         for group in groups if self._leads else ():
             self._unchecked.add(group)
-            self._add(group)
+            self._add(group, tenant)
 
     def begin(self) -> None:
         """Record that this process is the leader."""
@@ -205,15 +211,22 @@ class GroupController:
         self._leads = False
         for queries in self._queries.values():
             _refuse(queries)
-        for memory in (self._claims, self._claimed_by, self._queries, self._withdrawn, self._losses):
+        for memory in (self._keys, self._claims, self._claimed_by, self._queries, self._withdrawn, self._losses):
             memory.clear()
+        self._enqueued.clear()
         self._unchecked.clear()
         self._timeouts.clear()
 
     # --- one reconcile of one group ---
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
-        group = key.name
+        self._enqueued.discard(key.name)
+        again = await self._check(key.name)
+        if again is None and key.name not in self._enqueued:
+            self._keys.pop(key.name, None)
+        return again
+
+    async def _check(self, group: str) -> timedelta | None:
         queries = self._queries.pop(group, [])
         try:
             reservations = await self._client.reservations(group, {query.node for query in queries} - {""})
@@ -252,7 +265,7 @@ class GroupController:
             # The callers retry; nobody else checks the group.
             return RELEASE_RETRY if group in self._unchecked else None
         finally:
-            # Pending only if this worker was cancelled, at the end of the leadership.
+            # Pending only if this worker was cancelled, at the end of the leadership or of its budget.
             _refuse(queries)
         return again
 
@@ -468,22 +481,27 @@ class GroupController:
     def _claimed_nodes(self, group: str) -> Collection[str]:
         return {claim.node for claim in self._claims.get(group, {}).values()}
 
-    def _add(self, group: str) -> None:
-        self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
+    def _add(self, group: str, tenant: str) -> None:
+        self._enqueued.add(group)
+        self._enqueue(self._keys.setdefault(group, ObjectKey(tenant, group)))
 
-    async def _query(self, group: str, claim: DeviceRequest | None, node: str) -> Answer:
+    async def _query(self, group: str, claim: DeviceRequest | None, tenant: str, node: str = "") -> Answer:
         query = _Query(claim, node, asyncio.get_running_loop().create_future(), current_writes())
         self._queries.setdefault(group, []).append(query)
         if claim is None:
             self._unchecked.add(group)
-        self._add(group)
+        self._add(group, tenant)
         # The caller waits for the worker's API requests, so this counts as API time.
         with api_time():
             return await query.answer
 
 
 def _refuse(queries: Iterable[_Query]) -> None:
-    """Answer that this process does not lead any more: not a defect of the plugin, and the next leader answers."""
+    """Answer that the reconcile was cancelled: not a defect of the plugin, and the next one answers."""
     for query in queries:
         if not query.answer.done():
-            query.answer.set_exception(ConnectionFailed("not asked: this process no longer leads"))
+            query.answer.set_exception(
+                ConnectionFailed(
+                    "the check of the GPU group has ended: it took too long, or this process no longer leads"
+                )
+            )

@@ -4,7 +4,7 @@ Without a leader the end of sharing pods is not observed; an interrupted watch m
 lists and enqueues the groups that seem to have no users, or no reservation; the group's reconcile then decides.
 
 The first resync reads the metadata of all pods, because no selector finds pods of several devices that another binder
-has labelled: they get the label that the watch selects.
+has labelled: they get the label that the watch selects, each by itself, so that a patch that hangs delays no resync.
 """
 
 import logging
@@ -14,6 +14,7 @@ from datetime import timedelta
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import Object, ObjectKey, key_of
+from bowline.framework.binding.handle import Handle
 from bowline.kube.errors import ApiError, NotStoredError
 from bowline.kube.resources import BOUND_AND_UNENDED, PODS, Selection
 from bowline.plugins.gpu_sharing.group_controller import GroupController
@@ -30,10 +31,13 @@ SHARING = f"{names.LABEL_GPU_SHARING}=true"
 
 
 class OrphanScan:
-    """One resync per call; the first one of a leadership also labels pods of other binders."""
+    """One resync per call of ``run``; the first one of a leadership also enqueues pods of other binders to label."""
 
-    def __init__(self, client: ReservationClient, controller: GroupController, metrics: SharingMetrics) -> None:
+    def __init__(
+        self, handle: Handle, client: ReservationClient, controller: GroupController, metrics: SharingMetrics
+    ) -> None:
         self._client = client
+        self._enqueue_adoption = handle.worker("labels", self._adopt)
         self._controller = controller
         self._metrics = metrics
         self._adopts = True
@@ -49,7 +53,8 @@ class OrphanScan:
         groups_in_use: set[str] = set()
         for pod in await self._sharing(selector):
             groups_in_use |= gpu_groups(pod["metadata"]["labels"])
-            await self._adopt(pod)
+            if needs_relabeling(pod["metadata"]["labels"]):
+                self._enqueue_adoption(key_of(pod))
         self._adopts = False
         await self._remove_unlabelled(reservations, groups_in_use)
         self._controller.enqueue({reservation.group for reservation in reservations} - groups_in_use - {""})
@@ -87,16 +92,16 @@ class OrphanScan:
                 why = {"reservation": str(reservation.key), "error": str(error)}
                 log.warning("an unlabelled reservation cannot be released", extra=why)
 
-    async def _adopt(self, pod: Object) -> None:
-        """Add the labels for watch and scheduler to a pod that another binder has bound."""
-        labels = pod["metadata"].get("labels") or {}
-        if not needs_relabeling(labels):
-            return
+    async def _adopt(self, key: ObjectKey) -> None:
+        """Add the labels for watch and scheduler to a pod of another binder. Raises InfrastructureError."""
         try:
-            await self._client.label(pod, label_changes(labels, sorted(gpu_groups(labels))))
+            pod = await self._client.pod(key)
+            labels = (pod["metadata"].get("labels") or {}) if pod is not None else {}
+            if pod is not None and groups_of(pod) and needs_relabeling(labels):
+                await self._client.label(pod, label_changes(labels, sorted(gpu_groups(labels))))
         except (ApiError, NotStoredError) as error:
             # For example denied by a policy: the next leader's first resync retries.
-            log.warning("a sharing pod cannot be labelled", extra={"pod": str(key_of(pod)), "error": str(error)})
+            log.warning("a sharing pod cannot be labelled", extra={"pod": str(key), "error": str(error)})
 
 
 def _held_groups(reservations: Sequence[Reservation]) -> set[str]:

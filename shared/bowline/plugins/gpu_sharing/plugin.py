@@ -121,7 +121,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         self._metrics.follow_detection(self._detection)
         self._idle = IdleGroups()
         self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
-        self._orphan_scan = OrphanScan(self._client, self._controller, self._metrics)
+        self._orphan_scan = OrphanScan(handle, self._client, self._controller, self._metrics)
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
 
     async def start(self) -> None:
@@ -192,7 +192,9 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.user_changed(old, new)
-        self._controller.enqueue(groups_of(old) - groups_of(new))
+        pod = new or old
+        if pod is not None:
+            self._controller.enqueue(groups_of(old) - groups_of(new), key_of(pod).namespace)
 
     # --- binding ---
 
@@ -204,7 +206,9 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
-        release_failures = await self._controller.release_unused(self._idle_groups(ctx), ctx.spec.selected_node)
+        release_failures = await self._controller.release_unused(
+            self._idle_groups(ctx), ctx.spec.selected_node, ctx.request.key.namespace
+        )
         if release_failures:
             return unreleased_status(release_failures)
         return await self._share(ctx) if ctx.request.is_share else Status.ok()

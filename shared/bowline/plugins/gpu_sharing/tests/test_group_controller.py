@@ -76,9 +76,11 @@ class Passes:
 
     def __init__(self) -> None:
         self.running: list[asyncio.Task[timedelta | None]] = []
+        self.keys: list[ObjectKey] = []
 
     def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         def add(key: ObjectKey) -> None:
+            self.keys.append(key)
             self.running.append(asyncio.ensure_future(reconcile(key)))
 
         return add
@@ -238,9 +240,9 @@ async def test_a_device_whose_reservation_has_changed_is_not_released_yet() -> N
     passes = Passes()
     site = ChangingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
     controller = owner_of(passes, site, SystemClock())
-    (unreleased,) = await controller.release_unused(["g1"], "n1")
+    (unreleased,) = await controller.release_unused(["g1"], "n1", "ns")
     assert unreleased.reservation.uid == reservation().uid
-    assert await controller.release_unused(["g1"], "n1") == []
+    assert await controller.release_unused(["g1"], "n1", "ns") == []
     assert len(site.conflicts) == 2
     await passes.results()
 
@@ -294,9 +296,9 @@ async def test_forgetting_a_request_keeps_the_claims_of_others() -> None:
     controller = owner_of(passes, CountingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
     await controller.claim([claim("a"), claim("a", group="g2"), claim("b")])
     controller.forget(claim("a").request)
-    await controller.release_unused(["g1"], "node-0")
+    await controller.release_unused(["g1"], "node-0", "ns")
     assert len(passes.running) == 3
-    await controller.release_unused(["g2"], "node-0")
+    await controller.release_unused(["g2"], "node-0", "ns")
     assert len(passes.running) == 4
     await passes.results()
 
@@ -418,3 +420,26 @@ async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
     controller.enqueue(["g1"])
     assert await passes.results() == [timedelta(seconds=30)]
     assert site.removed == []
+
+
+class YieldingSite(CountingSite):
+    """Its replies take a while."""
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        await asyncio.sleep(0)
+        return [reservation(group=group, device="GPU-1")]
+
+
+async def test_a_group_has_one_key_at_a_time_in_turns_of_the_namespace_that_asked_first() -> None:
+    """Two keys of one group would be reconciled at once."""
+    passes, idle = Passes(), IdleGroups()
+    controller = owner_of(passes, YieldingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock(), idle)
+    controller.enqueue(["g1"], "first")
+    await asyncio.sleep(0)  # its reconcile has begun
+    controller.enqueue(["g1"], "second")
+    controller.enqueue(["g2"], "second")
+    await passes.results()
+    controller.enqueue(["g1"], "second")
+    await passes.results()
+    assert [key.namespace for key in passes.keys if key.name == "g1"] == ["first", "first", "second"]
+    assert controller.sizes["groups"] == 0
