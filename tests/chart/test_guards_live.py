@@ -96,6 +96,7 @@ FACTS = (
     "kai.scheduler/numa-placement-predicted",
     "kai.scheduler/numa-memory-groups-predicted",
     names.PREPARED_FOR,
+    names.LABELLED_FOR,
 )
 DEVICE = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-2"}}}
 DENIED = [

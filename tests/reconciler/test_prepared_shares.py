@@ -1,32 +1,247 @@
-"""What a share relies on at its bind, and what hangs for others, with the plugin on a real API server.
+"""What a share relies on when its pod is bound, what a rollback leaves, and what hangs for others.
 
-The test acts as the agents of reservation pods.
+With the plugin, on a real API server; the test acts as the agents of reservation pods.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
+from bowline.api.meta import ObjectKey, ObjectUID, pod_owner
+from bowline.framework.binding.context import BindContext
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions
 from bowline.kube.config import ClusterAccess
+from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.plugins.gpu_sharing.reservation import reservation_name
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.reconciler.stage import Stage
+from bowline.testing.handles import handle_for
+from tests.plugins.claim_case import Case
+from tests.plugins.sharing import device_of, group_of
+from tests.plugins.test_gpu_sharing_steps import Passes
+from tests.reconciler.stage import Scripted, Stage
 from tests.reconciler.test_late_shares import Devices, devices
+from tests.reconciler.test_late_writes import touch
+from tests.reconciler.test_misdirected_binds import ELSEWHERE, changed_bindings
 from tests.waiting import until_awaited
 
 __all__ = ["devices"]
 
 NODE = "gpu-node-0"
+Change = Callable[[Devices], Awaitable[object]]
+
+
+class Volume(Scripted):
+    """Waits for something that the test provides, as another plugin for a volume."""
+
+    def __init__(self) -> None:
+        super().__init__(pre_bind=self._wait)
+        self.is_there = False
+
+    async def _wait(self, ctx: BindContext) -> Status:
+        return Status.ok() if self.is_there else Status.wait("the volume is not there")
+
+
+async def ended(devices: Devices, name: str) -> dict[str, Any]:
+    """Act as the agents until the request has ended; returns its status."""
+
+    async def status() -> dict[str, Any]:
+        await devices.report()
+        return await devices.stage.status(name)
+
+    return await until_awaited(status, lambda present: present.get("phase") in ("Succeeded", "Failed"))
+
+
+def records(maps: list[dict[str, Any]]) -> set[str]:
+    """Return for which requests the ConfigMaps are prepared."""
+    return {(each["metadata"].get("annotations") or {}).get(names.PREPARED_FOR, "") for each in maps}
+
+
+async def delete_maps(devices: Devices) -> None:
+    for each in await devices.maps():
+        await devices.stage.client.delete(CONFIGMAPS, devices.stage.namespace, each["metadata"]["name"])
+
+
+async def replace_maps(devices: Devices) -> None:
+    """Give the pod other devices, in ConfigMaps that look like its own."""
+    maps = await devices.maps()
+    await delete_maps(devices)
+    for each in maps:
+        kept = {key: each["metadata"][key] for key in ("name", "labels", "annotations", "ownerReferences")}
+        body = {
+            "metadata": kept,
+            "immutable": True,
+            "data": {**(each.get("data") or {}), names.VISIBLE_DEVICES: "all"},
+        }
+        await devices.stage.client.create(CONFIGMAPS, devices.stage.namespace, body)
+
+
+async def hand_over_maps(devices: Devices) -> None:
+    """Let another request prepare the pod with equal ConfigMaps: its rollback would delete them."""
+    for each in await devices.maps():
+        metadata = {"annotations": {names.PREPARED_FOR: "another"}}
+        name = each["metadata"]["name"]
+        await devices.stage.client.patch(CONFIGMAPS, devices.stage.namespace, name, {"metadata": metadata})
+
+
+async def change_pod(devices: Devices, **metadata: Any) -> None:
+    await devices.stage.client.patch(PODS, devices.stage.namespace, "pod", {"metadata": metadata})
+
+
+async def unlabel(devices: Devices) -> None:
+    await change_pod(devices, labels={names.LABEL_GPU_GROUP: None, names.LABEL_GPU_SHARING: None})
+
+
+async def label_otherwise(devices: Devices) -> None:
+    await change_pod(devices, labels={names.LABEL_GPU_GROUP: "other"}, annotations={names.LABELLED_FOR: "another"})
+
+
+async def delete_reservation(devices: Devices) -> None:
+    (reservation,) = await devices.reservations()
+    name = reservation["metadata"]["name"]
+    await devices.stage.client.delete(PODS, devices.namespace, name, grace_period_s=0)
+
+
+async def change_device(devices: Devices) -> None:
+    (reservation,) = await devices.reservations()
+    body = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-other"}}}
+    await devices.stage.client.patch(PODS, devices.namespace, reservation["metadata"]["name"], body)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["the process is kept", "it is restarted"])
+@pytest.mark.parametrize(
+    "change",
+    [delete_maps, replace_maps, hand_over_maps, unlabel, label_otherwise, delete_reservation, change_device],
+)
+async def test_what_was_prepared_before_a_wait_is_read_before_the_bind(
+    stage: Stage, devices: Devices, change: Change, restarts: bool
+) -> None:
+    await devices.make_pod()
+    volume = Volume()
+    async with stage.working(devices.plugin(), volume) as working:
+        await devices.ask("pod", "a")
+        await until_awaited(devices.reported, lambda present: present and all(map(device_of, present)))
+        await until_awaited(devices.maps, lambda present: len(present) == 2)
+        if not restarts:
+            version = (await change_and_read(devices, change))["metadata"]["resourceVersion"]
+            await until_awaited(lambda: cached_version(working, stage), lambda cached: cached == version)
+            volume.is_there = True
+            await touch(stage, "pod")
+            status = await ended(devices, "pod")
+    if restarts:
+        await change(devices)
+        volume.is_there = True
+        async with stage.working(devices.plugin(), volume):
+            status = await ended(devices, "pod")
+    assert status["phase"] == "Succeeded"
+    uid, bound_pod, maps = (await stage.request())["metadata"]["uid"], await stage.pod(), await devices.maps()
+    assert gpu_groups(bound_pod["metadata"]["labels"]) == {devices.group("a")}
+    assert bound_pod["metadata"]["labels"][names.LABEL_GPU_SHARING] == "true"
+    assert bound_pod["metadata"]["annotations"][names.LABELLED_FOR] == uid
+    owner = pod_owner("pod", bound_pod["metadata"]["uid"])
+    assert [each["metadata"]["ownerReferences"] for each in maps] == [[owner], [owner]]
+    assert records(maps) == {uid}
+    (reservation,) = await devices.reservations()
+    assert await devices.visible() == [device_of(reservation)]
+
+
+async def change_and_read(devices: Devices, change: Change) -> dict[str, Any]:
+    await change(devices)
+    return await devices.stage.pod()
+
+
+async def cached_version(working: Any, stage: Stage) -> str:
+    await working.pod_cached(stage.namespace)
+    return str(working.parts.informers.pod(ObjectKey(stage.namespace, "pod"))["metadata"]["resourceVersion"])
+
+
+@pytest.mark.parametrize("group", ["a", "b"], ids=["the same group", "another group"])
+async def test_a_rollback_leaves_what_another_request_has_prepared(
+    stage: Stage, devices: Devices, group: str
+) -> None:
+    """As after a lost watch event, or with two binders: the plugin itself is called for both requests."""
+    await devices.make_pod()
+    stored_pod, case = await stage.pod(), Case(stage.client, stage.namespace)  # type: ignore[arg-type]
+    plugin, passes = devices.plugin(), Passes()
+    await plugin.setup(replace(handle_for(plugin.name, stage.client), worker=passes.worker))
+
+    async def context(uid: str, of_group: str) -> BindContext:
+        share = {"count": 1, "portion": "0.50"}
+        made = await case.context(
+            stored_pod,
+            selectedGPUGroups=[devices.group(of_group)],
+            receivedResourceType="Fraction",
+            receivedGPU=share,
+        )
+        key = ObjectKey(stage.namespace, uid)
+        return replace(made, request=replace(made.request, uid=ObjectUID(uid), key=key))
+
+    first, second = await context("first", "a"), await context("second", group)
+    for ctx in (first, second):
+        await plugin.pre_bind(ctx)
+        await devices.report()
+        assert await plugin.pre_bind(replace(ctx, pod=await stage.pod())) == Status.ok()
+    assert await plugin.rollback(first, Status.retry("given up")) == Status.ok()
+    labelled_pod = await stage.pod()
+    assert gpu_groups(labelled_pod["metadata"]["labels"]) == {devices.group(group)}
+    assert labelled_pod["metadata"]["annotations"][names.LABELLED_FOR] == "second"
+    assert records(await devices.maps()) == {"second"}
+    assert await devices.visible() == [f"GPU-{group}"]
+    assert [group_of(each) for each in await devices.reservations()] == [devices.group(group)]
+    assert await plugin.rollback(second, Status.retry("given up")) == Status.ok()
+    await assert_nothing_left(devices)
+    await asyncio.gather(*passes.running)
+
+
+async def assert_nothing_left(devices: Devices) -> None:
+    metadata = (await devices.stage.pod())["metadata"]
+    assert not gpu_groups(metadata.get("labels") or {})
+    assert names.LABELLED_FOR not in metadata["annotations"]
+    assert await devices.maps() == []
+    assert await devices.reservations() == []
+
+
+async def test_nothing_is_left_of_a_share_that_a_policy_binds_elsewhere(stage: Stage, devices: Devices) -> None:
+    await devices.make_pod()
+    async with changed_bindings(stage, ELSEWHERE), stage.working(devices.plugin()):
+        await devices.ask("pod", "a")
+        status = await ended(devices, "pod")
+    assert status["failure"]["reason"] == "BoundElsewhere"
+    assert (await stage.pod())["spec"]["nodeName"] != NODE
+    await assert_nothing_left(devices)
+
+
+async def test_a_rollback_is_complete_when_what_it_deletes_is_gone(stage: Stage, devices: Devices) -> None:
+    await devices.make_pod()
+    async with stage.working(devices.plugin(), Volume()):
+        await devices.ask("pod", "a")
+        await until_awaited(devices.reported, lambda present: present and all(map(device_of, present)))
+        maps = await until_awaited(devices.maps, lambda present: len(present) == 2)
+        kept_map = maps[1]["metadata"]["name"]
+        for finalizers in (["example.com/backup"], []):
+            body = {"metadata": {"finalizers": finalizers}}
+            await stage.client.patch(CONFIGMAPS, stage.namespace, kept_map, body)
+            if finalizers:
+                await stage.withdraw()
+                await until_awaited(devices.maps, lambda present: len(present) == 1)
+                assert await stage.request(), "it is not rolled back yet"
+        await stage.request_deleted()
+    await assert_nothing_left(devices)
 
 
 async def test_a_reservation_that_hangs_delays_no_share_of_another_group(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
 ) -> None:
-    """Joining it hangs, as with a slow webhook for one node or tenant; also if more groups hang than have workers."""
+    """Joining it hangs, as with a slow webhook for some nodes; the other groups are of the same namespace."""
     proxy, access = proxy_route
-    gate, slow, swift = FaultGate(), [f"slow{n}" for n in range(20)], [f"swift{n}" for n in range(4)]
+    gate, slow, swift = FaultGate(), [f"slow{n}" for n in range(8)], [f"swift{n}" for n in range(4)]
     for group in slow:
         name = reservation_name(NODE, devices.group(group))
         proxy.add(FaultRule(Hold(gate), CallMatch(("patch",), "pods", "", devices.namespace, name)))

@@ -41,8 +41,11 @@ LEASE_LABEL: Final = "bowline.dev/reconciler"
 TAKEN_OVER: Final = "bowline.dev/taken-over"
 # On a BindRequest whose CRD prunes Bowline's fields of the status: these fields as JSON.
 CARRIED_STATUS: Final = "bowline.dev/status"
-# On a pod, carried by its Binding: UID of the BindRequest whose attempt had prepared it.
+# UID of the BindRequest whose attempt has prepared the object: on a pod, carried by its Binding, once everything is
+# prepared; on the ConfigMaps of a share.
 PREPARED_FOR: Final = "bowline.dev/prepared-for"
+# On a pod: UID of the BindRequest that has labelled it as a user of GPU groups, before its Binding.
+LABELLED_FOR: Final = "bowline.dev/labelled-for"
 # Of a Lease that its holder has released: the renewTime of the release, if every write of the holder was answered.
 WRITES_ANSWERED: Final = "bowline.dev/writes-answered"
 # Plugin checks: the kind of its objects, the annotation by which a pod names its checks, the labels of the objects.

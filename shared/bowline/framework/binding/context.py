@@ -37,8 +37,9 @@ class BindContext:
     - ``annotations`` are those collected for the Binding: in bind and post_bind those of all plugins; empty in a
       completion after a restart.
     - ``labels``: the same for labels.
-    - ``state`` is the plugin's own, in memory, kept from attempt to attempt until a rollback begins: it describes
-      what is prepared. Empty in a rollback and in a release.
+    - ``state`` is the plugin's own, in memory, kept from attempt to attempt until a rollback begins. It saves writes
+      and is no evidence: an attempt that relies on what an earlier one has written reads it. Empty in a rollback and
+      in a release.
     - ``shared`` is what pre_bind of one plugin leaves for the others in this attempt, by the key ``<plugin>/<name>``
       that the README of the writer documents. Empty in a rollback and in a completion after a restart.
     - ``cancelled`` is set when the request is withdrawn before the point of no return; a long-running plugin checks

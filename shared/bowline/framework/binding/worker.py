@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 # Keys of one queue that are reconciled at a time; slow ones do not count (see ``WorkQueue``).
 WORKERS = 32
 
+
 class PluginWorker:
     """A plugin's own leader-only queue; keys added on a standby are dropped. ``limit_s``: of one reconcile."""
 

@@ -232,8 +232,9 @@ class ClaimReserver:
         if answer.code not in (Code.OK, Code.WAIT):
             return answer
         status = pod_status(requirement.key.name, decision)
-        # Compare with this request's own last write: the cached pod may predate a rollback that cleared its status.
-        if state.get("pod_status") != status:
+        # Both this request's own last write and the pod: the cached one may predate a rollback that cleared its
+        # status, and another client may have changed it since the write.
+        if state.get("pod_status") != status or extended_claim_status(pod) != status:
             result = await self._patch_pod_status(pod, status)
             if result.code is not Code.OK:
                 return result

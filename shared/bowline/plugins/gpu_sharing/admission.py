@@ -102,7 +102,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
             AccessRule("configmaps", ("get", "create", "delete")),  # those of a share are in its pod's namespace
             AccessRule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
         ),
-        pod_annotations=(names.ANNOTATION_LAST_JOINED,),  # of reservation pods
+        pod_annotations=(names.ANNOTATION_LAST_JOINED, names.LABELLED_FOR),  # of reservation pods; of their users
         pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
     )
 

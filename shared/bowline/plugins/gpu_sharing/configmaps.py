@@ -8,7 +8,7 @@ namespace. So a ConfigMap of that name which is not owned by this pod (by UID) i
 One of a share that nothing owns was left behind by its pod: nobody reads it any more, and it is replaced.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from bowline.plugins.gpu_sharing.rules import (
     ShareConfigMaps,
     configmap_object,
     is_left_behind,
+    is_prepared_by,
     owning_pods,
     renewed_data,
 )
@@ -33,13 +34,19 @@ from bowline.plugins.gpu_sharing.rules import (
 COLLECTED_SOON = timedelta(seconds=2)
 
 
-async def write_configmaps(client: ObjectClient, maps: ShareConfigMaps, pod: Object) -> Status:
-    """Write each ConfigMap, complete. OK also if they exist with the expected content. Raises NotStoredError.
+async def write_configmaps(
+    client: ObjectClient, maps: ShareConfigMaps, pod: Object, request_uid: ObjectUID, *, is_written: bool
+) -> Status:
+    """Write each ConfigMap for the request, complete. OK also if they exist with the expected content.
+
+    Raises NotStoredError. ``is_written``: an earlier attempt has written them, so that they are read first.
 
     Returns RETRY on a race with another writer, FATAL if a ConfigMap of that name belongs to another owner.
     """
     for name in maps.data:
-        body = configmap_object(name, maps, pod)
+        body = configmap_object(name, maps, pod, request_uid)
+        if is_written and await _is_written(client, body, maps):
+            continue
         try:
             await client.create(CONFIGMAPS, body["metadata"]["namespace"], body, essential=body)
         except AlreadyExists:
@@ -50,22 +57,53 @@ async def write_configmaps(client: ObjectClient, maps: ShareConfigMaps, pod: Obj
 
 
 async def delete_configmaps(
-    client: ObjectClient, configmap_names: Iterable[str], namespace: str, pod_uid: ObjectUID
+    client: ObjectClient, configmap_names: Iterable[str], pod: Object, request_uid: ObjectUID
 ) -> Status:
-    """Delete the ConfigMaps of these names that the pod owns, or nothing. RETRY if one changes meanwhile."""
+    """Delete the pod's ConfigMaps of these names that are prepared for the request, not those of another request.
+
+    OK only if a read shows that none is left. RETRY if one changes meanwhile.
+    """
+    namespace = key_of(pod).namespace
     for name in configmap_names:
         try:
             existing = await client.get(CONFIGMAPS, namespace, name)
-            is_own = pod_uid in owning_pods(existing) or is_left_behind(existing)
-            if is_own and not is_deleting(existing):
+            if not is_prepared_by(existing, pod, request_uid):
+                continue
+            if not is_deleting(existing):
                 await client.delete(
                     CONFIGMAPS, namespace, name, uid=uid_of(existing), resource_version=version_of(existing)
                 )
+            left = await client.get(CONFIGMAPS, namespace, name)
         except NotFound:
             continue
         except Conflict as error:
             return Status.retry(f"ConfigMap {namespace}/{name} has just been changed: {error.message}")
+        if is_prepared_by(left, pod, request_uid):
+            finalizers = ", ".join(left["metadata"].get("finalizers") or ()) or "none"
+            return Status.retry(
+                f"ConfigMap {namespace}/{name} still exists after its delete (finalizers: {finalizers})"
+            )
     return Status.ok()
+
+
+async def _is_written(client: ObjectClient, body: dict[str, Any], maps: ShareConfigMaps) -> bool:
+    """Return whether the ConfigMap exists as it was written."""
+    key = key_of(body)
+    try:
+        existing = await client.get(CONFIGMAPS, key.namespace, key.name)
+    except NotFound:
+        return False
+    return _is_complete(existing, _expected(existing.get("data") or {}, body, maps)) and not is_deleting(existing)
+
+
+def _expected(data: Mapping[str, str], body: dict[str, Any], maps: ShareConfigMaps) -> dict[str, Any]:
+    """Return the ConfigMap as it must be, if there is one with this data."""
+    return {**body, "data": dict(renewed_data(data, body.get("data", {}), maps.visible))}
+
+
+def _is_complete(existing: Object, expected: Object) -> bool:
+    """Return whether the ConfigMap is as expected; further data is a difference, it may name devices."""
+    return is_stored(expected, existing) and (existing.get("data") or {}) == expected["data"]
 
 
 async def _replace_own(
@@ -82,8 +120,8 @@ async def _replace_own(
         if uid_of(pod) not in owners and not is_left:
             return await _foreign(client, existing, owners)
         data = {} if is_left else existing.get("data") or {}
-        expected = {**body, "data": dict(renewed_data(data, body.get("data", {}), maps.visible))}
-        if is_left or not is_stored(expected, existing):
+        expected = _expected(data, body, maps)
+        if is_left or not _is_complete(existing, expected):
             await client.delete(
                 CONFIGMAPS, key.namespace, key.name, uid=uid_of(existing), resource_version=version_of(existing)
             )

@@ -6,7 +6,7 @@ Admission adds an environment that refers to ConfigMaps (``admission``). Binding
 released (``group_controller``, triggered by the watches here and by ``orphan_scan``).
 
 Waiting for an agent to report its device holds neither worker nor lock: pre_bind returns WAIT and is called again.
-Decision 132.
+Decisions 132 and 306.
 """
 
 import logging
@@ -68,6 +68,8 @@ from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.rules import (
     Share,
+    is_labelled,
+    is_labelled_by_other,
     label_changes,
     label_removals,
     request_error,
@@ -257,13 +259,15 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         return min(map(self._controller.time_left, pending), default=self._sharing.agent_timeout)
 
     async def _grant(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
-        """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
-        if ctx.state.get("granted") == devices:
-            ctx.shared[SHARED_DEVICES] = ctx.state["visible"]
-            return Status.ok()
-        pod = ctx.pod
+        """Make the pod a user of the devices (by group).
+
+        An attempt after the one that has written reads what it relies on, and writes what is missing: memory saves
+        writes, it is no evidence.
+        """
+        pod, is_written = ctx.pod, ctx.state.get("granted") == devices
         assert pod is not None  # noqa: S101 - an attempt has a pod
-        if not await self._label(ctx, pod):
+        is_labelled_pod = is_written and is_labelled(pod, ctx.spec.gpu_groups, ctx.request.uid)
+        if not is_labelled_pod and not await self._label(ctx, pod):
             why = f"pod {ctx.request.pod_key} was deleted, replaced or bound meanwhile, or changes too often"
             return Status(Code.TRANSIENT, (why,))
         received_gpu = ctx.spec.received_gpu
@@ -278,9 +282,9 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             memory_limit=limit,
             compute_modes=ctx.spec.compute_modes,
         )
-        status = await write_configmaps(ctx.client, maps, pod)
+        status = await write_configmaps(ctx.client, maps, pod, ctx.request.uid, is_written=is_written)
         if status.code is Code.OK:
-            ctx.state["granted"], ctx.state["visible"] = devices, maps.visible
+            ctx.state["granted"] = devices
             ctx.shared[SHARED_DEVICES] = maps.visible
         elif status.code is Code.FATAL:
             self._metrics.refused_configmaps.inc()
@@ -294,12 +298,13 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         """
         for _ in range(LABEL_TRIES):
             changes = label_changes(pod["metadata"].get("labels") or {}, tuple(ctx.spec.gpu_groups))
+            record = {names.LABELLED_FOR: ctx.request.uid}
             try:
-                if await self._client.label(pod, changes, at_version=True) is not None:
+                if await self._client.label(pod, changes, record, at_version=True) is not None:
                     return True
             except NotStoredError as error:
                 # A rollback removes the labels of the request's groups only.
-                await self._client.label(error.stored, dict.fromkeys(changes))
+                await self._client.label(error.stored, dict.fromkeys(changes), dict.fromkeys(record))
                 raise
             if ctx.cancelled.is_set():
                 return False
@@ -322,8 +327,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         try:
             try:
                 pod = await self._client.pod(ctx.request.pod_key)
-                is_named = pod is not None and uid_of(pod) == ctx.request.pod_uid
-                if pod is not None and is_named and not is_of_other(pod, ctx.request.uid):
+                if pod is not None and uid_of(pod) == ctx.request.pod_uid:
                     status = await self._revoke(ctx, pod)
                     if status.code is not Code.OK:
                         return status
@@ -339,24 +343,21 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         return Status.ok()
 
     async def _revoke(self, ctx: BindContext, pod: Object) -> Status:
-        removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.gpu_groups)
-        if removals and await self._client.label(pod, dict(removals), at_version=True) is None:
-            return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
+        """Remove what is recorded as prepared for the request. OK only if the API server shows that it is gone."""
+        if not is_labelled_by_other(pod, ctx.request.uid):
+            removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.gpu_groups)
+            record = {key: None for key in pod["metadata"].get("annotations") or {} if key == names.LABELLED_FOR}
+            is_changed = bool(removals or record)
+            if is_changed and await self._client.label(pod, dict(removals), record, at_version=True) is None:
+                return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
         share = share_of(pod)
-        if share is None or pod["spec"].get("nodeName"):
-            # Bound by another binder, which owns the ConfigMaps now.
+        if share is None:
             return Status.ok()
         configmap_names = (share.capabilities, direct_env_map(share.capabilities))
-        return await delete_configmaps(ctx.client, configmap_names, ctx.request.key.namespace, ctx.request.pod_uid)
+        return await delete_configmaps(ctx.client, configmap_names, pod, ctx.request.uid)
 
     async def forget(self, key: ObjectKey) -> None:
         self._controller.forget(key)
-
-
-def is_of_other(pod: Object, request_uid: ObjectUID) -> bool:
-    """Return whether another request has bound the pod: its labels and ConfigMaps are that one's."""
-    prepared_for = (pod["metadata"].get("annotations") or {}).get(names.PREPARED_FOR)
-    return bool(pod["spec"].get("nodeName")) and prepared_for not in (None, request_uid)
 
 
 def _claim(ctx: BindContext, group: str) -> DeviceRequest:

@@ -6,7 +6,7 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +53,8 @@ from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, essenti
 from bowline.plugins.gpu_sharing.rules import Share, owning_pods, share_of
 
 log = logging.getLogger(__name__)
+
+NO_CHANGE: Mapping[str, None] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +251,20 @@ class ReservationClient:
         changed_pod = await self._patch_metadata(reservation.key, metadata)
         return view_reservation(changed_pod) if changed_pod is not None else None
 
-    async def label(self, pod: Object, changes: dict[str, Any], *, at_version: bool = False) -> Object | None:
-        """Patch the labels of the pod with this UID; with ``at_version`` only in this version. None if it does not
-        match.
+    async def label(
+        self,
+        pod: Object,
+        changes: dict[str, Any],
+        annotations: Mapping[str, str | None] = NO_CHANGE,
+        *,
+        at_version: bool = False,
+    ) -> Object | None:
+        """Patch labels and annotations of the pod with this UID; with ``at_version`` only in this version. None if it
+        does not match.
         """
         metadata = pod["metadata"]
         guard = {"uid": metadata["uid"]} | ({"resourceVersion": metadata["resourceVersion"]} if at_version else {})
-        return await self._patch_metadata(key_of(pod), {**guard, "labels": changes})
+        return await self._patch_metadata(key_of(pod), {**guard, "labels": changes, "annotations": dict(annotations)})
 
     async def _patch_metadata(self, key: ObjectKey, metadata: dict[str, Any]) -> Object | None:
         """Patch a pod; None if it does not exist or does not match the UID or version in ``metadata``.

@@ -20,7 +20,7 @@ from bowline.api.gpu_share import (
     refers_to_key,
     share_target,
 )
-from bowline.api.meta import Object, ObjectUID, is_deleting, pod_owner
+from bowline.api.meta import Object, ObjectUID, is_deleting, pod_owner, uid_of
 
 # A group is a label's value and, on a pod of several devices, also the name part of a label's key.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -127,17 +127,19 @@ def share_configmaps(
     )
 
 
-def configmap_object(name: str, maps: ShareConfigMaps, pod: Object) -> dict[str, Any]:
-    """Return one of the ConfigMaps: owned by the pod, deleted with it, immutable.
+def configmap_object(name: str, maps: ShareConfigMaps, pod: Object, request_uid: ObjectUID) -> dict[str, Any]:
+    """Return one of the ConfigMaps: owned by the pod, deleted with it, immutable, prepared for the request.
 
     A container's devices are fixed before it starts: users who may edit ConfigMaps must not change them. By the label
     the chart's admission policy recognises ConfigMaps that only the reconciler may write or delete.
     """
     metadata = pod["metadata"]
     owner = pod_owner(metadata["name"], metadata["uid"])
-    groups = {names.ANNOTATION_GPU_GROUPS: ",".join(maps.groups)}
-    if maps.compute_modes:
-        groups[names.ANNOTATION_COMPUTE_MODES] = ",".join(maps.compute_modes)
+    annotations = {names.PREPARED_FOR: str(request_uid)}
+    if name == maps.capabilities:
+        annotations[names.ANNOTATION_GPU_GROUPS] = ",".join(maps.groups)
+    if name == maps.capabilities and maps.compute_modes:
+        annotations[names.ANNOTATION_COMPUTE_MODES] = ",".join(maps.compute_modes)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -146,7 +148,7 @@ def configmap_object(name: str, maps: ShareConfigMaps, pod: Object) -> dict[str,
             "namespace": metadata["namespace"],
             "labels": {names.LABEL_GPU_SHARING: "true"},
             "ownerReferences": [owner],
-            **({"annotations": groups} if name == maps.capabilities else {}),
+            "annotations": annotations,
         },
         **({"data": dict(maps.data[name])} if maps.data[name] else {}),
         "immutable": True,
@@ -159,6 +161,17 @@ def is_guarded(configmap: Object) -> bool:
     return labels.get(names.LABEL_GPU_SHARING) == "true" and configmap.get("immutable") is True
 
 
+def is_prepared_by(configmap: Object, pod: Object, request_uid: ObjectUID) -> bool:
+    """Return whether a share's ConfigMap is the pod's, or nobody's, and prepared for this request and no other.
+
+    One without a record, of an earlier version, is taken for this request's while the pod is not bound: then another
+    binder owns it.
+    """
+    prepared_for = (configmap["metadata"].get("annotations") or {}).get(names.PREPARED_FOR)
+    is_recorded = prepared_for == request_uid or (prepared_for is None and not pod["spec"].get("nodeName"))
+    return is_recorded and (uid_of(pod) in owning_pods(configmap) or is_left_behind(configmap))
+
+
 def is_left_behind(configmap: Object) -> bool:
     """Return whether a share's ConfigMap has lost its owner, as by `kubectl delete pod --cascade=orphan`."""
     metadata = configmap["metadata"]
@@ -166,12 +179,13 @@ def is_left_behind(configmap: Object) -> bool:
 
 
 def renewed_data(existing: Mapping[str, str], expected: Mapping[str, str], visible: str) -> Mapping[str, str]:
-    """Return the new data of an existing ConfigMap of the pod: keys of other plugins are kept.
+    """Return the new data of an existing ConfigMap of the pod: keys of other plugins are kept, other devices are not.
 
     The devices are repeated under the key of old releases if the ConfigMap has that key.
     """
     legacy = {names.LEGACY_VISIBLE_DEVICES: visible} if names.LEGACY_VISIBLE_DEVICES in existing else {}
-    return {**existing, **expected, **legacy}
+    of_others = {key: value for key, value in existing.items() if key != names.VISIBLE_DEVICES}
+    return {**of_others, **expected, **legacy}
 
 
 def owning_pods(configmap: Object) -> dict[ObjectUID, str]:
@@ -189,6 +203,20 @@ def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str,
     """
     changes: dict[str, str | None] = {**_group_labels(groups)}
     return {key: None for key in labels if _is_group_label(key) and key not in changes} | changes
+
+
+def is_labelled(pod: Object, groups: Sequence[str], request_uid: ObjectUID) -> bool:
+    """Return whether the pod is labelled for this request as a user of exactly these groups."""
+    labels = pod["metadata"].get("labels") or {}
+    has_labels = all(labels.get(key) == value for key, value in label_changes(labels, groups).items())
+    return has_labels and (pod["metadata"].get("annotations") or {}).get(names.LABELLED_FOR) == request_uid
+
+
+def is_labelled_by_other(pod: Object, request_uid: ObjectUID) -> bool:
+    """Return whether another request has labelled the pod, or, as far as an earlier version shows, has bound it."""
+    annotations = pod["metadata"].get("annotations") or {}
+    prepared_for = annotations.get(names.PREPARED_FOR) if pod["spec"].get("nodeName") else None
+    return annotations.get(names.LABELLED_FOR, prepared_for) not in (None, request_uid)
 
 
 def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, None]:

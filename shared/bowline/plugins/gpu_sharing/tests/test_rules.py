@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import BindRequestSpec
+from bowline.api.meta import ObjectUID
 from bowline.plugins.gpu_sharing.rules import (
     configmap_object,
     is_guarded,
@@ -186,6 +187,7 @@ def test_a_memory_limit_is_written_for_a_container_that_reads_it(
     [
         pytest.param({}, {"A": "2"}, id="empty"),
         pytest.param({"A": "1", "B": "3"}, {"A": "2", "B": "3"}, id="a key of another plugin remains"),
+        pytest.param({"NVIDIA_VISIBLE_DEVICES": "all"}, {"A": "2"}, id="devices of others do not"),
         pytest.param(
             {"RUNAI-VISIBLE-DEVICES": "GPU-0"},
             {"A": "2", "RUNAI-VISIBLE-DEVICES": "GPU-1"},
@@ -227,11 +229,11 @@ def test_configmaps_that_others_could_change_are_replaced(labels: Json, immutabl
 def test_a_configmap_belongs_to_its_pod() -> None:
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
     maps = share_configmaps(share(), "0.50", {"g2": "GPU-2", "g1": "GPU-1"}, cdi=False)
-    direct = configmap_object("p-0-evar", maps, pod)
+    direct = configmap_object("p-0-evar", maps, pod, ObjectUID("r"))
     assert direct["immutable"] is True
-    assert "annotations" not in direct["metadata"]
-    annotations = configmap_object("p-0", maps, pod)["metadata"]["annotations"]
-    assert annotations == {"bowline.dev/gpu-groups": "g2,g1"}
+    assert direct["metadata"]["annotations"] == {"bowline.dev/prepared-for": "r"}
+    annotations = configmap_object("p-0", maps, pod, ObjectUID("r"))["metadata"]["annotations"]
+    assert annotations == {"bowline.dev/prepared-for": "r", "bowline.dev/gpu-groups": "g2,g1"}
     assert direct["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
     # With this label the API server recognises the ConfigMaps that only the reconciler may write.
     assert direct["metadata"]["labels"] == {"bowline.dev/gpu-sharing": "true"}
