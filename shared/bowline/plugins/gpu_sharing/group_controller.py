@@ -178,9 +178,8 @@ class GroupController:
         await asyncio.gather(*(self._query(group, None, request.namespace, node) for group in groups))
 
     async def release_unused(self, groups: Iterable[str], node: str, tenant: str) -> list[Unreleased]:
-        """Try to delete the unused reservations of the groups, except of those with claims, for a pod of ``tenant``.
-
-        Returns the reservations on the node that cannot be deleted now.
+        """Try to delete the unused reservations of the groups without claims, for a pod of ``tenant``, a namespace.
+        Returns those on the node that cannot be deleted now.
         """
         unclaimed = [group for group in groups if group not in self._claims]
         answers = await asyncio.gather(*(self._query(group, None, tenant) for group in unclaimed))
@@ -194,10 +193,7 @@ class GroupController:
     # --- called by watches ---
 
     def enqueue(self, groups: Iterable[str], tenant: str = "") -> None:
-        """Enqueue the groups for a check, because of a pod of ``tenant``, a namespace.
-
-        No effect on a standby: the first resync of a leader checks all.
-        """
+        """Enqueue the groups for a check, because of a pod of ``tenant``. On a standby no effect."""
         for group in groups if self._leads else ():
             self._unchecked.add(group)
             self._add(group, tenant)
