@@ -132,9 +132,8 @@ class GroupController:
             self._withdrawn.pop(claim.request, None)
             self._claims.setdefault(claim.group, {})[claim.request] = claim
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
-        answers = await asyncio.gather(
-            *(self._query(claim.group, claim, claim.request.namespace) for claim in claims)
-        )
+        queries = (self._query(claim.group, claim, claim.request.namespace) for claim in claims)
+        answers = await asyncio.gather(*queries)
         return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
 
     def time_left(self, reservation: Reservation) -> timedelta:
@@ -169,9 +168,8 @@ class GroupController:
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str], node: str) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
 
-        On ``node`` these are found by their name, too: a policy may have removed their labels.
-
-        What cannot be deleted now is deleted later: it delays only pods that need its device.
+        On ``node`` these are found by their name, too: a policy may have removed their labels. What cannot be deleted
+        now is deleted later: it delays only pods that need its device.
         """
         self._withdrawn[request] = uid
         self.release_claims(request)
@@ -494,10 +492,7 @@ class GroupController:
 
 def _refuse(queries: Iterable[_Query]) -> None:
     """Answer that the reconcile was cancelled: not a defect of the plugin, and the next one answers."""
+    why = "the check of the GPU group has ended: it took too long, or this process no longer leads"
     for query in queries:
         if not query.answer.done():
-            query.answer.set_exception(
-                ConnectionFailed(
-                    "the check of the GPU group has ended: it took too long, or this process no longer leads"
-                )
-            )
+            query.answer.set_exception(ConnectionFailed(why))

@@ -425,7 +425,7 @@ async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
 class YieldingSite(CountingSite):
     """Its replies take a while."""
 
-    async def reservations(self, group: str = "") -> list[Reservation]:
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         await asyncio.sleep(0)
         return [reservation(group=group, device="GPU-1")]
 
