@@ -10,11 +10,14 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
+from bowline.plugins.gpu_sharing.reservation import reservation_name
 from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
 from tests.plugins.claims import is_cleared, is_free, reserved_by
 from tests.plugins.sharing import RESERVATIONS, device_of, group_of
 
+# Of devices, in one run: named after it.
+GROUPS = ("a", "b")
 _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 
 
@@ -104,7 +107,16 @@ def read_objects(live: LiveCluster) -> Stored:
         claims=api.get(_CLAIMS.format(namespace))["items"],
         volume_claims=api.get(f"{core}/persistentvolumeclaims")["items"],
         volumes=[volume for volume in volumes if volume["metadata"]["name"].startswith(f"{namespace}-")],
-        reservations=[pod for pod in reservations if group_of(pod).startswith(f"{namespace}-")],
+        reservations=[pod for pod in reservations if _is_of(pod, namespace)],
+    )
+
+
+def _is_of(reservation: Any, namespace: str) -> bool:
+    """Return whether a reservation pod is of the run: by its group, or by its name if it has lost the label."""
+    groups = [f"{namespace}-{group}" for group in GROUPS]
+    return group_of(reservation) in groups or any(
+        reservation["metadata"]["name"].startswith(reservation_name(reservation["spec"]["nodeName"], group))
+        for group in groups
     )
 
 

@@ -14,7 +14,7 @@ from bowline.plugins.gpu_sharing.admission import prepare
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from bowline.testing.builders import pod
-from tests.faults.plugin_objects import read_objects
+from tests.faults.plugin_objects import GROUPS, read_objects
 from tests.faults.scenarios import NODE, Scenario, in_phase, make_pod, make_request, post_pod, remove
 from tests.live import FLAKY, LiveCluster
 from tests.plugins.claims import API, claim_decisions, extended_decision, publish, template
@@ -24,8 +24,6 @@ from tests.plugins.storage import PROVISIONER, Storage, mounts
 GIVEN_UP = {FLAKY: "99"}
 # Bound before the scenario begins.
 HOLDER = "holder"
-# Of devices, in one run.
-GROUPS = ("a", "b")
 _EXTENDED = "gpu.example.com/gpu"
 # Set by the volume controller.
 _PROVISIONER_OF = "volume.kubernetes.io/storage-provisioner"

@@ -9,8 +9,8 @@ from bowline.plugins.gpu_sharing.reservation import reservation_name
 from bowline.testing.fault_proxy.faults import FaultGate
 from tests.faults.endstate import Deeds, State, made_by_us
 from tests.faults.lab import Reconciler
-from tests.faults.plugin_objects import read_objects
-from tests.faults.plugin_scenarios import GROUPS, HOLDER, group_name
+from tests.faults.plugin_objects import GROUPS, read_objects
+from tests.faults.plugin_scenarios import HOLDER, group_name
 from tests.faults.points import RESERVATIONS, Point
 from tests.faults.scenarios import NODE, Scenario
 from tests.live import LiveCluster

@@ -122,8 +122,8 @@ class Shares:
 
 
 def group_of(reservation: dict[str, Any]) -> str:
-    """The group of a reservation pod."""
-    return str(reservation["metadata"]["labels"][names.LABEL_GPU_GROUP])
+    """The group of a reservation pod; empty if it has lost its label."""
+    return str((reservation["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP, ""))
 
 
 def device_of(reservation: dict[str, Any]) -> str:
