@@ -47,6 +47,7 @@ VALUES = {
 }
 DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 EXTENDED = {names.EXTENDED_RESOURCE_CLAIM: "true"}
+UNLABELLED = "gpu-reservation-0123456789abcdef"
 PSA = "pod-security.kubernetes.io/enforce"
 
 
@@ -185,6 +186,8 @@ STORED = [
         for name in ("own", "next")
     ),
     (RESERVATIONS, pod("foreign")),
+    # A policy of the cluster has removed its labels.
+    (RESERVATIONS, {**reservation(), "metadata": {"name": UNLABELLED}}),
     ("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "x"}, "handler": "x"}),
 ]
 
@@ -324,6 +327,13 @@ RECONCILER_MAY = [
         id="bind with one that a plugin declares",
     ),
     pytest.param("DELETE", f"{RESERVATIONS}/own", None, id="delete a reservation pod"),
+    pytest.param("DELETE", f"{RESERVATIONS}/{UNLABELLED}", None, id="delete one that has lost its labels"),
+    pytest.param(
+        "PATCH",
+        f"{RESERVATIONS}/{UNLABELLED}",
+        metadata(labels={"app": names.RESERVATION_APP, GROUP: "g"}),
+        id="label one that has lost its labels",
+    ),
     pytest.param("POST", CLAIMS, claim("new"), id="create the claim of extended resources"),
     pytest.param("DELETE", f"{CLAIMS}/extended", None, id="delete the claim of extended resources"),
     pytest.param(
@@ -350,6 +360,9 @@ RECONCILER_MAY = [
 RECONCILER_MAY_NOT = [
     pytest.param("PATCH", POD, IMAGE_CHANGED, "spec", id="change an image"),
     pytest.param("PATCH", POD, metadata(labels={"app": "y"}), "its plugins declare", id="change another label"),
+    pytest.param(
+        "PATCH", f"{RESERVATIONS}/own", metadata(labels={"app": None}), "its plugins declare", id="hide one"
+    ),
     pytest.param("PATCH", POD, metadata(labels={"app": None}), "its plugins declare", id="remove another label"),
     pytest.param("PATCH", POD, metadata(annotations={"a": "c"}), "its plugins declare", id="change an annotation"),
     pytest.param("PATCH", POD, metadata(finalizers=["x.example/y"]), "its plugins declare", id="add a finalizer"),

@@ -1,7 +1,6 @@
 """What decisions use of a node: the fields that are cached of it, and their values. Pure.
 
-One place for a field: ``reduced_node`` is what the reconciler caches, a decision reads the ``NodeView``, and the
-print of a node, by which the webhook recognises that a failed decision may succeed now, is made from its values.
+One place for a field: ``reduced_node`` is what the reconciler caches, and a decision reads the ``NodeView``.
 """
 
 from dataclasses import dataclass

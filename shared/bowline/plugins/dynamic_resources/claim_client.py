@@ -145,7 +145,10 @@ class ClaimClient:
             case ClaimStatus(status):
                 # Not a patch: a merge patch would drop a null in a driver's opaque parameters.
                 body = {**claim, "status": status}
-                essential = {"status": {field: status.get(field) for field in ("allocation", "reservedFor")}}
+                # The time is kept by API servers with binding conditions only.
+                allocation = {**(status.get("allocation") or {})}
+                allocation.pop("allocationTimestamp", None)
+                essential = {"status": {"allocation": allocation, "reservedFor": status.get("reservedFor")}}
                 update = partial(self._client.update, RESOURCECLAIMS, namespace, name, subresource="status")
                 try:
                     updated_claim = await update(body, essential=essential)

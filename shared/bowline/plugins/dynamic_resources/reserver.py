@@ -6,8 +6,9 @@ kube-controller-manager's to release. Decisions 31 and 204.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from bowline.api import names
@@ -29,7 +30,7 @@ from bowline.framework.binding.node_labels import NodeLabels
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
-from bowline.kube.errors import ApiError, Conflict, NotFound, NotStoredError, UnrecognizedReply
+from bowline.kube.errors import ApiError, Conflict, NotFound, NotStoredError, Unreadable, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
 from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer, requests_of
@@ -244,18 +245,32 @@ class ClaimReserver:
     # --- rollback ---
 
     async def unreserve(self, request: BindRequest, spec: BindRequestSpec) -> Status:
-        """Undo ``reserve`` as far as the API objects show it."""
+        """Undo ``reserve`` as far as the API objects show it.
+
+        Raises Unreadable for a claim that cannot be decoded, once the others are released.
+        """
         pod = await self._unbound_pod(request)
         if pod is None:
             return Status.ok()
-        answers = []
+        steps: list[Callable[[], Awaitable[Status]]] = []
         decision = spec.extended_resource_claim_allocation
         if decision is not None and decision.allocation:
-            answers.append(await self._remove_extended(pod, decision))
-        for requirement in required_claims(pod, spec):
-            if isinstance(requirement, RequiredClaim):
-                answers.append(await self._claims.release(requirement))
-        return merge_statuses(answers)
+            steps.append(partial(self._remove_extended, pod, decision))
+        steps += [
+            partial(self._claims.release, requirement)
+            for requirement in required_claims(pod, spec)
+            if isinstance(requirement, RequiredClaim)
+        ]
+        answers, unreadable = [], None
+        for step in steps:
+            try:
+                answers.append(await step())
+            except Unreadable as error:
+                unreadable = error
+        status = merge_statuses(answers)
+        if unreadable is not None and status.code is Code.OK:
+            raise unreadable
+        return status
 
     async def _remove_extended(self, pod: Object, decision: ExtendedResourceClaimAllocation) -> Status:
         requirement = required_extended(pod, decision)

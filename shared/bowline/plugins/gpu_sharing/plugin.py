@@ -304,7 +304,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
                     return True
             except NotStoredError as error:
                 # A rollback removes the labels of the request's groups only.
-                await self._client.label(error.stored, dict.fromkeys(changes), dict.fromkeys(record))
+                await self._client.label(error.stored, dict.fromkeys(changes), dict.fromkeys(record), at_version=True)
                 raise
             if ctx.cancelled.is_set():
                 return False
@@ -336,6 +336,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             await self._controller.release(
                 ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups, ctx.spec.selected_node
             )
+        except Unreadable:
+            raise
         except ApiError as error:
             return Status.retry(error.message)
         if unreadable is not None:

@@ -43,6 +43,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     DeviceRequest,
     Reservation,
     User,
+    is_named_for,
     is_unscheduled,
     requested_node,
     reservation_name,
@@ -71,10 +72,13 @@ class ReservationClient:
         return f"app={self.spec.settings.reservation_app_label}"
 
     async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        """Return the reservation pods of a group; on ``nodes`` also one with its name that has lost its labels."""
+        """Return the reservation pods of a group; on ``nodes`` also one with its name that has lost its labels.
+
+        Of one that cannot be decoded the name shows its node.
+        """
         selector = f"{self.app},{names.LABEL_GPU_GROUP}={group}"
         pods = await self.kube.list_all(PODS, self.spec.namespace, label_selector=selector)
-        reservations = [view_reservation(pod) for pod in pods]
+        reservations = [_placed(view_reservation(pod), group, nodes) for pod in pods]
         listed_names = {reservation.key.name for reservation in reservations}
         for node in nodes:
             name = reservation_name(node, group)
@@ -281,3 +285,9 @@ class ReservationClient:
             if not is_other:
                 raise
             return None
+
+
+def _placed(reservation: Reservation, group: str, nodes: Collection[str]) -> Reservation:
+    """Return the reservation with its node: the one in its name, if only its metadata could be read."""
+    named = (node for node in nodes if is_named_for(reservation.key.name, node, group))
+    return reservation if reservation.node else replace(reservation, node=next(named, ""))

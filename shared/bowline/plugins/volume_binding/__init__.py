@@ -9,7 +9,7 @@ needs the finalizer. Decision 303.
 
 from collections.abc import Iterable, Mapping
 
-from bowline.kube.errors import ApiError
+from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from bowline.plugin import (
     Access,
@@ -82,6 +82,8 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
         """Withdraw what the request has asked of provisioners that have not answered."""
         try:
             return await self._binder.withdraw(ctx.request, ctx.pod)
+        except Unreadable:
+            raise  # which ends the rollback: a PVC that cannot be decoded now may never be
         except ApiError as error:
             return Status.retry(error.message)
 

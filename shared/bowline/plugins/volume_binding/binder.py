@@ -145,13 +145,12 @@ class VolumeBinder:
         """Withdraw what this request has asked of provisioners, for the PVCs that have no volume. Idempotent.
 
         ``pod``: None if it does not exist any more. A provisioner has answered once a volume of the PVC exists, or
-        when it has removed the node. Raises the client's errors.
+        when it has removed the node. Raises the client's errors: Unreadable once the others are withdrawn.
         """
         for _ in range(MAX_EVALUATIONS):
+            claims, unreadable = await self._storage.claims_of(request.key.namespace, pod)
             requested_claims = [
-                claim
-                for claim in await self._storage.claims_of(request.key.namespace, pod)
-                if claim.requested_by == request.uid and not claim.volume_name
+                claim for claim in claims if claim.requested_by == request.uid and not claim.volume_name
             ]
             keys = [claim.key for claim in requested_claims]
             volumes = await self._storage.volumes_for(keys) if keys else ()
@@ -162,6 +161,8 @@ class VolumeBinder:
                         await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch)
             except _Retry:
                 continue
+            if unreadable is not None:
+                raise unreadable
             return Status.ok()
         return Status.retry("the pod's PVCs keep changing")
 

@@ -14,7 +14,7 @@ from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
 from bowline.api.selectors import Node
 from bowline.framework.binding.node_labels import NodeLabels
-from bowline.kube.errors import ApiError, NotFound
+from bowline.kube.errors import ApiError, NotFound, Unreadable
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import (
@@ -129,12 +129,23 @@ class Storage:
         """Return the PVCs from live reads, or from the event that has just reported them bound."""
         return list(await asyncio.gather(*(self._claim(volume.claim) for volume in volumes)))
 
-    async def claims_of(self, namespace: str, pod: Object | None) -> list[PersistentVolumeClaim]:
-        """Return, live, the PVCs of a pod, or all of the namespace for a pod that does not exist any more."""
+    async def claims_of(
+        self, namespace: str, pod: Object | None
+    ) -> tuple[list[PersistentVolumeClaim], Unreadable | None]:
+        """Return, live, the PVCs of a pod, or all of the namespace for a pod that does not exist any more; and the
+        error of one that cannot be decoded.
+        """
         if pod is None:
-            return [*await self._client.list_reduced(Selection(PERSISTENTVOLUMECLAIMS, namespace), read_claim)]
-        claims = await self.claims(pod_volumes(pod))
-        return [claim for claim in claims if claim is not None]
+            return [*await self._client.list_reduced(Selection(PERSISTENTVOLUMECLAIMS, namespace), read_claim)], None
+        claims, unreadable = [], None
+        for volume in pod_volumes(pod):
+            try:
+                claim = await self._claim(volume.claim)
+            except Unreadable as error:
+                unreadable = error
+            else:
+                claims += [claim] if claim is not None else []
+        return claims, unreadable
 
     def may_be_provisioned(self, key: ObjectKey) -> bool:
         """Return whether a cached PVC has no volume and may get one from a provisioner, once its node is chosen."""
