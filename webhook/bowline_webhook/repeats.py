@@ -2,9 +2,9 @@
 
 A scheduler without a memory of failures would decide the same in every cycle and keep other pods from the node; a
 denied creation makes it decide again in the same cycle. Each replica watches the Failed requests, which are few and
-small, and remembers their decisions by pod. Nothing is read for a review: whether the cause has been repaired is not
-known, only time ends a denial. What was deleted before this process has listed it is not known and allowed: the
-reconciler decides, as it would without this check. A first decision is never denied. Decision 200.
+small, and remembers their decisions by namespace and pod. Nothing is read for a review: whether the cause has been
+repaired is not known, only time ends a denial. What was deleted before this process has listed it is not known and
+allowed: the reconciler decides, as it would without this check. A first decision is never denied. Decision 200.
 
 A caller of the webhook need not be an API server. The denial repeats the failure of a pod, which may name other
 objects of its namespace, so only a caller that knows the pod's UID gets it.
@@ -43,6 +43,9 @@ RULES: Final = (REPEATED,)
 # Pods of recent failures that are remembered; more are forgotten, oldest first, and then decided again.
 MAX_PODS: Final = 10_000
 
+# The namespace of a request, because any tenant may name any UID; and the UID of its pod.
+PodIdentity = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -53,29 +56,34 @@ class Failure:
 
 
 class Failures:
-    """The last failed decisions of pods, by the pods' UIDs. ``longest``: the longest time of a denial."""
+    """The last failed decisions of pods. ``longest``: the longest time of a denial."""
 
     def __init__(self, longest: timedelta) -> None:
         self._longest = longest
-        self._by_pod: OrderedDict[str, Failure] = OrderedDict()
+        self._by_pod: OrderedDict[PodIdentity, Failure] = OrderedDict()
 
-    def add(self, pod_uid: str, failure: Failure) -> None:
-        """Record a failure, as the next one of its pod; one that is recorded already changes nothing."""
-        earlier, decision = self._by_pod.get(pod_uid), failure.decision
+    def add(self, pod_id: PodIdentity, failure: Failure, now: datetime) -> None:
+        """Record a failure, as the next one of its pod; one that is recorded already changes nothing.
+
+        Neither does one that denies nothing: it ended too long ago, or by its stored time too far in the future.
+        """
+        oldest, decision = now - 2 * self._longest, failure.decision
+        if not oldest <= decision.last <= now + self._longest:
+            return
+        earlier = self._by_pod.get(pod_id)
         if earlier is not None:
             is_known = earlier.decision.decision == decision.decision and earlier.decision.last == decision.last
             if is_known or earlier.decision.last > decision.last:
                 return
             decision = decision.after(earlier.decision)
-        self._by_pod[pod_uid] = Failure(decision, failure.sentence)
-        self._by_pod.move_to_end(pod_uid)
-        oldest = decision.last - 2 * self._longest
+        self._by_pod[pod_id] = Failure(decision, failure.sentence)
+        self._by_pod.move_to_end(pod_id)
         while len(self._by_pod) > MAX_PODS or next(iter(self._by_pod.values())).decision.last < oldest:
             self._by_pod.popitem(last=False)
 
-    def denial_of(self, pod_uid: str, decision: Decision, now: datetime) -> FieldError | None:
+    def denial_of(self, pod_id: PodIdentity, decision: Decision, now: datetime) -> FieldError | None:
         """Return the error of a decision for the pod that has failed shortly before ``now``; None for any other."""
-        failure = self._by_pod.get(pod_uid)
+        failure = self._by_pod.get(pod_id)
         if failure is None or failure.decision.decision != decision:
             return None
         record, until = failure.decision, failure.decision.denied_until(self._longest)
@@ -107,7 +115,8 @@ class RepeatGuard:
         pod_uid = _pod_uid(review.object) if is_creation else ""
         if not pod_uid:
             return ()
-        error = self._failures.denial_of(pod_uid, decision_of(review.object.get("spec")), self._clock.now())
+        pod_id, decision = (review.namespace, pod_uid), decision_of(review.object.get("spec"))
+        error = self._failures.denial_of(pod_id, decision, self._clock.now())
         return () if error is None else (error,)
 
     async def run(self, stop: ShutdownSignal) -> None:
@@ -137,15 +146,21 @@ class RepeatGuard:
             "failure": failure_of(request, self._clock.now()),
         }
 
-    def _on_event(self, _: EventType, __: ObjectKey, ___: Object | None, new: Object | None) -> None:
+    def _on_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         if new is not None and new["podUID"]:
-            self._failures.add(new["podUID"], new["failure"])
+            self._failures.add((key.namespace, new["podUID"]), new["failure"], self._clock.now())
 
 
 def failure_of(request: Object, now: datetime) -> Failure:
-    """Return the failure of a Failed request. ``now``: if it does not say when it ended."""
+    """Return the failure of a Failed request.
+
+    One that does not say when it ended has ended when it was created, so that each event of it has the same time.
+    ``now``: if it says neither.
+    """
     status = reported_status(request)
-    sentence, end = str(status.get("reason") or ""), parse_time(status.get("completionTime")) or now
+    sentence = str(status.get("reason") or "")
+    times = (status.get("completionTime"), request["metadata"].get("creationTimestamp"))
+    end = next((moment for moment in map(parse_time, times) if moment is not None), now)
     reason = sentence.partition(":")[0]
     return Failure(FailedDecision(decision_of(request.get("spec")), reason, end, end), sentence)
 

@@ -13,6 +13,8 @@ from tests.unit.webhook.reviews import bind_request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(seconds=60)
+POD = ("default", "pod-uid")
+CREATION = NOW - timedelta(seconds=9)
 SPEC = bind_request()["spec"]
 FAILED = Failure(FailedDecision(decision_of(SPEC), "NodeGone", NOW, NOW), "NodeGone: node n does not exist")
 
@@ -23,12 +25,12 @@ def after(seconds: float, **changes: Any) -> Failure:
     return replace(FAILED, decision=replace(FAILED.decision, first=at, last=at, **changes))
 
 
-def denied(*failures: Failure, at: float = 1, pod: str = "pod-uid", **spec: Any) -> str:
-    """The denial at that time of a request for the pod; empty if it is allowed."""
-    recorded = Failures(LONGEST)
+def denied(*failures: Failure, at: float = 1, pod: tuple[str, str] = POD, **spec: Any) -> str:
+    """The denial at that time of a request for the pod; empty if it is allowed. Each failure is recorded at once."""
+    recorded, now = Failures(LONGEST), NOW + timedelta(seconds=at)
     for failure in failures:
-        recorded.add("pod-uid", failure)
-    error = recorded.denial_of(pod, decision_of({**SPEC, **spec}), NOW + timedelta(seconds=at))
+        recorded.add(POD, failure, min(now, failure.decision.last))
+    error = recorded.denial_of(pod, decision_of({**SPEC, **spec}), now)
     return "" if error is None else error.message
 
 
@@ -38,7 +40,8 @@ def denied(*failures: Failure, at: float = 1, pod: str = "pod-uid", **spec: Any)
         pytest.param([], {}, None, id="no failure"),
         pytest.param([FAILED], {}, 4, id="five seconds after the first"),
         pytest.param([FAILED], {"at": 5}, None, id="no longer"),
-        pytest.param([FAILED], {"pod": "another"}, None, id="another pod"),
+        pytest.param([FAILED], {"pod": ("default", "another")}, None, id="another pod"),
+        pytest.param([FAILED], {"pod": ("another", "pod-uid")}, None, id="of another namespace, that names this pod"),
         pytest.param([FAILED], {"selectedNode": "node-9"}, None, id="another node"),
         pytest.param([FAILED], {"selectedGPUGroups": ["new"]}, 4, id="a new group has a new name in each decision"),
         pytest.param([FAILED, FAILED], {}, 4, id="reported twice"),
@@ -61,22 +64,32 @@ def test_a_repeated_decision_is_denied_by_time(failures: list[Failure], case: An
 def test_the_number_of_remembered_pods_is_bounded() -> None:
     failures = Failures(LONGEST)
     for number in range(MAX_PODS + 1):
-        failures.add(str(number), FAILED)
+        failures.add(("default", str(number)), FAILED, NOW)
     decision = FAILED.decision.decision
-    assert failures.denial_of("0", decision, NOW) is None
-    assert failures.denial_of("1", decision, NOW) is not None
-    failures.add("late", after(121))
-    assert failures.denial_of(str(MAX_PODS), decision, NOW) is None, "older than any denial"
+    assert failures.denial_of(("default", "0"), decision, NOW) is None
+    assert failures.denial_of(("default", "1"), decision, NOW) is not None
+    failures.add(POD, after(3600), NOW)
+    assert failures.denial_of(("default", "1"), decision, NOW) is not None, "another machine's clock evicts none"
+    failures.add(POD, after(121), NOW + timedelta(seconds=121))
+    assert failures.denial_of(("default", str(MAX_PODS)), decision, NOW) is None, "older than any denial"
+
+
+def test_a_failure_that_is_older_than_any_denial_is_not_remembered() -> None:
+    failures = Failures(LONGEST)
+    failures.add(POD, FAILED, NOW + timedelta(seconds=121))
+    assert failures.denial_of(POD, FAILED.decision.decision, NOW) is None
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "at"),
     [
         pytest.param({"reason": "NodeGone: n", "completionTime": format_time(NOW)}, "NodeGone", NOW, id="complete"),
-        pytest.param({"reason": "x"}, "x", NOW + LONGEST, id="without a time: now"),
-        pytest.param({}, "", NOW + LONGEST, id="nothing"),
+        pytest.param({"reason": "x"}, "x", CREATION, id="without a time: that of the creation, in each event"),
+        pytest.param({}, "", CREATION, id="nothing"),
     ],
 )
 def test_the_failure_of_a_request(status: dict[str, Any], reason: str, at: datetime) -> None:
-    failure = failure_of({**bind_request(), "status": {"phase": "Failed", **status}}, NOW + LONGEST)
+    request = {**bind_request(), "status": {"phase": "Failed", **status}}
+    request["metadata"]["creationTimestamp"] = format_time(CREATION)
+    failure = failure_of(request, NOW + LONGEST)
     assert failure == Failure(FailedDecision(decision_of(SPEC), reason, at, at), status.get("reason", ""))
