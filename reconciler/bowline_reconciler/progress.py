@@ -71,7 +71,7 @@ class Work:
     reports: int = 0
     report: "asyncio.Task[None] | None" = None  # in progress
     # What reports have stored, by the version before.
-    stored: dict[ResourceVersion, BindRequest] = field(default_factory=dict)
+    versions: dict[ResourceVersion, BindRequest] = field(default_factory=dict)
 
     def is_due(self, now: float) -> bool:
         """Return whether a report may begin."""
@@ -116,6 +116,8 @@ class UnfinishedWork:
         work = self._by_key.get(key)
         if work is None:
             work = self._by_key[key] = Work(now, now + REPORT_AFTER_S)
+        # The reconcile reads what is stored by now: only a report that is still in progress may conflict with it.
+        work.versions.clear()
         try:
             with noting_calls(work.calls):
                 yield lambda result: self._end(key, work, result)
@@ -131,14 +133,18 @@ class UnfinishedWork:
         work.note_answer(Unfinished("Retrying", result.pending, until=until))
 
     async def stored_since(self, request: BindRequest) -> BindRequest | None:
-        """Return the request as a report has stored it since that version; None if none has, or its reply is lost."""
+        """Return the request as a report has stored it since that version; None if none has, or its reply is lost.
+
+        A report in progress is awaited, except by itself: what it conflicts with is no report.
+        """
         work = self._by_key.get(request.key)
         if work is None:
             return None
-        if work.report is not None and request.resource_version not in work.stored:
+        is_unknown = request.resource_version not in work.versions
+        if is_unknown and work.report is not None and work.report is not asyncio.current_task():
             await asyncio.wait({work.report}, timeout=REPORT_AFTER_S)
         newest = None
-        while (later := work.stored.get((newest or request).resource_version)) is not None and later is not newest:
+        while (later := work.versions.get((newest or request).resource_version)) is not None and later is not newest:
             newest = later
         return newest if newest is not None and newest.uid == request.uid else None
 
@@ -217,15 +223,15 @@ class ProgressReports:
 
     async def _report(self, key: ObjectKey, work: Work, state: RequestState, cause: Unfinished) -> None:
         """Report one request. A report that fails is repeated after a pause, and concerns no one else."""
-        reported, request = "", self.reads.latest(key, state)
+        why, request = "", None if state.is_finished else self.reads.latest(key, state)
         try:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.
                 is_isolated = self.clock.monotonic() - self.availability.last_success <= REPORT_AFTER_S
-                work.stored[request.resource_version] = await self.completer.report_unfinished(
+                work.versions[request.resource_version] = await self.completer.report_unfinished(
                     request, state, cause, is_isolated=is_isolated
                 )
-            reported = cause.why
+            why = cause.why
         except InfrastructureError as error:
             log.debug("a report has failed", extra={"bindRequest": str(key), "error": str(error)})
         except KubeError as error:
@@ -233,4 +239,4 @@ class ProgressReports:
         except Exception:
             log.exception("a report has failed", extra={"bindRequest": str(key)})
         finally:
-            work.end_report(reported, self.clock.monotonic())
+            work.end_report(why, self.clock.monotonic())

@@ -162,9 +162,10 @@ class TTLController:
     async def round(self) -> int:
         """Process all finished requests once, from an interruption on; return how many were deleted.
 
-        Raises the client's errors; that of a delete which was denied at the end, so that it stops no other one.
+        Raises the client's errors, except that of a delete which is denied: it is logged at the end, stops no other
+        one, and is tried again in the next round.
         """
-        removals, denial = 0, None
+        removals, denials = 0, []
         while True:
             page = await self._page()
             for request in page["items"] or ():
@@ -176,14 +177,15 @@ class TTLController:
                     try:
                         removals += await self.remove(candidate)
                     except ApiError as error:
-                        denial = error
+                        denials.append(str(error))
                     await asyncio.sleep(1 / DELETES_PER_S)
             self._continue = page["metadata"].get("continue") or ""
             if not self._continue:
                 self._selector_index = (self._selector_index + 1) % len(self._selectors)
-                if not self._selector_index and denial is not None:
-                    raise denial
                 if not self._selector_index:
+                    if denials:
+                        fields = {"count": len(denials), "error": denials[-1]}
+                        log.warning("finished requests are not removed: denied", extra=fields)
                     return removals
 
     def _candidate(self, request: Object, now: datetime) -> Object | None:

@@ -103,7 +103,7 @@ async def test_a_write_goes_on_from_the_newest_version_that_reports_have_stored(
     with work.reconciling(read.key):
         assert await work.stored_since(read) is None
         (entry,) = (entry for _, entry in work.items())
-        entry.stored.update({read.resource_version: request("8"), request("8").resource_version: request("9")})
+        entry.versions.update({read.resource_version: request("8"), request("8").resource_version: request("9")})
         newest = await work.stored_since(read)
         assert newest is not None
         assert newest.resource_version == "9"
@@ -111,9 +111,20 @@ async def test_a_write_goes_on_from_the_newest_version_that_reports_have_stored(
 
         async def report() -> None:
             await asyncio.sleep(0)
-            entry.stored[request("9").resource_version] = request("10")
+            entry.versions[request("9").resource_version] = request("10")
 
         entry.begin_report(asyncio.create_task(report()))
         newest = await work.stored_since(request("9"))
         assert newest is not None
         assert newest.resource_version == "10", "a report in progress is awaited"
+
+        async def conflict() -> None:
+            assert await work.stored_since(request("10")) is None
+
+        entry.begin_report(conflicting_report := asyncio.create_task(conflict()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert conflicting_report.done(), "a report does not wait for itself"
+        conflicting_report.result()
+    with work.reconciling(read.key):
+        assert not entry.versions, "the next reconcile reads what is stored"

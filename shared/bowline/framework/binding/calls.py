@@ -30,6 +30,8 @@ from bowline.kube.accounting import Budget
 from bowline.kube.errors import Forbidden, InfrastructureError, NotStoredError, Unreadable
 from bowline.runtime.tasks import raise_foreign_cancellation
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -38,11 +40,9 @@ FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
 # A repaired plugin comes with a new process; the poll finds a repaired right, or what was no defect.
 _DEFECT_POLL = timedelta(seconds=30)
 RESULTS = FAILURES | {Code.OK, Code.SKIP}
-# The result of a call that was cancelled together with its attempt.
-log = logging.getLogger(__name__)
-
 # Unreadable objects do not keep a request there.
 _UNDOING = ("rollback", "release")
+# The result of a call that was cancelled together with its attempt.
 _CANCELLED = Status(Code.CANCELLED)
 _ABANDONED = "ignores its cancellation: its task continues without an attempt, and may still have effects"
 
