@@ -20,7 +20,6 @@ from tests.node.steps import NodeLive
 from tests.waiting import wait_until
 
 COMPONENTS = ("webhook", "reconciler")
-# Of it 18 MB are what traces need: one image has everything.
 _IMAGE_BYTES = 270_000_000
 _FACTS = """
 import json, os, pathlib

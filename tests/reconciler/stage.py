@@ -152,8 +152,8 @@ class RecordingMetrics(ReconcilerMetrics):
         super().__init__(registry)
         self.decisions: dict[ObjectKey, list[str]] = {}
 
-    def reconcile_ended(self, record: ReconcileInProgress, seconds: float) -> None:
-        super().reconcile_ended(record, seconds)
+    def reconcile_ended(self, record: ReconcileInProgress) -> None:
+        super().reconcile_ended(record)
         if record.decision:
             self.decisions.setdefault(record.key, []).append(record.decision)
 

@@ -133,7 +133,7 @@ class ReconcilerMetrics:
         self._waiting_plugins = (OWN, *plugins)
         init_series(self._waits, plugin=self._waiting_plugins)
 
-    def reconcile_ended(self, record: ReconcileInProgress, _: float) -> None:
+    def reconcile_ended(self, record: ReconcileInProgress) -> None:
         """Count the attempt and the calls of a reconcile."""
         for step in record.steps:
             self.call(step.plugin, step.point, step.code, step.seconds)

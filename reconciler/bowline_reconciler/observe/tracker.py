@@ -153,4 +153,4 @@ class Observation:
             self.waiting[current.key] = current.plugin or OWN
         elif current.has_ended or (current.outcome != Code.TRANSIENT.value and current.decision):
             self.waiting.pop(current.key, None)
-        self.metrics.reconcile_ended(current, self._clock.monotonic() - current.since)
+        self.metrics.reconcile_ended(current)

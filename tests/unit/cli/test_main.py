@@ -35,7 +35,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-# What lint must not import: clients and servers, event loops, metrics and traces, report formats, the metadata of
+# What lint must not import: clients and servers, event loops, metrics, report formats, the metadata of
 # distributions, and Bowline's own packages that only binding needs.
 NOT_FOR_LINT = (
     *("kubernetes", "urllib3", "aiohttp", "uvloop", "cryptography", "ssl", "http", "asyncio", "logging"),

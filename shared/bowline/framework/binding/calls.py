@@ -75,7 +75,7 @@ class PluginCall:
 
 
 class Observer(Protocol):
-    """Notified of the calls of plugins: for metrics, the history, the overdue monitor."""
+    """Notified of the calls of plugins: for metrics, logs, the overdue monitor."""
 
     def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
         """An asynchronous call that belongs to an attempt has ended."""
