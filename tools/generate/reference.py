@@ -78,7 +78,7 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         (
             "True",
             "a reason of a failure",
-            "a decision has failed; as JSON: which, how often, on what it depends",
+            "a decision has failed; as JSON: which, and how often",
         ),
         ("False", names.EVENT_RETRY, "its decision is attempted again"),
     ),

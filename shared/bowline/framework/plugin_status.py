@@ -51,8 +51,7 @@ class Status:
     - ``word``: FATAL: a reason of the plugin's own, reported as ``plugin/Word``; ``reason`` is then REJECTED.
     - ``retry_after``: RETRY, TRANSIENT: not sooner than this; WAIT: poll at this interval.
     - ``wake_on``: WAIT: requeue when one of these changes. A reference with the resourceVersion that was read also
-      notices a change between that read and the wait. A failure: the objects that it is about; a decision that
-      repeats it is not denied once one of them has changed.
+      notices a change between that read and the wait. A failure: the objects that it is about.
     - ``timeout``: WAIT: how long this wait may last, then the request ends Failed/WaitTimeout; None: the setting
       binding.waitTimeout.
     - ``suggestion``: reported with a terminal failure, also with a wait that expires.
