@@ -1,7 +1,6 @@
 """The plugin that a command is about: by the name of its entry point, or as ``module:Class``."""
 
 import argparse
-import importlib
 import json
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
@@ -10,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from bowline.framework.plugin import Plugin
 from bowline.framework.registry import installed_plugins
 from bowline.plugins.catalog import BUILTINS
 
@@ -71,18 +69,6 @@ def pods(paths: Iterable[Path]) -> list[dict[str, Any]]:
             raise TargetError(f"{path} has something else than pods")
         bodies += documents
     return bodies
-
-
-def loaded(text: str) -> type[Plugin]:
-    """Return the class of the plugin."""
-    module, _, name = target(text).partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ImportError as error:
-        raise TargetError(f"{module} cannot be imported: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Plugin)):
-        raise TargetError(f"{text} is not a subclass of AdmissionPlugin or BindingPlugin")
-    return found
 
 
 def _object(text: str) -> Mapping[str, Any]:

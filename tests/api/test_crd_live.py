@@ -167,7 +167,6 @@ EVERYTHING = {
     },
     "predictedNUMAZones": [{"zone": "node-0", "amount": {"cpu": "4"}}],
 }
-RENAMED = {"gadgets": ALLOCATION["devices"]}
 CHANGED = [
     pytest.param("podName", "other", id="another pod"),
     pytest.param("podUID", "another", id="another UID"),

@@ -52,7 +52,6 @@ BUDGETS = {"mutate": ">= 2.40", "validate": ">= 1.10"}
 LARGEST_BUDGET = "<= 50 ms"
 _HOST = "127.0.0.1"
 _READY_S, _LOADER_SLACK_S = 60.0, 60.0
-_MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,6 @@ def make_script() -> MakeScript:
 @pytest.fixture(scope="package")
 def own_cluster() -> Iterator[Cluster]:
     """A real control plane with kwok and two nodes, for this folder's tests only."""
-    with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:
+    with Cluster.start(ClusterSpec()) as cluster:
         cluster.make_nodes(2)
         yield cluster

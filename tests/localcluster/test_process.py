@@ -16,7 +16,6 @@ from bowline.localcluster.process import Launch, Process, ProcessRecord
 from tests.waiting import wait_until
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
-STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
 # Starts a cluster's watchdog and a child with its own child, then waits to be killed.
 STARTER = """
 import sys, time

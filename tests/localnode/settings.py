@@ -11,7 +11,6 @@ from bowline.localcluster.flags import LOOPBACK, Layout
 
 NODE_NAME = "node1"
 NODE_ADDRESS = "10.89.0.1"
-SERVICE_ADDRESS = "10.0.0.1"
 POD_NETWORK = "10.244.0.0/24"
 PAUSE_IMAGE = "localhost/pause:1"
 # Where kubelets of every version expect device plugins and DRA drivers.

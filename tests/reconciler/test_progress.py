@@ -16,7 +16,6 @@ from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until, until_awaited
 
 BINDING = CallMatch(("create",), "pods", "binding")
-STATUS = CallMatch(("patch",), "bindrequests", "status")
 NO_RIGHT = 'pods is forbidden: User "r" cannot create resource "pods/binding" in API group "" in the namespace "x"'
 
 

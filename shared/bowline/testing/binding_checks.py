@@ -24,7 +24,6 @@ from bowline.testing.subject import Subject
 CANCEL_LIMIT_S = 2.0
 # How long a call may keep the event loop from a turn.
 BLOCK_LIMIT_S = 1.0
-_SLOW_S = 0.3
 _BLOCKING = ("time.sleep", "subprocess", BLOCKING, "socket.getaddrinfo")
 # For the kit's own reads before the first call of a plugin: on a busy machine they take seconds.
 _READ_LIMIT_S = 60.0

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, TypeVarTuple
+from typing import Any
 
 import orjson
 
@@ -35,8 +35,6 @@ from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Answers, Code, Status, merge_waits, undone
 from bowline.framework.reason import Reason
 from bowline.runtime.tasks import all_done
-
-Ts = TypeVarTuple("Ts")
 
 WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 

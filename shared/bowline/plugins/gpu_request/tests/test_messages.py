@@ -1,6 +1,5 @@
 """The texts of the errors: one golden text for each rule, and every rule has one and is documented."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -400,10 +399,6 @@ def test_a_message_names_a_bounded_number_of_containers() -> None:
     assert '"worker-4": ' in fault.message
     assert "and 295 more" in fault.message
     assert "worker-5" not in fault.message
-
-
-def plugin_folder() -> Path:
-    return Path(__file__).parents[1]
 
 
 def test_each_rule_has_a_golden_text() -> None:
