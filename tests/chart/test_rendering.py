@@ -173,7 +173,7 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
         assert (startup_probe["periodSeconds"], startup_probe["failureThreshold"]) == (1, 120)
         assert pod["enableServiceLinks"] is False
         assert f"--metrics-listen=:{ports['metrics']}" in only["args"]
-        # Debug pages are neither encrypted nor authorized.
+        # The debug page is neither encrypted nor authorized.
         debug = ["--debug-listen=127.0.0.1:6060"] if only["name"] == "reconciler" else []
         assert [arg for arg in only["args"] if "debug" in arg] == debug
         assert set(only["resources"]["requests"]) == {"cpu", "memory"}

@@ -114,7 +114,11 @@ class Reason(StrEnum):
     )
     INVALID = (
         "Invalid",
-        {None: "the request contradicts itself or the pod, or leaves devices undecided"},
+        {
+            _ELSEWHERE: "the node is not read: it has too many values, or JSON that the reader refuses",
+            _DELETE: "the pod is not read for such a cause, or has more tolerations or claims than are compared",
+            None: "the request contradicts itself or the pod, or leaves devices undecided",
+        },
     )
     REJECTED = (
         "Rejected",
