@@ -44,7 +44,7 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     manifests = chart.render(values, release=release)
     names = {kind: sorted(o["metadata"]["name"] for o in manifests.of_kind(kind)) for kind, _ in manifests.by_kind}
     assert names["Deployment"] == [f"{base}-reconciler", f"{base}-webhook"]
-    # The account of reservation pods does not depend on the release: pods of several releases have it.
+    # The account of reservation pods does not depend on the release: pods of an earlier release have it.
     assert names["ServiceAccount"] == sorted([*names["Deployment"], f"{base}-test", "bowline-gpu-agent"])
     assert names["Service"] == names["MutatingWebhookConfiguration"] == [f"{base}-webhook"]
     assert names["ValidatingWebhookConfiguration"] == [f"{base}-webhook"]
