@@ -99,11 +99,11 @@ class Completer:
 
         ``request``: as it is now; ``former``: the state of the decision that was executed.
         """
-        executed = former.holding
-        if executed is None or executed.uid != request.uid or request.phase is not Phase.PENDING or request.deleting:
+        holder = former.holding
+        if holder is None or holder.uid != request.uid or request.phase is not Phase.PENDING or request.deleting:
             return None
-        raw = {**request.raw, "spec": executed.raw["spec"]}
-        as_executed = replace(request, raw=raw, spec=executed.spec, pod_uid=executed.pod_uid)
+        raw = {**request.raw, "spec": holder.raw["spec"]}
+        as_executed = replace(request, raw=raw, spec=holder.spec, pod_uid=holder.pod_uid)
         snapshot = await self.reads.with_live_pod(as_executed)
         return await self.complete(snapshot, former) if is_bound_as_asked(as_executed, snapshot.pod_view) else None
 
@@ -170,7 +170,9 @@ class Completer:
         self._withdraw_nomination(request, snapshot.named_pod)
         if request.phase is Phase.FAILED:
             # Failed by another controller: this one drops the finalizer before it writes Failed.
-            request = await self.writer.patch_status(request, rolled_back_status(request, now))
+            request = await self.writer.patch_status(
+                request, rolled_back_status(request, state.rollback.remains, now)
+            )
         elif not request.deleting:
             request = await self.writer.patch_status(request, released_status(request, why.message, now))
         return await self.drop_finalizer(request, state)
@@ -245,7 +247,7 @@ class Completer:
             result = await self.runner.run_rollback(ctx, why)
         if result.code is Code.OK:
             if (pending := await self._await_writes(snapshot, state)) is None:
-                state.rollback.complete()
+                state.rollback.complete(result.message)
             return pending
         if is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
@@ -273,7 +275,8 @@ class Completer:
 
     async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
         pod = snapshot.named_pod
-        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now())
+        rollback, now = state.rollback, self.clock.now()
+        report = failure_report(request, fail, rollback.is_complete, pod, now, rollback.remains)
         await self.writer.write_report(request, report, pod)
         self.metrics.request_finished(fail.reason.value, fail.plugin)
         log.warning("request has failed", extra={"reason": fail.name, "plugin": fail.plugin, "why": fail.message})

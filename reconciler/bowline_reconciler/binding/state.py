@@ -124,7 +124,8 @@ class RollbackState:
     # The terminal failure that has begun to be executed: it is finished whatever call fails and whatever changes.
     ending: Fail | None = None
     has_begun: bool = False  # since the last attempt, a plugin has been asked to undo something
-    is_complete: bool = False  # all side effects of the attempts so far are rolled back
+    is_complete: bool = False  # all side effects of the attempts so far are rolled back, but for ``remains``
+    remains: str = ""  # on which objects nothing was undone, because they cannot be read
     is_reported: bool = False  # in the status
     transient_failures: int = 0
     blocked_by: str = ""  # the last event's cause of why the request cannot complete
@@ -142,9 +143,9 @@ class RollbackState:
         """Record that plugins undo the side effects from here on."""
         self.has_begun = True
 
-    def complete(self) -> None:
-        """Record that all side effects are rolled back."""
-        self.side_effects, self.is_complete = None, True
+    def complete(self, remains: str) -> None:
+        """Record that all side effects are rolled back, except those on objects that cannot be read."""
+        self.side_effects, self.is_complete, self.remains = None, True, remains
 
     def count_transient_failure(self) -> bool:
         """Count a transient failure; returns whether there are so many that they are reported."""
@@ -318,8 +319,8 @@ class RequestState:
 
         A foreign CRD lets clients change the spec: another generation is another request.
         """
-        begun = self.rollback.side_effects or self.holding or self.wait.nominated
-        return request.uid == self.uid and (begun is None or is_same_decision(begun, request))
+        begun_request = self.rollback.side_effects or self.holding or self.wait.nominated
+        return request.uid == self.uid and (begun_request is None or is_same_decision(begun_request, request))
 
     def is_past(self, cached_request: BindRequest) -> bool:
         """Return whether nothing is to be done for a cached request of the name: it has ended, or was replaced."""
@@ -470,7 +471,9 @@ class RequestStates:
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
         """Remember the stored result of a write until the watch has delivered it."""
         state = self.get(before.key, before.uid)
-        if state is not None:
+        # The reply to a report may come after that of a newer write. A live read counts although it is older: storage
+        # that was restored from a backup.
+        if state is not None and not state.overlay.precedes(after):
             state.overlay.replace(before, after)
 
     def drop(self, key: ObjectKey) -> None:

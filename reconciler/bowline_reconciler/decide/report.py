@@ -35,7 +35,6 @@ _FOREVER = timedelta(days=30)
 _SAME_MOMENT = timedelta(seconds=10)
 # A pod with one of these cannot run unless prepared: ConfigMaps and devices, or allocated ResourceClaims.
 _NEEDS_PREPARATION = (AllocationKind.FRACTION, AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM)
-_UNDONE = ("True", "RolledBack", "all preparations are undone")
 # No PodBound=False for these: the pod runs, or belongs to another scheduler.
 _NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
@@ -219,8 +218,9 @@ def failure_report(
     rolled_back: bool,
     pod: Object | None,
     now: datetime,
+    remains: str = "",
 ) -> Report:
-    """Return what is written of a terminal failure. ``rolled_back``: see ``failed_status``."""
+    """Return what is written of a terminal failure. ``rolled_back``, ``remains``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
     event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.message}{hint}")
@@ -229,7 +229,8 @@ def failure_report(
         decision = decision_of(request.raw.get("spec"))
         condition = PodBound("False", fail.name, fail.message, decision, has_ended=True, denial=fail.denial)
     nomination = _nomination_after(request, fail, pod) if condition is not None else None
-    return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition, nomination)
+    status = failed_status(request, fail, rolled_back, pod_node, now, remains)
+    return Report(status, event, condition, nomination)
 
 
 def _nomination_after(request: BindRequest, fail: Fail, pod: Object | None) -> Nomination:
@@ -243,17 +244,17 @@ def _nomination_after(request: BindRequest, fail: Fail, pod: Object | None) -> N
 
 
 def failed_status(
-    request: BindRequest, fail: Fail, rolled_back: bool, pod_node: str, now: datetime
+    request: BindRequest, fail: Fail, rolled_back: bool, pod_node: str, now: datetime, remains: str = ""
 ) -> dict[str, Any]:
     """Return the status of a terminal failure.
 
-    ``rolled_back``: a rollback has completed; False where no side effects can exist. failedAttempts is raised to a
-    backoffLimit that is set: existing schedulers read "Failed, and fewer attempts than the limit" as still being
-    retried.
+    ``rolled_back``: a rollback has completed; False where no side effects can exist. ``remains``: on which objects it
+    has undone nothing. failedAttempts is raised to a backoffLimit that is set: existing schedulers read "Failed, and
+    fewer attempts than the limit" as still being retried.
     """
     updates = {BOUND: ("False", condition_reason(fail), fail.message)}
     if rolled_back:
-        updates[ROLLED_BACK] = _UNDONE
+        updates[ROLLED_BACK] = _rolled_back(remains)
     block = _block(request, None) | {
         "phase": Phase.FAILED.value,
         "reason": reason_text(fail.name, fail.message),
@@ -294,9 +295,18 @@ def rollback_incomplete_status(
     return block | {"conditions": conditions(request, updates, now)}
 
 
-def rolled_back_status(request: BindRequest, now: datetime) -> dict[str, Any]:
-    """Return the status of a Failed request whose rollback has completed after the failure was reported."""
-    return dict(request.status) | {"conditions": conditions(request, {ROLLED_BACK: _UNDONE}, now)}
+def rolled_back_status(request: BindRequest, remains: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a Failed request whose rollback has completed after the failure was reported.
+
+    ``remains``: see ``failed_status``.
+    """
+    return dict(request.status) | {"conditions": conditions(request, {ROLLED_BACK: _rolled_back(remains)}, now)}
+
+
+def _rolled_back(remains: str) -> tuple[str, str, str]:
+    if not remains:
+        return "True", "RolledBack", "all preparations are undone"
+    return "Unknown", "NotRead", f"not undone: {remains}; repair or delete the object, which is not read"
 
 
 def conditions(

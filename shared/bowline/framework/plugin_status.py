@@ -238,9 +238,15 @@ def merge_failures(failures: Sequence[Status]) -> Status:
 
 
 def undone(results: Sequence[Status]) -> Status:
-    """Return OK if every rollback or release has returned OK or SKIP; else the failures as one."""
+    """Return OK if every rollback or release has returned OK or SKIP; else the failures as one.
+
+    The reasons of an OK name the objects that could not be read: what is on them is not undone.
+    """
     failures = [status for status in results if status.code not in (Code.OK, Code.SKIP)]
-    return merge_failures(failures) if failures else Status.ok()
+    if failures:
+        return merge_failures(failures)
+    unread = [status for status in results if status.code is Code.OK and status.reasons]
+    return Status(Code.OK, tuple(f"{status.plugin}: {status.message}" for status in unread))
 
 
 def is_word(text: str) -> bool:

@@ -456,7 +456,7 @@ class KubeClient:
             raise failure
         self.availability.observe(None, is_lease=is_lease)
         if answer.is_cut:
-            raise Unreadable(f"{call.label}: the reply has more than {request.max_body} bytes")
+            raise Unreadable(f"{call.label} {call.key}: the reply has more than {request.max_body} bytes")
         try:
             return parse_json(answer.body), len(answer.body)
         except Unreadable as error:

@@ -23,7 +23,7 @@ from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ApiStatus, ConnectionFailed, Forbidden, TooManyRequests
+from bowline.kube.errors import ApiStatus, ConnectionFailed, Forbidden, TooManyRequests, Unreadable
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.recording import Calls, RecordingPlugin
 
@@ -296,6 +296,13 @@ async def test_the_cause_of_a_failed_rollback(failures: list[Exception], code: C
     assert status.code is code
     assert status.retry_after == (timedelta(seconds=after) if after else None)
     assert status.plugin == f"p{len(failures) - 1}"
+
+
+async def test_what_cannot_be_read_keeps_no_request_and_is_named() -> None:
+    refused = raises(Unreadable("configmaps default/a: its JSON is refused"))
+    run, _ = runner(RecordingPlugin("a", []), RecordingPlugin("b", [], {"rollback": refused, "release": refused}))
+    for undo in (run.run_rollback(context(), Status.fatal("no")), run.run_release(context())):
+        assert await undo == Status(Code.OK, ("b: configmaps default/a: its JSON is refused",))
 
 
 async def test_a_hanging_plugin_is_cancelled() -> None:

@@ -355,6 +355,13 @@ def test_a_failure_reports_the_rollback_that_preceded_it() -> None:
     assert all(
         entry["type"] != "RolledBack" for entry in failed_status(request(), FAILS, False, "", NOW)["conditions"]
     )
+    for status in (
+        failed_status(request(), FAILS, True, "", NOW, "devices: configmaps default/a: refused"),
+        rolled_back_status(request(), "devices: configmaps default/a: refused", NOW),
+    ):
+        rolled_back = condition(status, "RolledBack")
+        assert (rolled_back["status"], rolled_back["reason"]) == ("Unknown", "NotRead")
+        assert "devices: configmaps default/a: refused" in rolled_back["message"]
 
 
 def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
@@ -390,7 +397,7 @@ def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_roll
     assert block["phase"] == "Failed"
     assert block["failure"]["reason"] == "DeviceConflict"
     assert block["reason"].startswith("DeviceConflict: ")
-    final_status = rolled_back_status(request(block), NOW + timedelta(seconds=9))
+    final_status = rolled_back_status(request(block), "", NOW + timedelta(seconds=9))
     assert condition(final_status, "RolledBack")["status"] == "True"
 
 

@@ -53,6 +53,20 @@ def test_every_step_of_a_chain_of_writes_is_known_to_be_stale() -> None:
     assert shown(overlay, 3) == ("3", False)
 
 
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_a_reply_that_comes_after_that_of_a_newer_write_is_no_news(is_finished: bool) -> None:
+    """A report is written beside the reconcile."""
+    states = RequestStates()
+    overlay = states.ensure(version(1)).overlay
+    states.wrote(version(2), version(3))
+    if is_finished:
+        overlay.finish(version(3).resource_version)
+    states.wrote(version(1), version(2))
+    assert overlay.known_version == "3"
+    states.wrote(version(3), version(4))
+    assert overlay.known_version == "4"
+
+
 def test_an_unknown_version_is_read_live() -> None:
     assert shown(overlay_of_writes(1, 2), 7) == ("7", True)
 

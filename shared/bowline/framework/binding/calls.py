@@ -221,7 +221,7 @@ class PluginCaller:
                 # It stays as it is until somebody repairs or deletes it; the request must not wait for that.
                 fields = {"plugin": plugin.name, "point": point, "request": str(request), "why": error.message}
                 log.warning("not undone on an object that is not read", extra=fields)
-                return Status.ok()
+                return Status(Code.OK, (error.message,), plugin.name)
             return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
         denial = denied_status(error.message) if isinstance(error, Forbidden) else None
         if denial is None or denial.code is not Code.WAIT:  # a policy of Bowline itself is no mistake of the plugin

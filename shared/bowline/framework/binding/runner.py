@@ -64,9 +64,9 @@ class Runner:
         """
         if request.spec is None:
             return Answers(holders=self.holders(request))
-        shared = _copies(request, pod)
-        answers = self._ask(request, pod, lambda: shared)
-        if shared == (request, pod):
+        copies = _copies(request, pod)
+        answers = self._ask(request, pod, lambda: copies)
+        if copies == (request, pod):
             return answers
         return self._ask(request, pod, lambda: _copies(request, pod))
 
@@ -166,21 +166,21 @@ class Runner:
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
 
-    def _collect(self, point: str, ctx: BindContext, collected: dict[str, str]) -> Status | None:
+    def _collect(self, point: str, ctx: BindContext, entries: dict[str, str]) -> Status | None:
         """Add the plugins' annotations or labels to those of the Binding; return the first failure.
 
         Two values of one key are a defect of a plugin: neither is silently lost.
         """
-        owners = dict.fromkeys(collected, "the framework")
+        owners = dict.fromkeys(entries, "the framework")
         for plugin in self._applying(getattr(BindingPlugin, point), ctx):
             method = getattr(plugin, point)
             added = self._caller.ask(plugin, point, as_metadata, ctx, method, self._of_plugin(plugin, ctx))
             if isinstance(added, Failed):
                 return added.status
             for key, value in added.items():
-                if collected.setdefault(key, value) != value:
+                if entries.setdefault(key, value) != value:
                     why = (
-                        f"{point}: {owners[key]} sets {key} to {collected[key]!r} and {plugin.name} to {value!r}; "
+                        f"{point}: {owners[key]} sets {key} to {entries[key]!r} and {plugin.name} to {value!r}; "
                         "use a key of the plugin's own"
                     )
                     return defect(plugin.name, why)
@@ -221,6 +221,8 @@ class Runner:
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
+
+        An object that cannot be read is no failure: the reasons of the OK name it.
 
         Called are the plugins that the request records, whether the pod exists or not; all if it records none.
         TRANSIENT if every failure is the API server's or the network's. The plugins' in-memory state ends before: it
@@ -323,9 +325,9 @@ class Runner:
             view = ctx.views[plugin.name] = replace(
                 ctx, request=request, pod=pod, node=node, state=state, annotations={}, labels={}, views={}
             )
-        for own, collected in ((view.annotations, ctx.annotations), (view.labels, ctx.labels)):
-            own.clear()
-            own.update(collected)
+        for entries_of_view, entries in ((view.annotations, ctx.annotations), (view.labels, ctx.labels)):
+            entries_of_view.clear()
+            entries_of_view.update(entries)
         return view
 
 
