@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.api.failed_decision import condition_of
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Settings
@@ -153,7 +154,12 @@ async def test_a_rollback_ends_that_meets_it(stage: Stage, name: str) -> None:
     async def prepare(ctx: BindContext) -> Status:
         return await hold(ctx) if ctx.request.key.name == NAME else Status.ok()
 
-    async with stage.working(Scripted(effects=True, pre_bind=prepare), *plugins()):
+    async def undo(ctx: BindContext) -> Status:
+        if ctx.request.key.name == NAME:
+            await stage.client.get(case.resource, stage.namespace, NAME)
+        return Status.ok()
+
+    async with stage.working(Scripted(effects=True, pre_bind=prepare, rollback=undo), *plugins()):
         await stage.request_bind(NAME)
         await hold.reached.wait()
         key, version = ObjectKey(stage.namespace, NAME), case.body(NAME)["apiVersion"]
@@ -162,7 +168,9 @@ async def test_a_rollback_ends_that_meets_it(stage: Stage, name: str) -> None:
         finally:
             hold.go.set()
         await bind_another(stage, "beside")
-        await failed(stage)
+        condition = condition_of({"status": await failed(stage)}, "RolledBack")
+        assert (condition["status"], condition["reason"]) == ("Unknown", "NotRead")
+        assert f"scripted: {case.resource.plural} {key}: " in condition["message"]
 
         async def is_released() -> bool:
             request = await stage.client.get(BINDREQUESTS.as_metadata(), stage.namespace, NAME)
