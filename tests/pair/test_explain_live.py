@@ -411,10 +411,10 @@ def test_no_answer_is_false_beside_a_missing_claim(
         pair.until("the wait is nearly over", lambda: time_left(pair.request()) < SHORT)
         late, _ = false_statements(pair, owner, "pod", "the bind has failed: WaitTimeout", capsys)
         pair.kubectl("delete", "bindrequest", "pod")
-        # The decision is denied when it is repeated, until something changes.
+        # The decision is denied when it is repeated, for a time.
         last, out = false_statements(pair, owner, "pod", "the decision for node gpu-node-0 has failed ", capsys)
         assert wrong + late + last == []
-        assert "PersistentVolumeClaim data" in out
+        assert "the same decision is denied until" in out
     finally:
         storage.clean()
 
