@@ -83,6 +83,9 @@ def without_reconciler(pair: Live) -> Iterator[None]:
         yield
     finally:
         pair.pair.launch_reconciler().wait_ready()
+        # A standby is ready, too.
+        path = "/apis/coordination.k8s.io/v1/namespaces/bowline-system/leases/bowline-reconciler"
+        pair.until("it leads", lambda: pair.cluster.api.get(path)["spec"].get("holderIdentity"))
 
 
 def test_a_pod_without_a_decision(pair: Live, explain: Explain) -> None:
