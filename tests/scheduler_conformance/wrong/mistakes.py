@@ -28,7 +28,7 @@ class Core:
     def list_pod_for_all_namespaces(self, **options: Any) -> Any:
         listing = json.loads(self._api.list_pod_for_all_namespaces(**options).data)
         pods = [pod for pod in listing["items"] if self._seen(pod)]
-        return SimpleNamespace(data=json.dumps({**listing, "items": pods}))
+        return SimpleNamespace(data=json.dumps({**listing, "items": pods}).encode())
 
 
 class ExitingAtADenial:
@@ -71,13 +71,13 @@ class DeletingForeignRequests(ExitingAtADenial):
     """The API of custom objects, for a scheduler that cleans up requests which it has not created."""
 
     def list_cluster_custom_object(self, **options: Any) -> Any:
-        listing = self._api.list_cluster_custom_object(**options)
-        for request in listing["items"]:
+        reply = self._api.list_cluster_custom_object(**options)
+        for request in json.loads(reply.data)["items"]:
             metadata = request["metadata"]
             if metadata["name"] == "theirs" and request.get("status", {}).get("phase") == "Succeeded":
-                target = options | {"namespace": metadata["namespace"], "name": metadata["name"]}
+                target = parts["API"] | {"namespace": metadata["namespace"], "name": metadata["name"]}
                 self._api.delete_namespaced_custom_object(**target)
-        return listing
+        return reply
 
 
 def without_selector(pod: Any, node: Any) -> Any:
