@@ -6,7 +6,7 @@ reports Succeeded with Prepared=True has the undisturbed run's objects, as an in
 that is rolled back, or withdrawn, nothing is left.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -24,12 +24,13 @@ from tests.faults.matrix import is_leading
 from tests.faults.plugin_scenarios import DEVICE, FRACTION, VOLUME
 from tests.faults.points import RESERVATIONS
 from tests.faults.runs import differences
-from tests.faults.scenarios import Scenario, effects, make_gate, remove
+from tests.faults.scenarios import Scenario, make_gate, remove
 from tests.faults.test_failed_writes import PREPARED, Prepared
 from tests.faults.truth import TruthObserver
 from tests.live import LiveCluster
 
 Path = tuple[str | int, ...]
+EFFECT, SHARE, _ = PREPARED
 # What is compared: everything but the request itself, whose attempts and reasons differ.
 _COMPARED = ("pods", "maps", "claims", "volumeClaims", "volumes", "reservations")
 # Reports, which a later one repeats, and what no object of a pod is.
@@ -153,28 +154,44 @@ def _with_changed_write(lab: Lab, reconciler: Reconciler, scenario: Scenario, wr
     reconciler.check()
 
 
-@pytest.mark.parametrize("preparation", PREPARED, ids=lambda preparation: preparation.name)
-def test_what_was_stored_disappears_while_the_request_waits(
+def test_what_was_stored_is_deleted_while_a_share_waits(lab: Lab, truth: TruthObserver) -> None:
+    _disturb(lab, truth, SHARE, lambda change: not change.path)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("preparation", [EFFECT, SHARE], ids=lambda preparation: preparation.name)
+def test_every_field_that_was_stored_is_removed_while_the_request_waits(
     lab: Lab, truth: TruthObserver, preparation: Prepared
 ) -> None:
+    _disturb(lab, truth, preparation, lambda change: True)
+
+
+def _disturb(lab: Lab, truth: TruthObserver, preparation: Prepared, selects: Callable[["Change"], bool]) -> None:
+    """Run once undisturbed, then once for each selected change, made once an attempt has ended with the wait."""
     with lab.reconciler("changed") as reconciler:
-        live = _namespace(lab, reconciler, preparation.name)
-        with recorded(reconciler, live) as recorder:
-            preparation.make(live)
-            live.until("everything is prepared", lambda: effects(live) > 0)
+        live, recorder = _waiting(lab, reconciler, preparation)
         make_gate(live)
         live.phase("pod", "Succeeded")
         expected = state_of(live)
-        for change in _changes(recorder):
-            live = _namespace(lab, reconciler, preparation.name)
-            with recorded(reconciler, live) as current:
-                preparation.make(live)
-                live.until("everything is prepared", lambda live=live: effects(live) > 0)  # type: ignore[misc]
+        changes = [change for change in _changes(recorder) if selects(change)]
+        assert changes
+        for change in changes:
+            live, current = _waiting(lab, reconciler, preparation)
             change.apply(live, current)
             make_gate(live)
             live.until(f"it ends after {change}", lambda live=live: _has_ended(live))  # type: ignore[misc]
             _check(live, expected, str(change))
             truth.check()
+
+
+def _waiting(lab: Lab, reconciler: Reconciler, preparation: Prepared) -> tuple[LiveCluster, Recorder]:
+    """Prepare a pod whose request waits for its gate, and reports that."""
+    live = _namespace(lab, reconciler, preparation.name)
+    with recorded(reconciler, live) as recorder:
+        preparation.make(live)
+        live.until("the wait is reported", lambda: "the gate is not there" in _reason(live))
+    return live, recorder
 
 
 @dataclass(frozen=True, slots=True)
