@@ -441,7 +441,7 @@ RECONCILER_MAY_NOT = [
     ),
     *(
         pytest.param("POST", RESERVATIONS, reservation(priorityClassName=name), "priority class", id=f"class {name}")
-        for name in ("system-node-critical", "system-cluster-critical", None)
+        for name in ("system-node-critical", "system-cluster-critical")
     ),
     pytest.param(
         "POST", RESERVATIONS, reservation(runtimeClassName="x"), "runtime class", id="run by another runtime class"

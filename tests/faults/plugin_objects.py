@@ -114,7 +114,7 @@ def read_objects(live: LiveCluster) -> Stored:
 def _is_of(reservation: Any, namespace: str) -> bool:
     """Return whether a reservation pod is of the run: by its group, or by its name if it has lost the label."""
     groups = [f"{namespace}-{group}" for group in GROUPS]
-    return group_of(reservation) in groups or any(
+    return group_of(reservation).startswith(f"{namespace}-") or any(
         reservation["metadata"]["name"].startswith(reservation_name(reservation["spec"]["nodeName"], group))
         for group in groups
     )

@@ -272,7 +272,7 @@ servers, admission plugins and mutating webhooks add without giving the pod more
   reason: Forbidden
 - expression: >-
     {{ $isCreate }}((!has(object.spec.priority) || object.spec.priority <= 1000000000)
-    {{- with $priorityClass }} && has(object.spec.priorityClassName) && object.spec.priorityClassName == {{ . | squote }}{{ end }})
+    {{- with $priorityClass }} && (!has(object.spec.priorityClassName) || object.spec.priorityClassName == {{ . | squote }}){{ end }})
   message: the reconciler creates only reservation pods, with the configured priority class and never one of the system's
   reason: Forbidden
 {{- /* The configured context, or one that gives no more than the restricted Pod Security Standard does. */}}

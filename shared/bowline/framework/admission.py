@@ -325,7 +325,7 @@ class AdmissionChain:
             return ALLOWED
         changes = changed_fields(raw, old) if old is not None else ()
         if changes:
-            values = ((name, raw["spec"].get(name)) for name in changes)
+            values = ((name, (raw.get("spec") or {}).get(name)) for name in changes)
             return verdict_of(
                 [[FieldError(IMMUTABLE, f"spec.{name}", value, IMMUTABLE.message) for name, value in values]]
             )
