@@ -325,7 +325,8 @@ class AdmissionChain:
             return ALLOWED
         changes = changed_fields(raw, old) if old is not None else ()
         if changes:
-            values = ((name, (raw.get("spec") or {}).get(name)) for name in changes)
+            spec = raw.get("spec")
+            values = ((name, spec.get(name) if isinstance(spec, dict) else spec) for name in changes)
             return verdict_of(
                 [[FieldError(IMMUTABLE, f"spec.{name}", value, IMMUTABLE.message) for name, value in values]]
             )
