@@ -35,7 +35,7 @@ EFFECT, SHARE, _ = PREPARED
 _COMPARED = ("pods", "maps", "claims", "volumeClaims", "volumes", "reservations")
 # Reports, which a later one repeats, and what no object of a pod is.
 _REPORTS = ("bindrequests", "events", "leases", "selfsubjectaccessreviews", "subjectaccessreviews", "secrets")
-# The identity of an object, without which the API server stores nothing, and the report in a pod's status.
+# The identity of an object, without which the API server stores nothing.
 _IDENTITY = ("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion", "generateName")
 
 
