@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -115,12 +115,11 @@ verify: setup ## Check that generated files match their sources
 generate: setup ## Write the generated files: CRD, pod policy, workload kinds, docs/reference.md
 	$(BIN)/python -m tools.generate
 
-bench: bench-bind bench-binders bench-costs bench-claims bench-admission ## Measure; not tests
+bench: bench-bind bench-binders bench-costs bench-admission ## Measure; not tests
 
-bench-bind: setup ## Throughput, latency, memory and isolation of binding, beside the API server's ceiling
+bench-bind: setup ## Throughput, latency and memory of binding, beside the API server's ceiling
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.benchmarks bind --json bench-bind.json
-	$(BIN)/python -m tests.benchmarks isolation --json bench-isolation.json
 
 $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bench.txt
@@ -137,11 +136,6 @@ dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of f
 bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with Go
 	$(BIN)/python -m bowline.localcluster assets --kai-peers
 	$(BIN)/python -m tests.benchmarks binders --json bench-binders.json
-
-bench-claims: setup ## Pods with a volume or device claim each, beside kube-scheduler
-	$(BIN)/python -m bowline.localcluster assets --scheduler
-	$(BIN)/python -m tests.benchmarks volumes --json bench-volumes.json
-	$(BIN)/python -m tests.benchmarks claims --json bench-claims.json
 
 bench-admission: setup ## Verdicts a second of the webhook, beside KAI-Scheduler's admission
 	$(BIN)/python -m bowline.localcluster assets --kai-peers

@@ -6,17 +6,18 @@ ServiceAccount is used on both sides.
 """
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bowline.kube.client import KubeClient
 from bowline.localcluster.podsplace import has_pods_place
-from tests.benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, until_succeeded, warm_up
+from tests.benchmarks.drain import NODES, bare_drain, drain, until_succeeded, warm_up
 from tests.benchmarks.latency import floor_latency, our_latency, percentiles
 from tests.benchmarks.load import clear, make, make_bound, make_nodes, make_pending
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import READY_S, Rig, resident_mb, rig
-from tests.benchmarks.waiting import WaitingSizes, beside_waiting
+
+# Fresh requests a second beside waiting ones.
+RATE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,95 +63,76 @@ async def bench_memory(sizes: Sizes) -> Report:
 
 
 async def _throughput(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Sizes, report: Report) -> None:
-    ceilings: dict[bool, list[float]] = {False: [], True: []}
-    ours: dict[bool, list[float]] = {False: [], True: []}
+    ceiling = "ceiling: the same writes, bare client"
     for _ in range(sizes.repetitions):
-        for events, values in ((False, SILENT), (True, SPOKEN)):
-            targets = await make(client, "drain", sizes.drain, NODES)
-            ceilings[events].append(await bare_drain(bare, targets, events))
-            await clear(client)
-            await make(client, "drain", sizes.drain, NODES)
-            ours[events].append(await _drain(stage, values, sizes.drain))
-            await clear(client)
-    two, three = "ceiling: two writes, bare client", "ceiling: three writes, bare client"
-    report.add(Figure(two, "binds/s", tuple(ceilings[False])))
-    report.add(Figure(f"drain of {sizes.drain}, without Bound events", "binds/s", tuple(ours[False]), two, ">= 0.95"))
-    report.add(Figure(three, "binds/s", tuple(ceilings[True])))
-    report.add(Figure(f"drain of {sizes.drain}, with events", "binds/s", tuple(ours[True]), three, ">= 0.85"))
-    await make(client, "drain", sizes.long_drain, NODES)
-    long = await _drain(stage, SPOKEN, sizes.long_drain)
-    report.add(Figure(f"drain of {sizes.long_drain}, with events", "binds/s", (long,), three, ">= 0.85"))
+        targets = await make(client, "drain", sizes.drain, NODES)
+        report.add(Figure(ceiling, "binds/s", (await bare_drain(bare, targets),)))
+        await clear(client)
+        await _drain(stage, client, sizes.drain, ceiling, report)
+    await _drain(stage, client, sizes.long_drain, ceiling, report)
+
+
+async def _drain(stage: Rig, client: KubeClient, count: int, ceiling: str, report: Report) -> None:
+    """Start the reconciler on a backlog."""
+    await make(client, "drain", count, NODES)
+    with stage.reconciler() as process:
+        rate = (await drain(process, count, began=lambda: None)).rate
+    report.add(Figure(f"drain of {count}", "binds/s", (rate,), ceiling, ">= 0.85"))
     await clear(client)
-
-
-async def _drain(stage: Rig, values: Mapping[str, object], count: int) -> float:
-    """Start the reconciler on a backlog; returns its rate."""
-    with stage.reconciler(values) as process:
-        return (await drain(process, count, began=lambda: None)).rate
 
 
 async def _latency(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Sizes, report: Report) -> None:
     for rate in sizes.rates:
-        floor = await floor_latency(client, bare, rate, sizes.seconds)
-        await clear(client)
-        with stage.reconciler(SPOKEN) as process:
-            process.wait_ready(READY_S)
-            ours = await our_latency(client, rate, sizes.seconds)
-        await clear(client)
         name = f"at {rate}/s: floor"
-        pairs = zip(percentiles(name, floor), percentiles(f"at {rate}/s: ours", ours, name), strict=True)
-        for figure in itertools.chain.from_iterable(pairs):
+        floor = percentiles(name, await floor_latency(client, bare, rate, sizes.seconds))
+        await clear(client)
+        ours = percentiles(f"at {rate}/s: ours", await _at_rate(stage, client, rate, sizes.seconds), name)
+        for figure in itertools.chain.from_iterable(zip(floor, ours, strict=True)):
             report.add(figure)
-    await beside_waiting(stage, client, WaitingSizes(sizes.waiting, sizes.seconds), report)
+    await make(client, "waiting", sizes.waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
+    name = f"beside {sizes.waiting} waiting, at {RATE}/s:"
+    for figure in percentiles(name, await _at_rate(stage, client, RATE, sizes.seconds), f"at {RATE}/s: floor"):
+        report.add(figure)
+
+
+async def _at_rate(stage: Rig, client: KubeClient, rate: int, seconds: float) -> list[float]:
+    with stage.reconciler() as process:
+        process.wait_ready(READY_S)
+        milliseconds = await our_latency(client, rate, seconds)
+    await clear(client)
+    return milliseconds
 
 
 async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) -> None:
-    count, empty = 0, ""
+    """The resident memory beside bound pods, then beside pods without a request, with the part that each adds."""
     # As in a pod where mount namespaces are available: parsing a kubeconfig takes 20 MB that no pod needs.
-    in_pod = has_pods_place()
-    where = "in a pod" if in_pod else "with a kubeconfig"
+    place = "memory in a pod" if has_pods_place() else "memory with a kubeconfig"
+    count, empty = 0, ""
     for bound in sizes.bound:
         if bound and not count:
             await make_nodes(client, sizes.nodes - NODES)
         await make_bound(client, count, bound - count, NODES)
         count = bound
-        with stage.reconciler(SPOKEN, in_pod) as process:
-            process.wait_ready(READY_S)
-            # A first bind, so that every module of a working process is loaded.
-            await make(client, f"memory-{bound}", 50, NODES)
-            await until_succeeded(process, 50)
-            name = f"memory {where} at {bound} bound pods" + (f", {sizes.nodes} nodes" if bound else "")
-            budget = "<= 90 MB" if bound == 30_000 else "<= 105 MB" if bound else ""
-            report.add(Figure(name, "MB", (resident_mb(process),), empty, budget))
-            empty = empty or name
-    await _pending(stage, client, sizes, in_pod, report)
-
-
-async def bench_pending(sizes: Sizes) -> Report:
-    """Measure only the memory of pods that wait for their scheduler."""
-    report = Report("Memory of the reconciler beside pending pods")
-    with rig(NODES) as stage:
-        async with await stage.client() as client:
-            await _pending(stage, client, sizes, has_pods_place(), report)
-    return report
-
-
-async def _pending(stage: Rig, client: KubeClient, sizes: Sizes, in_pod: bool, report: Report) -> None:
-    """The cost of pods without a request: the resident memory, and the part that each pod adds."""
-    where = "in a pod" if in_pod else "with a kubeconfig"
-    count, empty_mb = 0, 0.0
-    for pending in (0, *sizes.pending):
+        name = f"{place} at {bound} bound pods" + (f", {sizes.nodes} nodes" if bound else "")
+        budget = "<= 90 MB" if bound == 30_000 else "<= 105 MB" if bound else ""
+        report.add(Figure(name, "MB", (await _used_mb(stage, client, f"memory-{bound}"),), empty, budget))
+        empty = empty or name
+    before_mb = await _used_mb(stage, client, "pending-0")
+    count = 0
+    for pending in sizes.pending:
         size = await make_pending(client, count, pending - count)
         count = pending
-        with stage.reconciler(SPOKEN, in_pod) as process:
-            process.wait_ready(READY_S)
-            await make(client, f"pending-{pending}", 50, NODES)
-            await until_succeeded(process, 50)
-            used_mb = resident_mb(process)
-        empty_mb = empty_mb or used_mb
-        if pending:
-            budget = "<= 110 MB" if pending == 20_000 else ""
-            name = f"{pending} pending pods of {size} bytes"
-            report.add(Figure(f"memory {where} at {name}", "MB", (used_mb,), "", budget))
-            each_b = (used_mb - empty_mb) * 1e6 / pending
-            report.add(Figure(f"of that for each of {name}", "bytes", (each_b,), "", "<= 1024"))
+        used_mb = await _used_mb(stage, client, f"pending-{pending}")
+        name = f"{pending} pending pods of {size} bytes"
+        report.add(Figure(f"{place} at {name}", "MB", (used_mb,), "", "<= 110 MB" if pending == 20_000 else ""))
+        each_b = (used_mb - before_mb) * 1e6 / pending
+        report.add(Figure(f"of that for each of {name}", "bytes", (each_b,), "", "<= 1024"))
+
+
+async def _used_mb(stage: Rig, client: KubeClient, prefix: str) -> float:
+    """Start a reconciler; a first bind loads every module of a working process."""
+    with stage.reconciler(in_pod=has_pods_place()) as process:
+        process.wait_ready(READY_S)
+        await make(client, prefix, 50, NODES)
+        await until_succeeded(process, 50)
+        return resident_mb(process)

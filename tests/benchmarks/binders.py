@@ -13,7 +13,7 @@ from bowline.kube.client import KubeClient
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.process import Launch
-from tests.benchmarks.drain import NODES, SPOKEN, warm_up
+from tests.benchmarks.drain import NODES, warm_up
 from tests.benchmarks.latency import completed_requests, completion_latency
 from tests.benchmarks.load import clear, make
 from tests.benchmarks.report import Figure, Report, percentile
@@ -44,7 +44,7 @@ async def bench_binders(sizes: BinderSizes) -> Report:
     """Measure; takes five minutes, on a slow machine nine."""
     report = Report("Binders beside each other, one run on one machine")
     with rig(NODES) as stage:
-        binders: dict[str, Start] = {KAI: lambda: _kai(stage), BOWLINE: lambda: stage.reconciler(SPOKEN)}
+        binders: dict[str, Start] = {KAI: lambda: _kai(stage), BOWLINE: stage.reconciler}
         async with await stage.client() as client, await stage.bare() as bare:
             await warm_up(client, bare)
             for number in range(sizes.repetitions):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bowline.kube.client import KubeClient
 from tests.benchmarks.cpu import cpu_s
-from tests.benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, warm_up
+from tests.benchmarks.drain import NODES, bare_drain, drain, warm_up
 from tests.benchmarks.load import clear, make
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import HERE, OTHER, Rig, rig
@@ -27,79 +27,58 @@ class CostSizes:
     turns: int = 8  # of each checkout
 
 
-QUICK = CostSizes(pods=300, turns=1)
-
-
 async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
-    """Measure; takes two minutes in full, with another checkout ten."""
+    """Measure; takes a minute in full, with another checkout ten."""
     report = Report("What a drain costs, one run on one machine")
     with rig(NODES) as stage:
-        servers = stage.servers
         async with await stage.client() as client, await stage.bare() as bare:
             await warm_up(client, bare)
-            if checkout is not None:
-                await _compare(stage, client, checkout, sizes, report)
+            if checkout is None:
+                await _bare_cost(stage, client, bare, sizes, report)
+                await _our_cost(stage, client, sizes, report, "reconciler", "bare client")
                 return report
-            for events in (False, True):
-                word = "with events" if events else "without events"
-                await _bare_cost(client, bare, servers, events, (report, f"bare client, {word}", sizes.pods))
-                await _our_cost(stage, client, servers, events, (report, f"reconciler, {word}", sizes.pods))
+            for turn in range(2 * sizes.turns):
+                # A, B, B, A: neither is always the first of its pair.
+                if turn % 4 in (0, 3):
+                    await _our_cost(stage, client, sizes, report, OTHER, checkout=checkout)
+                else:
+                    await _our_cost(stage, client, sizes, report, HERE, OTHER)
     return report
 
 
-async def _bare_cost(
-    client: KubeClient,
-    bare: KubeClient,
-    servers: Mapping[str, int],
-    events: bool,
-    figure_options: tuple[Report, str, int],
-) -> None:
-    report, name, pods = figure_options
-    targets = await make(client, "drain", pods, NODES)
-    processes = {**servers, "client": os.getpid()}
+async def _bare_cost(stage: Rig, client: KubeClient, bare: KubeClient, sizes: CostSizes, report: Report) -> None:
+    targets = await make(client, "drain", sizes.pods, NODES)
+    processes = {**stage.servers, "client": os.getpid()}
     before = cpu_s(processes)
-    rate = await bare_drain(bare, targets, events)
-    _add(report, name, rate, _per_bind(before, cpu_s(processes), pods))
+    rate = await bare_drain(bare, targets)
+    _add(report, "bare client", rate, _per_bind(before, cpu_s(processes), sizes.pods))
     await clear(client)
 
 
 async def _our_cost(
     stage: Rig,
     client: KubeClient,
-    servers: Mapping[str, int],
-    events: bool,
-    figure_options: tuple[Report, str, int],
-    checkout: Path | None = None,
+    sizes: CostSizes,
+    report: Report,
+    name: str,
     against: str = "",
+    checkout: Path | None = None,
 ) -> None:
-    report, name, pods = figure_options
-    await make(client, "drain", pods, NODES)
-    with stage.reconciler(SPOKEN if events else SILENT, checkout=checkout) as process:
-        processes = {**servers, "client": process.pid}
-        result = await drain(process, pods, began=lambda: cpu_s(processes))
+    await make(client, "drain", sizes.pods, NODES)
+    with stage.reconciler(checkout=checkout) as process:
+        processes = {**stage.servers, "client": process.pid}
+        result = await drain(process, sizes.pods, began=lambda: cpu_s(processes))
         _add(report, name, result.rate, _per_bind(result.began, cpu_s(processes), result.count), against)
     await clear(client)
 
 
-async def _compare(stage: Rig, client: KubeClient, checkout: Path, sizes: CostSizes, report: Report) -> None:
-    for turn in range(2 * sizes.turns):
-        # A, B, B, A: neither is always the first of its pair.
-        is_other = turn % 4 in (0, 3)
-        figure_options = (report, OTHER if is_other else HERE, sizes.pods)
-        folder, against = (checkout, "") if is_other else (None, OTHER)
-        await _our_cost(stage, client, stage.servers, True, figure_options, folder, against)
-
-
 def _add(report: Report, name: str, rate: float, costs: Mapping[str, float], against: str = "") -> None:
     """Add the figures of a drain; ``against``: the drain to compare them with."""
-
-    def add(figure: str, unit: str, value: float) -> None:
+    values = {"rate": rate, **{f"CPU of {process}": cost for process, cost in costs.items()}}
+    values["CPU of all"] = sum(costs.values())
+    for figure, value in values.items():
+        unit = "binds/s" if figure == "rate" else "ms/bind"
         report.add(Figure(f"{name}: {figure}", unit, (value,), f"{against}: {figure}" if against else ""))
-
-    add("rate", "binds/s", rate)
-    for process, cost in costs.items():
-        add(f"CPU of {process}", "ms/bind", cost)
-    add("CPU of all", "ms/bind", sum(costs.values()))
 
 
 def _per_bind(before: Mapping[str, float], after: Mapping[str, float], binds: int) -> dict[str, float]:

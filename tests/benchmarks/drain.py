@@ -13,8 +13,6 @@ from tests.benchmarks.rig import POLL_S, READY_S, succeeded
 
 NODES = 20
 SELDOM_S = 0.5
-SILENT = {"config.binding.boundEvents": False}
-SPOKEN = {"config.binding.boundEvents": True}
 T = TypeVar("T")
 
 
@@ -30,15 +28,15 @@ class Drained(Generic[T]):
 async def warm_up(client: KubeClient, bare: KubeClient) -> None:
     """Run everything that is measured once."""
     targets = await make(client, "warm", 200, NODES)
-    await bare_drain(bare, targets, events=True)
+    await bare_drain(bare, targets)
     await clear(client)
 
 
-async def bare_drain(bare: KubeClient, targets: list[BindTarget], events: bool) -> float:
+async def bare_drain(bare: KubeClient, targets: list[BindTarget]) -> float:
     """Bind everything by a bare client; returns its rate."""
 
     async def bind_target(number: int) -> None:
-        await bind(bare, targets[number], events)
+        await bind(bare, targets[number])
 
     return len(targets) / await each(len(targets), bind_target)
 

@@ -8,7 +8,7 @@ changes.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,12 @@ from typing import Any
 from bowline.kube.client import KubeClient
 from bowline.kube.resources import BINDREQUESTS, PODS, Selection
 from bowline.testing.builders import bind_request
-from tests.benchmarks.drain import NODES, SPOKEN, warm_up
+from tests.benchmarks.drain import NODES, warm_up
 from tests.benchmarks.load import BindTarget, big_pod, bind, clear, each
 from tests.benchmarks.report import Figure, Report, percentile
 from tests.benchmarks.rig import HERE, NAMESPACE, OTHER, READY_S, rig
 
 WARM_S = 3.0
-# Entered while requests are created at the rate.
-During = AbstractAsyncContextManager[object]
 
 
 async def _pods_for(client: KubeClient, count: int) -> list[dict[str, str]]:
@@ -37,9 +35,7 @@ async def _pods_for(client: KubeClient, count: int) -> list[dict[str, str]]:
     return uids
 
 
-async def floor_latency(
-    client: KubeClient, bare: KubeClient, rate: int, seconds: float, during: During | None = None
-) -> list[float]:
+async def floor_latency(client: KubeClient, bare: KubeClient, rate: int, seconds: float) -> list[float]:
     """The loading client binds each request itself as soon as it is created; milliseconds for each."""
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
     milliseconds: dict[int, float] = {}
@@ -48,11 +44,10 @@ async def floor_latency(
         body = bind_request(pods[number]["name"], f"gpu-node-{number % NODES}", NAMESPACE, pods[number]["uid"])
         request = await client.create(BINDREQUESTS, NAMESPACE, body)
         began = time.perf_counter()
-        await bind(bare, BindTarget({"metadata": pods[number]}, request), events=False)
+        await bind(bare, BindTarget({"metadata": pods[number]}, request))
         milliseconds[number] = (time.perf_counter() - began) * 1000
 
-    async with during or nullcontext():
-        await _run_at_rate(len(pods), rate, create_and_bind)
+    await _run_at_rate(len(pods), rate, create_and_bind)
     return [milliseconds[number] for number in range(int(rate * WARM_S), len(pods))]
 
 
@@ -65,15 +60,15 @@ class Latency:
     all: int
 
 
-async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
+async def our_latency(client: KubeClient, rate: int, seconds: float) -> list[float]:
     """``completion_latency`` of the reconciler. Raises RuntimeError if more than 1 % of the requests have Failed."""
-    latency = await completion_latency(client, rate, seconds, during)
+    latency = await completion_latency(client, rate, seconds)
     if latency.failures > latency.all / 100:
         raise RuntimeError(f"{latency.failures} of {latency.all} requests have Failed")
     return latency.milliseconds
 
 
-async def completion_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> Latency:
+async def completion_latency(client: KubeClient, rate: int, seconds: float) -> Latency:
     """From the reply to each request's creation to its completion on a watch."""
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
     creation_times: dict[str, float] = {}
@@ -85,8 +80,7 @@ async def completion_latency(client: KubeClient, rate: int, seconds: float, duri
         creation_times[name] = time.perf_counter()
 
     async with completed_requests(client, "paced-") as completions:
-        async with during or nullcontext():
-            await _run_at_rate(len(pods), rate, create_request)
+        await _run_at_rate(len(pods), rate, create_request)
         await completions.wait(len(pods), READY_S)
     # Bound before the creator had its reply counts as zero.
     pod_names = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
@@ -132,7 +126,7 @@ async def bench_latency(sizes: LatencySizes, checkout: Path | None = None) -> Re
                 await clear(client)
                 # Neither is always the first of its pair.
                 for name, folder in sides if turn % 2 else reversed(sides):
-                    with stage.reconciler(SPOKEN, checkout=folder) as process:
+                    with stage.reconciler(checkout=folder) as process:
                         process.wait_ready(READY_S)
                         values = await our_latency(client, sizes.rate, sizes.seconds)
                     await clear(client)

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,9 +21,7 @@ from bowline_reconciler.decide.report import PREPARED_BY_US, succeeded_status
 from tests.benchmarks.rig import NAMESPACE
 
 # As many concurrent calls as the reconciler has workers.
-REQUEUE = 64
-# Decisions are from one scheduler: time in the scheduler's own queue is not the binder's.
-DECISIONS_AT_ONCE = 8
+WORKERS = 64
 # A real pod of a GPU cluster has about 3 KB; most of it environment.
 _ENVIRONMENT = [{"name": f"SETTING_{number}", "value": "x" * 64} for number in range(26)]
 
@@ -36,8 +34,8 @@ class BindTarget:
     request: dict[str, Any]
 
 
-async def each(count: int, act: Callable[[int], Awaitable[None]], at_once: int = REQUEUE) -> float:
-    """Do something ``count`` times, so many concurrently; returns the seconds it took."""
+async def each(count: int, act: Callable[[int], Awaitable[None]]) -> float:
+    """Do something ``count`` times, WORKERS concurrently; returns the seconds it took."""
     numbers = iter(range(count))
     began = time.perf_counter()
 
@@ -46,7 +44,7 @@ async def each(count: int, act: Callable[[int], Awaitable[None]], at_once: int =
             await act(number)
 
     async with asyncio.TaskGroup() as workers:
-        for _ in range(min(at_once, count)):
+        for _ in range(min(WORKERS, count)):
             workers.create_task(work())
     return time.perf_counter() - began
 
@@ -72,7 +70,7 @@ async def make(client: KubeClient, prefix: str, count: int, nodes: int, **spec: 
     return [target for target in targets if target is not None]
 
 
-async def bind(client: KubeClient, target: BindTarget, events: bool) -> None:
+async def bind(client: KubeClient, target: BindTarget) -> None:
     """The minimum of a binder for one request: the reconciler's writes, with its bodies."""
     name, uid = target.pod["metadata"]["name"], target.pod["metadata"]["uid"]
     node = target.request["spec"]["selectedNode"]
@@ -82,8 +80,7 @@ async def bind(client: KubeClient, target: BindTarget, events: bool) -> None:
     version = target.request["metadata"]["resourceVersion"]
     body = {"metadata": {"resourceVersion": version}, "status": block}
     await client.patch(BINDREQUESTS, NAMESPACE, name, body, subresource="status")
-    if events:
-        await client.create(EVENTS, NAMESPACE, _event(name, uid, node))
+    await client.create(EVENTS, NAMESPACE, _event(name, uid, node))
 
 
 async def post_binding(client: KubeClient, pod: Object, node: str) -> None:
@@ -123,17 +120,21 @@ def _event(name: str, uid: str, node: str) -> dict[str, Any]:
 async def clear(client: KubeClient) -> None:
     """Delete every pod and request of the benchmark: no garbage collector runs here."""
     for resource in (BINDREQUESTS, PODS):
-        await delete_all(client, resource, NAMESPACE)
+        objects = await client.list_all(resource.as_metadata(), NAMESPACE)
+
+        async def delete(number: int, resource: Resource = resource, objects: Sequence[Object] = objects) -> None:
+            await client.delete(resource, NAMESPACE, objects[number]["metadata"]["name"], grace_period_s=0)
+
+        await each(len(objects), delete)
 
 
-async def delete_all(client: KubeClient, resource: Resource, namespace: str) -> None:
-    """Delete every object of the resource in the namespace."""
-    objects = await client.list_all(resource.as_metadata(), namespace)
-
-    async def delete(number: int) -> None:
-        await client.delete(resource, namespace, objects[number]["metadata"]["name"], grace_period_s=0)
-
-    await each(len(objects), delete)
+async def _create(client: KubeClient, body: dict[str, Any]) -> dict[str, Any]:
+    """Create a pod; an API server that is overloaded gets it again."""
+    while True:
+        try:
+            return await client.create(PODS, NAMESPACE, body)
+        except InfrastructureError:
+            await asyncio.sleep(0.1)
 
 
 async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> None:
@@ -141,13 +142,7 @@ async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> 
 
     async def create_pod(number: int) -> None:
         name = f"bound-{start + number}"
-        while True:
-            try:
-                await client.create(PODS, NAMESPACE, big_pod(name, nodeName=f"gpu-node-{number % nodes}"))
-            except InfrastructureError:
-                await asyncio.sleep(0.1)
-            else:
-                return
+        await _create(client, big_pod(name, nodeName=f"gpu-node-{number % nodes}"))
 
     await each(count, create_pod)
 
@@ -164,15 +159,9 @@ async def make_pending(client: KubeClient, start: int, count: int) -> int:
         body["spec"]["containers"][0]["env"] = [
             {"name": f"VARIABLE_{n}", "value": f"{values.getrandbits(64):x}"} for n in range(16)
         ]
-        while True:
-            try:
-                stored_pod = await client.create(PODS, NAMESPACE, body)
-            except InfrastructureError:
-                await asyncio.sleep(0.1)
-            else:
-                stored_pod["metadata"].pop("managedFields", None)
-                size = len(orjson.dumps(stored_pod))
-                return
+        stored_pod = await _create(client, body)
+        stored_pod["metadata"].pop("managedFields", None)
+        size = len(orjson.dumps(stored_pod))
 
     await each(count, create_pod)
     return size

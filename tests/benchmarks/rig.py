@@ -6,7 +6,7 @@ other writes. The chart's webhook configurations are removed, because admission 
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -51,17 +51,15 @@ class Rig:
         return KubeClient(await load_access(api_server(self._account)), ClientOptions(name="bench"))
 
     @contextmanager
-    def reconciler(
-        self, values: Mapping[str, object] | None = None, in_pod: bool = False, checkout: Path | None = None
-    ) -> Iterator[LocalProcess]:
-        """Run the chart's reconciler with these values until the block ends.
+    def reconciler(self, *, in_pod: bool = False, checkout: Path | None = None) -> Iterator[LocalProcess]:
+        """Run the chart's reconciler until the block ends.
 
         ``in_pod``: as in a pod; ``checkout``: another checkout's code, from the objects of its own chart.
         """
         pair, options = self._pair, WorkloadOptions(in_pod=in_pod)
         if checkout is not None:
             pair, options = self._of_checkout(checkout, options)
-        pair.upgrade({"config.plugins": [], **(values or {})})
+        pair.upgrade({"config.plugins": []})
         _without_admission(self.cluster)
         process = pair.launch_reconciler(options)
         try:
@@ -71,17 +69,14 @@ class Rig:
 
     def _of_checkout(self, checkout: Path, options: WorkloadOptions) -> tuple[Pair, WorkloadOptions]:
         """Return the release with another checkout's chart, and the options with its code."""
-        is_linked = (checkout / "bowline").is_dir()  # before the present layout: links to the other folders
-        roots = [checkout] if is_linked else source_roots(checkout)
+        roots = source_roots(checkout)
         chart = PairOptions(
             chart=checkout / "charts" / "bowline",
             values_files=(roots[0] / "bowline/localcluster/values.yaml",),
             set_values=self._pair.options.set_values,
         )
         env = {"PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONSAFEPATH": "1"}
-        # Older than the flags of the API server.
-        has_kubeconfig = is_linked or (roots[0] / "bowline/kube/kubeconfig.py").exists()
-        return Pair(self.cluster, self._helm, chart), replace(options, env=env, has_kubeconfig=has_kubeconfig)
+        return Pair(self.cluster, self._helm, chart), replace(options, env=env)
 
 
 def source_roots(checkout: Path) -> Sequence[Path]:
@@ -93,9 +88,9 @@ def source_roots(checkout: Path) -> Sequence[Path]:
 
 
 @contextmanager
-def rig(nodes: int, spec: ClusterSpec | None = None) -> Iterator[Rig]:
+def rig(nodes: int) -> Iterator[Rig]:
     """Start everything; stopped at the end of the block."""
-    with Cluster.start(spec or ClusterSpec(kwok=False, controllers=())) as cluster:
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_nodes(nodes)
         helm = find_helm()
         pair = Pair.install(cluster, helm, PairOptions(set_values={"log.level": "warning"}))

@@ -47,7 +47,7 @@ async def bench_soak(sizes: SoakSizes) -> Report:
     cpu: list[float] = []
     with rig(NODES) as stage:
         async with await stage.client() as client:
-            with stage.reconciler({}) as process:
+            with stage.reconciler() as process:
                 process.wait_ready(READY_S)
                 for number in range(1, sizes.rounds + 1):
                     before = cpu_s({"": process.pid})[""]

@@ -63,9 +63,6 @@ class WebhookSizes:
     connections: int = 16
 
 
-QUICK_WEBHOOKS = WebhookSizes(seconds=0.3, rounds=2)
-
-
 @dataclass(frozen=True, slots=True)
 class Contestant:
     """A running webhook: its process, its port and the paths of its hooks."""
