@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ down: ## Stop it and remove what it left
 test: setup ## Run the tests, against a real control plane; of faults, kai and node a part
 	$(BIN)/python -m bowline.localcluster assets
 	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=$(or $(WORKERS),3) --dist=loadfile --no-loadscope-reorder
+
+test-all: setup ## What a release runs, for hours; results go into docs/testing.md. PARTS="faults node" runs some
+	$(BIN)/python -m tests.all $(PARTS)
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
@@ -67,7 +70,7 @@ storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump an
 
 test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
 	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m pytest tests/upgrade
+	$(BIN)/python -m pytest tests/upgrade -m 'upgrade or live'
 
 test-availability: setup ## Admission while certificates and replicas are replaced, as a table
 	$(BIN)/python -m bowline.localcluster assets
@@ -84,8 +87,8 @@ test-presets: setup ## Every preset: install, helm test, upgrade, rollback, unin
 simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=, or SCENE=, replays one; SHRINK=VIOLATION
 	$(BIN)/python -m tests.simulation $(if $(SCENE),replay --scene "$(SCENE)",$(if $(SEED),replay --seed $(SEED) --focus $(or $(FOCUS),general) $(if $(SHRINK),--shrink "$(SHRINK)"),seeds --seconds $(or $(SECONDS),60) $(if $(FOCUS),--focus $(FOCUS))))
 
-simulate-stories: setup ## Every fault at every request of every simulated story (half an hour)
-	$(BIN)/python -m tests.simulation stories $(if $(KINDS),--kinds $(KINDS))
+simulate-stories: setup ## Every fault at every request of every simulated story; PART=3/20 runs the third twentieth
+	$(BIN)/python -m tests.simulation stories $(if $(KINDS),--kinds $(KINDS)) $(if $(PART),--part $(PART))
 
 simulate-mutants: setup ## Put defects into the simulated product: each must be found
 	$(BIN)/python -m tests.simulation mutants

@@ -22,13 +22,15 @@ UNIT_FOLDERS = (ROOT / "tests" / "unit", ROOT / "shared")
 # Of a unit test, which takes well below a second on an idle machine. Live tests have the limit of pyproject.toml.
 UNIT_TIMEOUT_S = 30
 
-# Tests that take minutes, by their marker. They run only if -m names it, as their target in the Makefile does.
+# Tests that take minutes, by their marker. They run only if -m names it, as their target in the Makefile does: parts
+# of `make test-all`.
 OWN_TARGETS = {
     "alerts": "each alert in its fault; run with -m alerts",
     "faults": "the whole crash matrix; run with -m faults",
     "kai": "tests of KAI-Scheduler that `make test` leaves out; run all of tests/kai with -m 'kai or live'",
     "node": "tests of a real node that `make test` leaves out; run all of tests/node with -m 'node or live'",
     "presets": "the complete cycle of every preset; run with -m presets",
+    "upgrade": "upgrade and rollback under load; run tests/upgrade with -m 'upgrade or live'",
 }
 
 

@@ -1,0 +1,137 @@
+"""What a release runs: ``python -m tests.all [PART ...]`` runs all parts, or those named, one after the other.
+
+The result of each part, its date and its commit are written into docs/testing.md as soon as it has ended. A part that
+was not run keeps its former row; one that was never run says so. The exit status is 1 if a part that was run has not
+passed.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "testing.md"
+LOGS = ROOT / "build" / "test-all"
+BEGIN, END = "<!-- results: `make test-all` writes this -->\n", "<!-- end of results -->\n"
+NOT_RUN = "not run"
+# pytest's last line, such as "== 3 passed, 1 skipped in 2.00s ==".
+_SUMMARY = re.compile(r"^=*\s*((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s.*$", re.MULTILINE)
+_LONGEST = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command, and what it shows."""
+
+    name: str
+    command: str
+    text: str
+
+
+PARTS = (
+    Part("test", "make test", "everything but the parts below"),
+    Part(
+        "kubernetes-1.32", "make test-kubernetes VERSION=1.32", "what depends on Kubernetes' version, the oldest one"
+    ),
+    Part("kubernetes-1.37", "make test-kubernetes VERSION=1.37", "the newest one"),
+    Part("faults", "make test-faults", "the whole crash matrix"),
+    Part("upgrade", "make test-upgrade", "upgrade and rollback under load"),
+    Part("availability", "make test-availability", "admission while certificates and replicas are replaced"),
+    Part("alerts", "make test-alerts", "each alert in a real Prometheus"),
+    Part("presets", "make test-presets", "every preset from install to uninstall"),
+    Part("node", "make test-node", "a real kubelet, containerd and the image"),
+    Part("kai", "make test-kai", "KAI-Scheduler decides, the pair carries out"),
+    Part("simulation", "make simulate SECONDS=3600", "an hour of new seeds"),
+    Part("stories", "make simulate-stories", "every fault at every request of every story"),
+    Part("simulation-mutants", "make simulate-mutants", "defects that the simulation must find"),
+    Part("soak", "make soak", "50,000 requests through one process"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of the table: how a part has ended, how long it took, on which day, at which commit."""
+
+    result: str
+    minutes: str = ""
+    date: str = ""
+    commit: str = ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts; print and write each result."""
+    names = [part.name for part in PARTS]
+    parser = argparse.ArgumentParser(prog="python -m tests.all", description="What a release runs.")
+    parser.add_argument("part", nargs="*", choices=[*names, []], metavar="PART", help=f"of {', '.join(names)}")
+    chosen = parser.parse_args(arguments).part or names
+    LOGS.mkdir(parents=True, exist_ok=True)
+    has_failed, commit = False, _commit()  # before the page differs from it
+    for part in PARTS:
+        if part.name not in chosen:
+            continue
+        began = time.monotonic()
+        log = LOGS / f"{part.name}.log"
+        with log.open("wb") as output:
+            code = subprocess.run(
+                part.command.split(), cwd=ROOT, stdout=output, stderr=output, check=False
+            ).returncode
+        result = result_of(code, log.read_text(encoding="utf-8", errors="replace"))
+        minutes = f"{(time.monotonic() - began) / 60:.0f} min"
+        page = PAGE.read_text(encoding="utf-8")
+        outcome = Outcome(result, minutes, f"{datetime.now(UTC):%Y-%m-%d}", commit)
+        PAGE.write_text(with_outcomes(page, {**outcomes_of(page), part.name: outcome}), encoding="utf-8")
+        sys.stdout.write(f"{part.name}: {result} ({minutes}; {log})\n")
+        sys.stdout.flush()
+        has_failed = has_failed or not result.startswith("passed")
+    return int(has_failed)
+
+
+def result_of(code: int, output: str) -> str:
+    """Return "passed" or "FAILED" with pytest's numbers, or with the last line; "nothing ran" if all was skipped."""
+    numbers = [match[1] for match in _SUMMARY.finditer(output)]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    words = numbers[-1] if numbers else lines[-1][:_LONGEST] if lines else ""
+    if code == 0 and numbers and "passed" not in words:
+        return f"nothing ran: {words}"
+    return f"{'passed' if code == 0 else f'FAILED ({code})'}: {words}"
+
+
+def outcomes_of(page: str) -> dict[str, Outcome]:
+    """Return the rows of the page, by the part's name."""
+    rows = page.partition(BEGIN)[2].partition(END)[0].splitlines()
+    cells = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows if row.startswith("| `make")
+    ]
+    names = {f"`{part.command}`": part.name for part in PARTS}
+    return {names[command]: Outcome(*rest) for command, _, *rest in cells if command in names}
+
+
+def with_outcomes(page: str, outcomes: Mapping[str, Outcome]) -> str:
+    """Return the page with a row for each part. Raises ValueError for a page without the two comments."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page lacks {BEGIN.strip()} or {END.strip()}")
+    lines = ["| command | what it shows | result | took | on | commit |", "|---|---|---|---|---|---|"]
+    for part in PARTS:
+        outcome = outcomes.get(part.name, Outcome(NOT_RUN))
+        result = outcome.result.replace("\\|", "|").replace("|", "\\|")
+        row = (f"`{part.command}`", part.text, result, outcome.minutes, outcome.date, outcome.commit)
+        lines.append(f"| {' | '.join(row)} |")
+    return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{END}{after}"
+
+
+def _commit() -> str:
+    """Return the commit, marked if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=8"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
