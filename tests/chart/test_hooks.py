@@ -25,7 +25,6 @@ TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
     ("mutating", "ephemeralcontainers"): ("/mutate/ephemeralcontainers", "Ignore", 2, "IfNeeded", DEBUGGED),
     ("validating", "ephemeralcontainers"): ("/validate/ephemeralcontainers", "Fail", 5, None, DEBUGGED),
     ("validating", "pods"): ("/validate/pods", "Fail", 5, None, {"": (("pods",), BOTH)}),
-    ("validating", "bindrequests"): ("/validate/bindrequests", "Ignore", 1, None, {}),  # for a rollback; not called
     ("validating", "workloads"): (
         "/validate/workloads",
         "Ignore",

@@ -19,7 +19,7 @@ from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
 from tests.pairs import patient_chart
 
-COMMIT = "6ebdecb5"
+COMMIT = "68de5f55"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class Version:
     tag: str
     values: Path
     gates: Mapping[str, bool] = field(default_factory=dict)
-    has_kubeconfig: bool = False
 
     @property
     def options(self) -> PairOptions:
@@ -44,11 +43,12 @@ class Version:
     @property
     def env(self) -> dict[str, str]:
         """The environment in which Python imports this version."""
-        return {"PYTHONPATH": str(self.folder), "PYTHONSAFEPATH": "1"}
+        folders = ("shared", "webhook", "reconciler", "cli")
+        return {"PYTHONPATH": ":".join(str(self.folder / name) for name in folders), "PYTHONSAFEPATH": "1"}
 
 
 def present_version(folder: Path) -> Version:
-    """Return this checkout, with the gate that the previous version does not know; its chart is copied there."""
+    """Return this checkout, with a gate that is off in the previous version; its chart is copied there."""
     version = _with_patient_chart(CHECKOUT, folder, "0.2.0", LOCAL_VALUES)
     return replace(version, gates={GANG_BINDING: True})
 
@@ -62,8 +62,8 @@ def previous_version(folder: Path) -> Version:
         pytest.skip(f"no history with {COMMIT}: {archive.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
         tar.extractall(folder / "code", filter="data")
-    values = folder / "code" / "bowline" / "localcluster" / "values.yaml"
-    return replace(_with_patient_chart(folder / "code", folder, "0.1.0", values), has_kubeconfig=True)
+    values = folder / "code" / LOCAL_VALUES.relative_to(CHECKOUT)
+    return _with_patient_chart(folder / "code", folder, "0.1.0", values)
 
 
 def _with_patient_chart(code: Path, folder: Path, tag: str, values: Path) -> Version:

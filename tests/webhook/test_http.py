@@ -28,7 +28,6 @@ class TestAnswers:
             (Hook.MUTATE_PODS, review(pod())),
             (Hook.VALIDATE_PODS, review(pod())),
             (Hook.MUTATE_BIND_REQUESTS, review(bind_request(), group="scheduling.run.ai", kind="BindRequest")),
-            (Hook.VALIDATE_BIND_REQUESTS, review(bind_request(), group="scheduling.run.ai", kind="BindRequest")),
             (Hook.VALIDATE_WORKLOADS, review(deployment(), group="apps", kind="Deployment")),
         ],
     )

@@ -190,7 +190,10 @@ def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
 
 def test_a_local_cluster_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:
     (author.folder / "scheduler.yaml").write_text("config: {schedulerNames: [mine]}\n")
-    access = author.run("-m", "bowline_cli", "plugin", "access")
+    # With --config: the environment of this test has the example plugins too, which require arguments.
+    (author.folder / "config.yaml").write_text("plugins: [{name: quota}]\n")
+    access = author.run("-m", "bowline_cli", "plugin", "access", "--config=config.yaml")
+    assert access.returncode == 0, access.stderr
     (author.folder / "access.yaml").write_text(access.stdout)
     cluster = ("-m", "bowline.localcluster")
     values = [f"--values={name}.yaml" for name in ("values", "access", "scheduler")]

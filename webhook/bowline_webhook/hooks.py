@@ -84,12 +84,6 @@ class Hook(StrEnum):
         _BIND_REQUEST,
         lambda c, r, info: c.admit_bind_request(r.object, info, r.old),
     )
-    # Of the configuration of an earlier version, while an upgrade replaces it.
-    VALIDATE_BIND_REQUESTS = (
-        "/validate/bindrequests",
-        _BIND_REQUEST,
-        lambda c, r, info: c.validate_bind_request(r.object, r.old, info),
-    )
     VALIDATE_WORKLOADS = "/validate/workloads", None, _validate_workload
     MUTATE_EPHEMERAL_CONTAINERS = (
         "/mutate/ephemeralcontainers",

@@ -33,8 +33,8 @@ def reports(node: ast.Tuple | ast.Call) -> Iterator[tuple[str, ast.expr]]:
         yield "event", values[1]
     elif name == "EventNote" and ast.unparse(values[1]).startswith("names.EVENT_"):
         yield "event", values[1]  # without an attempt; the other notes pass on an Event
-    elif name == "reason_text":
-        yield "progress", values[0]
+    elif name in ("reason_text", "Unfinished") and ast.unparse(values[0]) != "cause.word":
+        yield "progress", values[0]  # the word of a cause is that of an Unfinished
     elif (name == "PodBound" or (name == "" and len(values) == 3)) and getattr(values[0], "value", None) in STATUSES:
         yield "condition", values[1]
 

@@ -244,7 +244,7 @@ SAMPLES = (
         review(pytorch_job("w", Worker=template_of(pod({"mps": "x"}))), group="kubeflow.org", kind="PyTorchJob"),
     ),
     (
-        Hook.VALIDATE_BIND_REQUESTS,
+        Hook.MUTATE_BIND_REQUESTS,
         review(bind_request(), bind_request(backoffLimit=1), group="scheduling.run.ai", kind="BindRequest"),
     ),
     (

@@ -187,7 +187,7 @@ class TestHooks:
                 id="a workload with an invalid template is denied",
             ),
             pytest.param(
-                Hook.VALIDATE_BIND_REQUESTS,
+                Hook.MUTATE_BIND_REQUESTS,
                 review(bind_request(podUID="other"), group="scheduling.run.ai", kind="BindRequest"),
                 False,
                 id="a request that contradicts its owner is denied",
@@ -271,9 +271,10 @@ class TestMalformed:
     @pytest.mark.parametrize("hook", Hook)
     @pytest.mark.parametrize("place", ["metadata", "spec", "unknown"])
     def test_deep_nesting_is_answered(self, hook: Hook, place: str) -> None:
-        kinds = {Hook.VALIDATE_WORKLOADS: ("apps", "Deployment")} | dict.fromkeys(
-            (Hook.MUTATE_BIND_REQUESTS, Hook.VALIDATE_BIND_REQUESTS), ("scheduling.run.ai", "BindRequest")
-        )
+        kinds = {
+            Hook.VALIDATE_WORKLOADS: ("apps", "Deployment"),
+            Hook.MUTATE_BIND_REQUESTS: ("scheduling.run.ai", "BindRequest"),
+        }
         group, kind = kinds.get(hook, ("", "Pod"))
         document_bytes = encode(review({"metadata": {}, "spec": {}, place: "DEEP"}, {}, group=group, kind=kind))
         deep_json = b'{"template":' * 1000 + b"1" + b"}" * 1000
