@@ -2,8 +2,8 @@
 
 Chart and image change while the old processes run on for 10 s beside the new ones, as pods do while their replacement
 is scheduled and pulled. Helm, API server and processes are real; kwok acts as kubelets and as the agents of shares.
-Before the upgrade each pod of a gang is bound by itself; the upgrade sets the gate GangBinding, and the gang that exists
-is completed. Not run: images, and therefore one that cannot be pulled (tests/node).
+Before the upgrade each pod of a gang is bound by itself; the upgrade sets the gate GangBinding, and an existing gang is
+completed. Not run: images, and therefore one that cannot be pulled (tests/node).
 """
 
 import asyncio
