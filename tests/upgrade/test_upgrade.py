@@ -2,7 +2,7 @@
 
 Chart and image change while the old processes run on for 10 s beside the new ones, as pods do while their replacement
 is scheduled and pulled. Helm, API server and processes are real; kwok acts as kubelets and as the agents of shares.
-Before the upgrade each pod of a gang is bound by itself; the upgrade sets the gate GangBinding, and an existing gang is
+Before the upgrade each pod of a gang is bound by itself; the upgrade sets the gate GangBinding, and a gang is then
 completed. Not run: images, and therefore one that cannot be pulled (tests/node).
 """
 
