@@ -14,6 +14,7 @@ from typing import Any
 from bowline.kube.messages import Request
 from tests.simulation.loop import Process
 from tests.simulation.network import Fault, Weather
+from tests.simulation.objects import Object
 from tests.simulation.plans import Plan
 from tests.simulation.simulation import Simulation
 from tests.simulation.world import NAMESPACE, REQUESTS, Profile
@@ -116,6 +117,8 @@ class Story(Simulation):
         if scene.story == SILENT:
             await self._make_again_in_silence()
         await asyncio.sleep(_ENDED_S if scene.story == BESIDE else _MIDDLE_S.get(scene.kind, 0.045))
+        # The other pod needs another group: the same one would get the same device again.
+        groups = ["n0-g1" if _has_group(server.find("bindrequests", "r1", NAMESPACE), "n0-g0") else "n0-g0"]
         if scene.story in (WITHDRAW, AGAIN, BESIDE):
             server.call("user", "DELETE", f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests/r1")
         if scene.story == REMADE:
@@ -128,7 +131,7 @@ class Story(Simulation):
         if scene.story == BESIDE:
             await asyncio.sleep(20)
             world.make_pod("other", scene.kind)
-            world.request_bind("other", "r2", 0.9)
+            world.request_bind("other", "r2", 0.9, groups=groups)
         await asyncio.sleep(130)
         self._check_end()
         await asyncio.sleep(20)
@@ -161,6 +164,10 @@ class Story(Simulation):
             reasons = {name: status.get("reason") for name, status in ends.items()}
             self.checks.fail(f"{last} is not Succeeded", str(reasons)[:300])
         self.checks.at_rest(self.slots)
+
+
+def _has_group(request: Object | None, group: str) -> bool:
+    return request is not None and group in (request["spec"].get("selectedGPUGroups") or ())
 
 
 def is_played(kind: str, story: str) -> bool:

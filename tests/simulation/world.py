@@ -6,7 +6,7 @@ kinds of pods and few kinds of trouble, so that each is also met without the oth
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from random import Random
@@ -333,8 +333,10 @@ class World:
         """A decision about a pod that may have been replaced since."""
         self.request_bind(name, name, draw, uid)
 
-    def request_bind(self, pod_name: str, name: str, draw: float, uid: str = "") -> None:
-        """Create a BindRequest with a decision, unless there is nothing to decide for."""
+    def request_bind(
+        self, pod_name: str, name: str, draw: float, uid: str = "", groups: Collection[str] = ()
+    ) -> None:
+        """Create a BindRequest with a decision, for these GPU groups if any, unless there is nothing to decide."""
         pod = self.server.find("pods", pod_name, NAMESPACE)
         if pod is None:
             return
@@ -358,6 +360,8 @@ class World:
         devices = self._decided_devices(kind, node, chance, unwise=unwise)
         if devices is None:
             return
+        if groups:
+            devices = {**devices, "selectedGPUGroups": sorted(groups)}
         metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
         if chance.random() < self.profile.owner_share:
             metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": pod_name, "uid": uid}]
