@@ -1,11 +1,23 @@
-"""Every fenced block of the documents is executed by a test, or marked as not executed. Decision 183."""
+"""The documents: fenced blocks, links, paths, decisions and listings of code. Decision 183."""
 
+import ast
+import inspect
 import re
+import runpy
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
+from bowline.conformance.scheduler_cases import SCHEDULER_CASES
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.plugin import AdmissionPlugin, Plugin
+from tests import hostile
 from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, Command, blocks, commands_of, without_blocks
 
 # The page and the test that executes its commands.
@@ -25,33 +37,25 @@ EXECUTORS = {
 DATA = ("json", "python", "text", "yaml")
 FOLDERS = ("docs", "shared", "examples", "charts")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
+# Parts joined by slashes; the name of a test may follow.
+REPOSITORY_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)+)/?(?:::[^`]*)?`")
+PLUGINS_PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+GUIDE, PROTOCOL = (ROOT / "docs" / name for name in ("write-a-scheduler.md", "protocol.md"))
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_block_has_a_known_info_string(page: Path) -> None:
-    assert [block for block in blocks(page) if block.info not in (EXECUTED, NOT_EXECUTED, *DATA)] == []
-    fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
-    assert len(fences) == 2 * len(list(blocks(page))), "a fence that is not closed, or has another indentation"
-
-
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if "decisions" not in page.parts and page.name not in ("AGENTS.md", "CHANGELOG.md")],
-    ids=name_of,
-)
-def test_a_decision_is_linked_or_not_named(page: Path) -> None:
-    assert re.findall(r"(?<!\[)\bdecisions? \d+", page.read_text(encoding="utf-8")) == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_are_in_fenced_blocks(page: Path) -> None:
+def test_every_block_is_executed_or_marked_and_closed() -> None:
     """An indented block has no info string."""
-    lines = without_blocks(page.read_text()).splitlines()
-    assert [line for before, line in pairwise(lines) if not before and line.startswith("    ")] == []
+    for page in PAGES:
+        text = page.read_text()
+        assert [block for block in blocks(page) if block.info not in (EXECUTED, NOT_EXECUTED, *DATA)] == [], page
+        fences = [line for line in text.splitlines() if line.lstrip().startswith("```")]
+        assert len(fences) == 2 * len(list(blocks(page))), f"{page}: a fence is open, or has another indentation"
+        lines = pairwise(without_blocks(text).splitlines())
+        assert [line for before, line in lines if not before and line.startswith("    ")] == [], page
 
 
 def test_a_test_executes_every_page_with_executed_blocks() -> None:
@@ -60,29 +64,125 @@ def test_a_test_executes_every_page_with_executed_blocks() -> None:
     assert [page for page, test in EXECUTORS.items() if page not in (ROOT / test).read_text()] == []
 
 
-def test_a_block_without_prompts_has_a_command_in_each_line() -> None:
-    assert commands_of("kubectl get pods\n\nhelm list \\\n  --all\n") == [
-        Command("kubectl get pods"),
-        Command("helm list    --all"),
-    ]
-
-
-def test_a_block_with_prompts_states_the_output() -> None:
+def test_the_commands_and_outputs_of_a_block() -> None:
+    plain = [Command("kubectl get pods"), Command("helm list    --all")]
+    assert commands_of("kubectl get pods\n\nhelm list \\\n  --all\n") == plain
     assert commands_of("$ a \\\n  b\none\n\ntwo\n$ c\n") == [Command("a \\\n  b", "one\n\ntwo\n"), Command("c", "")]
 
 
 @pytest.mark.parametrize(
     ("stated_output", "actual", "expectation"),
     [
-        pytest.param("bound\n", "bound\n", True, id="equal"),
-        pytest.param("bound\n", "bound\nmore\n", False, id="a-line-more"),
-        pytest.param("in ... s\n", "in 3.4 s\n", True, id="any-text"),
-        pytest.param("in ... s\n", "in 3\n4 s\n", False, id="not-across-lines"),
-        pytest.param("a\n...\nb\n", "a\nx\ny\nb\n", True, id="any-lines"),
-        pytest.param("NAME   AGE\n", "NAME AGE   \n", True, id="columns"),
-        pytest.param("a.c\n", "abc\n", False, id="no-pattern"),
-        pytest.param("", "text\n", False, id="no-output"),
+        ("bound\n", "bound\nmore\n", False),
+        ("in ... s\n", "in 3.4 s\n", True),
+        ("in ... s\n", "in 3\n4 s\n", False),
+        ("a\n...\nb\n", "a\nx\ny\nb\n", True),
+        ("NAME   AGE\n", "NAME AGE   \n", True),
+        ("a.c\n", "abc\n", False),
+        ("", "text\n", False),
     ],
 )
 def test_the_stated_output_is_compared(stated_output: str, actual: str, expectation: bool) -> None:
     assert Command("x", stated_output).matches(actual) is expectation
+
+
+def test_links_lead_to_files_and_paths_in_backticks_exist() -> None:
+    """A path is relative to the root or to tests/, and starts with a folder of one of them."""
+    bases = (ROOT, ROOT / "tests")
+    folders = {folder.name for base in bases for folder in base.iterdir() if folder.is_dir()} - {"build", "dist"}
+    missing = []
+    for page in PAGES:
+        text = page.read_text()
+        links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
+        paths = [path for path in REPOSITORY_PATH.findall(text) if path.split("/")[0] in folders]
+        missing += [f"{name_of(page)}: {link}" for link in links if not (page.parent / link).exists()]
+        missing += [f"{name_of(page)}: {path}" for path in paths if not any((base / path).exists() for base in bases)]
+    assert missing == []
+
+
+def test_the_index_of_the_documents_lists_every_page() -> None:
+    docs = ROOT / "docs"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (docs / "README.md").read_text()))
+    assert {path.name for path in docs.glob("*.md")} - {"README.md"} == linked
+
+
+def test_the_map_is_short_and_the_files_that_answer_its_questions_exist() -> None:
+    text = (ROOT / "AGENTS.md").read_text()
+    assert len(text.encode()) <= 6 * 1024
+    answers = re.findall(r"\? \| `([^`]+)` \|", text)
+    assert len(answers) > 15
+    assert [answer for answer in answers if not (ROOT / answer).is_file()] == []
+
+
+def test_every_decision_is_in_the_index_with_its_status_and_cited() -> None:
+    """A record that binds no module, test or template is the docstring of one module, or a measurement."""
+    folder = ROOT / "docs" / "decisions"
+    rows = re.findall(r"^\| \[(\d+)\]\((\S+)\) \| (.+) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    heads = []
+    for path in sorted(folder.glob("[0-9]*.md")):
+        title, _, status = path.read_text().splitlines()[:3]
+        heads.append((str(int(path.name[:4])), path.name, title.partition(". ")[2], status[8:].removesuffix(".")))
+    assert rows == heads
+    sources = [
+        path
+        for name in ("webhook", "reconciler", "shared", "cli", "tools", "tests")
+        for path in (ROOT / name).rglob("*.py")
+    ]
+    cited: dict[int, Path] = {}
+    for path in (*sources, *(ROOT / "charts").rglob("*.tpl"), ROOT / "CHANGELOG.md"):
+        for numbers in re.findall(r"\b[Dd]ecisions? (\d+(?:(?:, | and )\d+)*)\b", path.read_text()):
+            cited |= {int(number): path for number in re.findall(r"\d+", numbers)}
+    records = {int(number) for number, *_ in heads}
+    assert {number: path for number, path in cited.items() if number not in records} == {}
+    assert records - cited.keys() == set()
+
+
+def signatures() -> Iterator[str]:
+    """The classes of the plugins' interface and their methods, as they are declared."""
+    for kind in (Plugin, AdmissionPlugin, BindingPlugin):
+        yield f"class {kind.__name__}:"
+        for name, member in vars(kind).items():
+            if inspect.isfunction(member) and not name.startswith("_"):
+                word = "async def" if inspect.iscoroutinefunction(member) else "def"
+                # Without the modules of the types: all are names of the package.
+                signature = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", str(inspect.signature(member)))
+                signature = re.sub(r"\b(pod|old|request): Mapping\[str, Any\]", r"\1: Object", signature)
+                yield f"    {word} {name}{signature}: ..."
+
+
+def first_cells(title: str) -> dict[str, list[str]]:
+    """The cells of the rows of the table of docs/plugins.md whose first column has that title, by the first cell."""
+    table = re.search(rf"^\| {title} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PLUGINS_PAGE, re.MULTILINE)
+    assert table is not None
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table[1].splitlines()]
+    return {row[0]: row for row in rows}
+
+
+def test_the_page_of_plugins_has_every_signature_point_and_budget() -> None:
+    block = re.search(r"^## Signatures\n\n```python\n(.*?)```", PLUGINS_PAGE, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    # Lines may be broken differently.
+    assert ast.unparse(ast.parse(block[1])) == ast.unparse(ast.parse("\n".join(signatures())))
+    assert first_cells("point").keys() == set(re.findall(r"def (\w+)", block[1]))
+    assert {name: float(row[1]) for name, row in first_cells("budget").items()} == asdict(Budgets())
+
+
+def test_the_pages_of_schedulers_have_the_tested_scheduler_every_case_and_one_minimal_request() -> None:
+    listings = {page: list(blocks(page)) for page in (GUIDE, PROTOCOL)}
+    (listing,) = (block.text for block in listings[GUIDE] if block.info == "python")
+    assert listing == (ROOT / "examples" / "scheduler" / "scheduler.py").read_text()
+    for page_blocks in listings.values():
+        request = yaml.safe_load(next(block.text for block in page_blocks if block.info == "yaml"))
+        assert request["spec"].keys() == {"podName", "selectedNode"}
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([^|`]+) \| [^|]+ \|$", PROTOCOL.read_text(), re.MULTILINE)
+    assert rows == [(case.name, case.promise) for case in SCHEDULER_CASES]
+
+
+@pytest.mark.parametrize("text", [*hostile.MANAGED_FIELDS.values(), *hostile.PARAMETERS.values()])
+def test_the_example_scheduler_reads_what_api_servers_store(text: bytes) -> None:
+    limit = sys.getrecursionlimit()
+    try:
+        program = runpy.run_path(str(ROOT / "examples" / "scheduler" / "scheduler.py"))
+        assert program["read"](lambda **_: SimpleNamespace(data=b'{"items":[{"a":' + text + b"}]}"))["items"]
+    finally:
+        sys.setrecursionlimit(limit)
