@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.documents import ROOT, run
+from tests.documents import run
 from tests.examples.recording import COMMAND, PICTURE, comparable, lines_of, svg, wrapped
 
 
@@ -10,10 +10,6 @@ def test_the_demo_prints_the_recording() -> None:
     """After a change of the demo or of what it prints: ``python -m tests.examples.recording``."""
     output = run(COMMAND, kubeconfig=Path("unused"))
     assert comparable(lines_of(PICTURE.read_text(encoding="utf-8"))) == comparable(wrapped(output)), output
-
-
-def test_the_readme_shows_the_recording() -> None:
-    assert f"]({PICTURE.relative_to(ROOT)})" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_picture_has_the_lines_that_it_was_drawn_from() -> None:

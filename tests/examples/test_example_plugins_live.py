@@ -163,30 +163,15 @@ def test_an_abandoned_bind_returns_the_licence_and_deletes_the_configmap(
     assert "finalizers" not in live.request()["metadata"]
 
 
-def bind_with_licence_and_address(live: Live) -> str:
-    """Create and bind a pod that needs both; returns its UID."""
+def test_what_ends_while_no_reconciler_runs_is_returned_by_the_next(
+    live: Live, licences: tuple[LicenceServer, str]
+) -> None:
     uid = create(live, **{LICENCE: "solver", NETWORK: "blue"})
     live.request_bind()
     live.until("the ConfigMap exists", lambda: configmaps(live) or None)
     patch = json.dumps({"data": {"address": "10.0.0.7"}})
     live.kubectl("patch", "configmap", f"network-{uid}", "--type=merge", f"--patch={patch}")
     live.phase("pod", "Succeeded")
-    return uid
-
-
-def test_the_end_of_a_bound_pod_returns_licence_and_address(live: Live, licences: tuple[LicenceServer, str]) -> None:
-    uid = bind_with_licence_and_address(live)
-    assert configmaps(live)
-    live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
-    live.kubectl("delete", "bindrequest", "pod", "--wait=false")  # as the garbage collector does
-    live.until("the address is returned", lambda: not configmaps(live) or None)
-    live.until("the licence is returned", lambda: ("DELETE", uid) in licences[0].calls or None)
-
-
-def test_what_ends_while_no_reconciler_runs_is_returned_by_the_next(
-    live: Live, licences: tuple[LicenceServer, str]
-) -> None:
-    uid = bind_with_licence_and_address(live)
     (reconciler,) = live.pair.reconcilers
     reconciler.kill()
     live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
@@ -211,20 +196,19 @@ def test_a_missing_licence_is_reported_with_the_plugins_own_reason(
     assert "NoLicence" in live.event("pod", "BindingFailed")
 
 
-def test_a_pod_that_concerns_no_plugin_costs_no_further_write(live: Live) -> None:
-    create(live)
+@pytest.mark.parametrize(
+    ("annotations", "more"),
+    [
+        pytest.param({}, [], id="no-plugin-concerned"),
+        pytest.param({LICENCE: "solver"}, [("patch", "bindrequests")], id="the-finalizer"),
+    ],
+)
+def test_the_writes_of_a_bind(live: Live, annotations: dict[str, str], more: list[tuple[str, str]]) -> None:
+    create(live, **annotations)
     live.request_bind()
     live.phase("pod", "Succeeded")
     live.event("pod", "Bound")
-    assert sorted(writes_about(live, "bowline-reconciler", PLAIN_BIND)) == sorted(PLAIN_BIND)
-
-
-def test_a_pod_with_a_licence_costs_the_finalizer(live: Live) -> None:
-    create(live, **{LICENCE: "solver"})
-    live.request_bind()
-    live.phase("pod", "Succeeded")
-    live.event("pod", "Bound")
-    expectation = [*PLAIN_BIND, ("patch", "bindrequests")]
+    expectation = [*PLAIN_BIND, *more]
     assert sorted(writes_about(live, "bowline-reconciler", expectation)) == sorted(expectation)
 
 

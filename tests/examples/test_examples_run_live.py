@@ -1,6 +1,5 @@
 """The local cluster as `make up` starts it: each example manifest ends as its README states."""
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,7 @@ from bowline.localcluster.checkout import EXAMPLES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
 from bowline.localcluster.scheduler import SCHEDULER, start_scheduler
-from bowline.testing.builders import bind_request, pod
+from bowline.testing.builders import pod
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
 from tests.pairs import installed_pair
@@ -20,7 +19,6 @@ from tests.plugins.claims import require_api
 
 ENDS = dict(re.findall(r"^- `([a-z0-9-]+)\.yaml`: .* \((.+)\)$", (FOLDER / "README.md").read_text(), re.MULTILINE))
 ONE_NODE = {"kubernetes.io/hostname": "gpu-node-0"}
-AVOID = "scheduler.example.com/avoid"
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +86,6 @@ def test_a_valid_example_ends_as_its_readme_states(live: Live, example: Example)
     live.until(f"the pods of {example.path.stem} are {end}", lambda: phases(live) == {end})
 
 
-@pytest.mark.parametrize("example", examples("bad"))
-def test_an_invalid_example_is_denied(live: Live, example: Example) -> None:
-    result = live.kubectl("create", "-f", str(example.path), check=False)
-    assert result.returncode != 0
-    assert pods(live) == []
-
-
 def test_the_readme_states_an_end_for_each_valid_example() -> None:
     assert sorted(ENDS) == sorted(param.values[0].path.stem for param in examples("good"))
     assert set(ENDS.values()) == {"Running", "Succeeded", "Pending", "no such kind"}
@@ -127,27 +118,6 @@ def test_a_pod_that_fits_no_node_has_a_condition(live: Live) -> None:
         return next((c["reason"] for c in conditions if c["type"] == "PodScheduled"), None)
 
     live.until("the condition", lambda: reason() == "Unschedulable")
-
-
-def test_a_failed_request_is_decided_elsewhere(live: Live) -> None:
-    """RescheduleElsewhere: the scheduler deletes the request of a node that is gone, and remembers the node."""
-    live.create_pod("moved", schedulingGates=[{"name": "example.com/hold"}])
-    uid = live.pod("moved")["metadata"]["uid"]
-    live.create(bind_request("moved", "gone", "default", uid))
-    live.cluster.api.patch("/api/v1/namespaces/default/pods/moved", {"spec": {"schedulingGates": None}})
-    assert node_of(live, "moved").startswith("gpu-node-")
-    assert json.loads(live.pod("moved")["metadata"]["annotations"][AVOID]).keys() == {"gone"}
-
-
-def test_a_killed_scheduler_continues_from_the_api_objects(live: Live) -> None:
-    """The new process fills the device that the killed one has decided for."""
-    live.create_pod("first", {names.GPU_FRACTION: "0.5"}, nodeSelector=ONE_NODE)
-    node_of(live, "first")
-    live.cluster.process(SCHEDULER).kill()
-    live.create_pod("second", {names.GPU_FRACTION: "0.5"}, nodeSelector=ONE_NODE)
-    start_scheduler(live.cluster)
-    node_of(live, "second")
-    assert groups_of(live, "first") == groups_of(live, "second")
 
 
 def test_the_scheduler_is_short() -> None:

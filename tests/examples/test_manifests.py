@@ -1,7 +1,5 @@
 """Each example manifest gets the verdict that it states: offline, from the bare API server, and from the pair."""
 
-import re
-
 import pytest
 
 from bowline.framework.admission import AdmissionChain
@@ -10,7 +8,7 @@ from bowline.framework.registry import Registry
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.catalog import BUILTINS
 from bowline_cli.verdicts import LintResult, review_manifest, with_ready_kinds
-from tests.examples.manifests import FOLDER, Example, examples
+from tests.examples.manifests import Example, examples
 from tests.live import Live
 from tests.manifest_files import read_manifests
 from tests.plugins.claims import require_api
@@ -54,26 +52,9 @@ def test_lint_gives_the_stated_verdict(example: Example) -> None:
     assert (errors, warnings) == (example.errors, example.warnings)
 
 
-@pytest.mark.parametrize("example", GOOD)
-def test_a_valid_example_states_no_errors(example: Example) -> None:
-    assert example.errors == ()
-
-
-@pytest.mark.parametrize("example", BAD)
-def test_an_invalid_example_has_several_errors(example: Example) -> None:
-    assert len(example.errors) > 1
-
-
 def skip_what_is_too_new(cluster: Cluster, example: Example) -> None:
     if "resource.k8s.io/v1" in example.path.read_text():
         require_api(cluster)
-
-
-@pytest.mark.parametrize("example", KNOWN_GOOD)
-def test_the_api_server_accepts_a_valid_example(cluster: Cluster, example: Example) -> None:
-    skip_what_is_too_new(cluster, example)
-    result = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), "-o", "name")
-    assert len(result.stdout.split()) == len(read_manifests(str(example.path)))
 
 
 @pytest.mark.parametrize("example", KNOWN_BAD)
@@ -91,19 +72,12 @@ def test_the_pair_accepts_a_valid_example_with_its_warnings(pair: Live, example:
 
 
 @pytest.mark.parametrize("example", KNOWN_BAD)
-def test_the_pair_admits_no_invalid_example(pair: Live, example: Example) -> None:
-    assert pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False).returncode != 0
-
-
-@pytest.mark.parametrize("example", [param for param in KNOWN_BAD if bowline_speaks_first(param.values[0])])
-def test_the_pair_denies_an_invalid_example_with_every_error(pair: Live, example: Example) -> None:
+def test_the_pair_denies_an_invalid_example(pair: Live, example: Example) -> None:
     result = pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
-    for result_of_lint in lint(example):
-        for fault in result_of_lint.review.errors:
+    assert result.returncode != 0
+    if bowline_speaks_first(example):
+        faults = [fault for result_of_lint in lint(example) for fault in result_of_lint.review.errors]
+        assert faults
+        for fault in faults:
             assert fault.path in result.stderr
             assert fault.message in result.stderr
-
-
-def test_every_manifest_has_a_line_in_the_readme_and_back() -> None:
-    file_names = re.findall(r"^- `([a-z0-9-]+\.yaml)`: ", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert sorted(file_names) == sorted(param.values[0].path.name for param in (*GOOD, *BAD))

@@ -128,19 +128,11 @@ def test_up_status_env_and_down(tmp_path: Path) -> None:
     assert command("down").returncode == 0
 
 
-def test_down_keeps_a_folder_that_is_not_a_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_neither_up_nor_down_takes_a_folder_with_other_content(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "precious").write_text("data")
-    assert main(["down", f"--data-dir={tmp_path}"]) == 1
-    assert "nothing was removed" in capsys.readouterr().err
-    assert (tmp_path / "precious").exists()
-
-
-def test_up_rejects_a_folder_with_other_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`down` removes the folder with all of its content."""
-    (tmp_path / "precious").write_text("data")
-    try:
-        assert main(["up", "--no-chart", "--nodes=0", f"--data-dir={tmp_path}"]) == 1
-        assert "holds something else" in capsys.readouterr().err
-    finally:
-        main(["down", f"--data-dir={tmp_path}"])
+    for command, words in ((["down"], "nothing was removed"), (["up", "--no-chart"], "holds something else")):
+        assert main([*command, f"--data-dir={tmp_path}"]) == 1
+        assert words in capsys.readouterr().err
     assert (tmp_path / "precious").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bowline.localcluster.flags import LOOPBACK
-from bowline.localcluster.ports import free_port, free_ports, ports_of_listeners
+from bowline.localcluster.ports import free_ports, ports_of_listeners
 from bowline.localcluster.process import Launch, Process, ProcessRecord
 from tests.waiting import wait_until
 
@@ -98,24 +98,3 @@ def test_no_outgoing_connection_uses_a_port_that_was_found_free() -> None:
         with socket.create_connection(listener.getsockname()) as outgoing:
             assert outgoing.getsockname()[1] not in ports_of_listeners()
     assert set(free_ports(20)) <= set(ports_of_listeners())
-
-
-def draw(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
-    """Let these ports be drawn, in this order."""
-    draws = iter(ports)
-    monkeypatch.setattr("bowline.localcluster.ports.random.choice", lambda _: next(draws))
-
-
-@pytest.fixture
-def other_notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder of the ports drawn lately, of which there are none."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "bowline"
-
-
-def test_a_port_that_was_drawn_lately_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch, other_notes: Path) -> None:
-    """Its listener has not started yet; another program may have drawn it."""
-    [first, second] = free_ports(2)
-    (other_notes / "ports").unlink()
-    draw(monkeypatch, first, first, second)
-    assert (free_port(), free_port()) == (first, second)

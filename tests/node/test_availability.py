@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import pod
-from tests.localnode.cluster import NAMESPACE, NodeCluster, install_chart
+from tests.localnode.cluster import NAMESPACE, NodeCluster
 from tests.node.steps import NodeLive
 
 pytestmark = pytest.mark.node
@@ -112,36 +111,21 @@ def conditions(webhook_pod: dict[str, Any]) -> list[dict[str, Any]]:
     return list(webhook_pod["status"].get("conditions") or ())
 
 
-def start_to_ready_s(pod: dict[str, Any]) -> float:
-    """Seconds from the pod's creation until it was Ready."""
-    (ready,) = [condition for condition in conditions(pod) if condition["type"] == "Ready"]
-    creation_time = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-    return (datetime.fromisoformat(ready["lastTransitionTime"]) - creation_time).total_seconds()
-
-
-def deleted_together(node: NodeCluster, live: NodeLive, replicas: int) -> Load:
-    """Delete all webhooks while pods are created; return the results of those."""
-    with run_load(node, live.namespace) as load:
-        live.until("the load has begun", lambda: load.total > 3 * _RATE)
-        names = {webhook_pod["metadata"]["name"] for webhook_pod in webhooks(live)}
-        assert len(names) == replicas
-        node.cluster.kubectl("delete", "pods", *names, f"--namespace={NAMESPACE}", "--wait=false")
-        await_replacement(live, names, replicas)
-        more = load.total + 3 * _RATE
-        live.until("the load continues", lambda: load.total > more)
-    seconds = [start_to_ready_s(webhook_pod) for webhook_pod in webhooks(live)]
-    sys.stdout.write(f"replacements Ready {seconds} s after their creation\n")
-    report(f"{replicas} webhooks deleted together", load)
-    return load
-
-
 def report(description: str, load: Load) -> None:
     """Print the numbers."""
     sys.stdout.write(f"{description}: {len(load.failures)} of {load.total} failed {dict(Counter(load.failures))}\n")
 
 
 def test_both_webhooks_deleted_together_fail_at_most_one_request_in_200(node: NodeCluster, live: NodeLive) -> None:
-    load = deleted_together(node, live, 2)
+    with run_load(node, live.namespace) as load:
+        live.until("the load has begun", lambda: load.total > 3 * _RATE)
+        names = {webhook_pod["metadata"]["name"] for webhook_pod in webhooks(live)}
+        assert len(names) == 2
+        node.cluster.kubectl("delete", "pods", *names, f"--namespace={NAMESPACE}", "--wait=false")
+        await_replacement(live, names, 2)
+        more = load.total + 3 * _RATE
+        live.until("the load continues", lambda: load.total > more)
+    report("2 webhooks deleted together", load)
     assert len(load.failures) <= load.total * 0.005, Counter(load.failures)
 
 
@@ -154,16 +138,3 @@ def test_webhooks_evicted_one_after_another_fail_no_request(node: NodeCluster, l
             await_replacement(live, {name}, 2)
     report("2 webhooks evicted one after another", load)
     assert load.failures == []
-
-
-@pytest.fixture
-def three(node: NodeCluster) -> Iterator[None]:
-    """Three webhooks, and two again afterwards."""
-    install_chart(node, {"webhook.replicas": 3})
-    yield
-    install_chart(node)
-
-
-@pytest.mark.usefixtures("three")
-def test_three_webhooks_deleted_together_fail_no_request(node: NodeCluster, live: NodeLive) -> None:
-    assert deleted_together(node, live, 3).failures == []

@@ -83,14 +83,6 @@ def test_cdi_is_detected_from_the_cluster_policy(node: NodeCluster, live: NodeLi
         raise AssertionError("\n".join(line for line in logs.splitlines() if "nvidia" in line)) from None
 
 
-def test_share_sees_its_device_by_the_environment(live: NodeLive) -> None:
-    live.run_pod("share", {"gpu-fraction": "0.5"})
-    live.bind_share("share", "0.50", "access-env")
-    live.running("share")
-    environment = live.environment("share")
-    assert environment[names.VISIBLE_DEVICES] == environment["FAKE_GPU_DEVICES"] == _reserved(live)
-
-
 @pytest.mark.usefixtures("by_cdi")
 @pytest.mark.node
 def test_share_sees_its_device_by_cdi(node: NodeCluster, live: NodeLive) -> None:

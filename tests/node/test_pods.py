@@ -1,14 +1,10 @@
 """Pods from request to running container, on a real kubelet: whole GPUs, shares, volumes, resource claims."""
 
 import json
-import statistics
-import sys
-import time
-from typing import Any
 
 import pytest
 
-from tests.localnode.settings import NODE_NAME, PAUSE_IMAGE
+from tests.localnode.settings import NODE_NAME
 from tests.node.steps import NodeLive
 from tests.plugins.storage import Storage
 
@@ -115,55 +111,3 @@ def test_local_volume_is_bound_mounted_and_written(live: NodeLive) -> None:
     finally:
         live.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", check=False)
         storage.clean()
-
-
-@pytest.mark.node
-def test_pod_reads_secrets_and_a_token_for_its_own_account(live: NodeLive) -> None:
-    """Volumes that the kubelet provides are independent of Bowline, and work in pods that it has bound."""
-    program = """
-import base64, json, pathlib, time
-token = pathlib.Path("/projected/token").read_text().split(".")[1]
-claims = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-print(json.dumps({"audience": claims["aud"], "subject": claims["sub"],
-    "pod": claims["kubernetes.io"]["pod"]["name"], "secret": pathlib.Path("/projected/key").read_text()}), flush=True)
-time.sleep(3600)
-"""
-    live.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"key": "value"}})
-    sources: list[dict[str, Any]] = [
-        {"serviceAccountToken": {"path": "token", "audience": "elsewhere", "expirationSeconds": 600}},
-        {"secret": {"name": "s"}},
-    ]
-    live.run_pod(
-        "reader",
-        program=program,
-        container={"volumeMounts": [{"name": "all", "mountPath": "/projected"}]},
-        volumes=[{"name": "all", "projected": {"sources": sources}}],
-    )
-    live.bind("reader")
-    live.running("reader")
-    assert json.loads(live.output("reader", "}")) == {
-        "audience": ["elsewhere"],
-        "subject": f"system:serviceaccount:{live.namespace}:default",
-        "pod": "reader",
-        "secret": "value",
-    }
-
-
-@pytest.mark.node
-def test_requested_pod_runs_like_one_that_kube_scheduler_binds(live: NodeLive) -> None:
-    """Prints how long each takes from its creation; no time is asserted."""
-    seconds_by_way: dict[str, list[float]] = {"BindRequest": [], "kube-scheduler": []}
-    for number in range(5):
-        for way, seconds in seconds_by_way.items():
-            name = f"{way.lower()}-{number}"
-            began = time.monotonic()
-            if way == "BindRequest":
-                live.run_pod(name, container={"image": PAUSE_IMAGE, "command": ["/pause"]})
-                live.bind(name)
-            else:
-                scheduler = "default-scheduler"
-                live.run_pod(name, container={"image": PAUSE_IMAGE, "command": ["/pause"]}, schedulerName=scheduler)
-            assert live.running(name)["spec"]["nodeName"] == NODE_NAME
-            seconds.append(time.monotonic() - began)
-    for way, seconds in seconds_by_way.items():
-        sys.stdout.write(f"{way}: created to Running, median of {len(seconds)}: {statistics.median(seconds):.2f} s\n")

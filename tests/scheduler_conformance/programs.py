@@ -20,7 +20,7 @@ from tests.kai.team import SCHEDULER as KAI
 SETTING, NAME_SETTING = "BOWLINE_SCHEDULER", "BOWLINE_SCHEDULER_NAME"
 # A node where a bind has failed is avoided for a minute otherwise.
 EXAMPLE = ("env", "AVOID_S=5", sys.executable, str(EXAMPLES / "scheduler" / "scheduler.py"))
-WRONG = Path(__file__).parent / "wrong"
+MISTAKES = Path(__file__).parent / "mistakes.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,5 @@ def chosen_program(environ: Mapping[str, str]) -> Program:
 
 
 def wrong_program(name: str) -> Program:
-    """Return one of the schedulers with a mistake: a file of its own, or a mistake of ``mistakes.py``."""
-    path = WRONG / f"{name}.py"
-    return Program((sys.executable, str(path) if path.exists() else str(WRONG / "mistakes.py"), name))
+    """Return the scheduler with a mistake of ``mistakes.py``."""
+    return Program((sys.executable, str(MISTAKES), name))

@@ -14,7 +14,7 @@ from tests.waiting import LIMIT_S
 pytestmark = pytest.mark.skipif(SETTING in os.environ, reason="another scheduler is tested")
 
 # Cases that end by waiting for what the wrong scheduler never does, and how long: several passes on a busy machine.
-IDLE = ("repeated-failure", "stale-node", "ended-pods", "successor")
+IDLE = ("repeated-failure", "stale-node", "ending-pods", "successor")
 IDLE_LIMIT_S = 30.0
 
 
@@ -32,13 +32,13 @@ IDLE_LIMIT_S = 30.0
         pytest.param(
             "ignores_unfinished_requests", "unfinished-requests", "counts-unfinished-requests", id="bound pods only"
         ),
-        pytest.param("counts_ended_pods", "ended-pods", "frees-what-has-ended", id="ended pods for ever"),
-        pytest.param("forgets_terminating_pods", "terminating-pods", "counts-what-is-used", id="terminating pods"),
+        pytest.param("counts_ended_pods", "ending-pods", "frees-what-has-ended", id="ended pods for ever"),
+        pytest.param("forgets_terminating_pods", "ending-pods", "counts-what-is-used", id="terminating pods"),
         pytest.param("ignores_init_containers", "other-needs", "counts-init-containers", id="no init containers"),
         pytest.param("counts_gpus_only", "other-needs", "counts-every-resource", id="GPUs only"),
-        pytest.param("ignores_taints", "tainted-node", "leaves-unsuitable-nodes", id="taints"),
+        pytest.param("ignores_taints", "unsuitable-node", "leaves-unsuitable-nodes", id="taints"),
         pytest.param("takes_sidecars_as_init", "other-needs", "counts-sidecars", id="the largest container only"),
-        pytest.param("ignores_affinity", "node-affinity", "leaves-unsuitable-nodes", id="no node affinity"),
+        pytest.param("ignores_affinity", "unsuitable-node", "leaves-unsuitable-nodes", id="no node affinity"),
         pytest.param("remembers_names", "successor", "decides-for-a-successor", id="each name once"),
         pytest.param("ignores_gates", "gates", "waits-for-gates", id="gates"),
         pytest.param("repeats_at_once", "denied-request", "pauses-after-a-denial", id="no pause after a denial"),

@@ -12,7 +12,6 @@ from tools.generate import (
     crd,
     dashboard,
     fields,
-    imports,
     plugins,
     policy,
     readme,
@@ -40,7 +39,6 @@ VALUES: Final[Mapping[str, Callable[[], str]]] = {
 }
 # By name below docs/.
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
-    "architecture.md": imports.as_markdown,
     "bindrequest.md": fields.as_markdown,
     "commands.md": commands.as_markdown,
     "configuration.md": configuration.as_markdown,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -174,15 +175,30 @@ class SchedulerStage:
     def denied_requests(self, name: str) -> Iterator[None]:
         """Deny each request for the pod until the block ends, as a quota or a policy of the cluster does."""
         resource = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION], "resources": [names.PLURAL]}
-        policy, binding = denial(self.namespace, resource, f"object.spec.podName != '{name}'")
+        rule = denial(self.namespace, resource, f"object.spec.podName != '{name}'")
+        with self._denied(rule, partial(self._is_request_denied, name)):
+            yield
+
+    @contextmanager
+    def failing_binds(self, name: str) -> Iterator[None]:
+        """Let each attempt for the pod fail until the block ends, as an exceeded quota does: it is retried."""
+        rule = denial(self.namespace, BINDING, f"object.metadata.name != '{name}'")
+        with self._denied(rule, partial(self._is_bind_denied, name)):
+            yield
+
+    @contextmanager
+    def _denied(self, rule: tuple[dict[str, Any], dict[str, Any]], is_denied: Callable[[], bool]) -> Iterator[None]:
+        """Store a policy and its binding until the block ends, and wait until each change is in force."""
+        policy, binding = rule
         self.cluster.api.post(POLICIES, policy)
         try:
             self.cluster.api.post(POLICY_BINDINGS, binding)
-            self.wait(f"a request for {name} is denied", lambda: self._is_request_denied(name))
+            self.wait("the policy denies", is_denied)
             yield
         finally:
             self.cluster.api.delete(f"{POLICY_BINDINGS}/{self.namespace}")
             self.cluster.api.delete(f"{POLICIES}/{self.namespace}")
+        self.wait("the policy denies no more", lambda: not is_denied())
 
     @contextmanager
     def stopped_reconciler(self) -> Iterator[None]:
@@ -193,20 +209,6 @@ class SchedulerStage:
             yield
         finally:
             self.restart_reconciler()
-
-    @contextmanager
-    def failing_binds(self, name: str) -> Iterator[None]:
-        """Let each attempt for the pod fail until the block ends, as an exceeded quota does: it is retried."""
-        policy, binding = denial(self.namespace, BINDING, f"object.metadata.name != '{name}'")
-        self.cluster.api.post(POLICIES, policy)
-        try:
-            self.cluster.api.post(POLICY_BINDINGS, binding)
-            self.wait(f"the Binding of {name} is denied", lambda: self._is_bind_denied(name))
-            yield
-        finally:
-            self.cluster.api.delete(f"{POLICY_BINDINGS}/{self.namespace}")
-            self.cluster.api.delete(f"{POLICIES}/{self.namespace}")
-        self.wait(f"the Binding of {name} is not denied", lambda: not self._is_bind_denied(name))
 
     def clean_up(self) -> None:
         """Delete pods and requests, and wait until nothing of them is left: the next case needs their devices."""

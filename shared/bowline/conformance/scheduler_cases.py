@@ -120,24 +120,20 @@ def _unfinished_requests(stage: SchedulerStage) -> None:
         stage.require("counts-unfinished-requests", not stage.requests("second"), why)
 
 
-def _ended_pods(stage: SchedulerStage) -> None:
-    stage.submit("ended", 8, OTHER_NODE)
-    stage.runs("decides", "ended")
-    end = '--patch={"status":{"phase":"Succeeded"}}'
-    stage.kubectl("patch", "pod", "ended", "--subresource=status", "--type=merge", end)
-    stage.submit("next", 8, OTHER_NODE)
-    stage.runs("frees-what-has-ended", "next")
-
-
-def _terminating_pods(stage: SchedulerStage) -> None:
+def _ending_pods(stage: SchedulerStage) -> None:
     stage.submit("terminating", 8, OTHER_NODE)
     stage.runs("decides", "terminating")
     stage.kubectl("patch", "pod", "terminating", "--type=merge", f"--patch={_KEPT}")
     try:
         stage.kubectl("delete", "pod", "terminating", "--wait=false")
-        _does_not_fit(stage, "next", 1, rule="counts-what-is-used")
+        _does_not_fit(stage, "next", 8, rule="counts-what-is-used")
     finally:
         stage.kubectl("patch", "pod", "terminating", "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+    stage.runs("frees-what-has-ended", "next")
+    end = '--patch={"status":{"phase":"Succeeded"}}'
+    stage.kubectl("patch", "pod", "next", "--subresource=status", "--type=merge", end)
+    stage.submit("last", 8, OTHER_NODE)
+    stage.runs("frees-what-has-ended", "last")
 
 
 def _other_needs(stage: SchedulerStage) -> None:
@@ -157,21 +153,18 @@ def _other_needs(stage: SchedulerStage) -> None:
     _does_not_fit(stage, "cpu", 0, rule="counts-every-resource", containers=[cpu])
 
 
-def _tainted_node(stage: SchedulerStage) -> None:
+def _unsuitable_node(stage: SchedulerStage) -> None:
     stage.cluster.kubectl("taint", "node", OTHER_NODE, "example.com/maintenance=:NoSchedule")
     try:
-        _does_not_fit(stage, "kept-away", 1, rule="leaves-unsuitable-nodes")
+        _does_not_fit(stage, "tainted", 1, rule="leaves-unsuitable-nodes")
     finally:
         stage.cluster.kubectl("taint", "node", OTHER_NODE, "example.com/maintenance-")
-    stage.runs("decides", "kept-away")
-
-
-def _node_affinity(stage: SchedulerStage) -> None:
+    stage.runs("decides", "tainted")
     here, elsewhere = (
         {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
         for node in (OTHER_NODE, NODE)
     )
-    _does_not_fit(stage, "kept-away", 1, rule="leaves-unsuitable-nodes", affinity=_required(elsewhere))
+    _does_not_fit(stage, "elsewhere", 1, rule="leaves-unsuitable-nodes", affinity=_required(elsewhere))
     # One of several terms is enough.
     stage.submit("either", 1, OTHER_NODE, affinity=_required(elsewhere, here))
     stage.runs("decides", "either")
@@ -266,11 +259,11 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
         _hostile_pod,
     ),
     Case("unfinished-requests", "what is decided and not bound yet is used", _unfinished_requests),
-    Case("ended-pods", "a pod that has ended uses nothing", _ended_pods),
-    Case("terminating-pods", "a pod that is being deleted uses its devices until it is gone", _terminating_pods),
+    Case("ending-pods", "a pod uses its devices until it has ended or is gone, and nothing afterwards", _ending_pods),
     Case("other-needs", "init containers, sidecars and resources other than GPUs are counted", _other_needs),
-    Case("tainted-node", "a node with a taint that a pod does not tolerate is left", _tainted_node),
-    Case("node-affinity", "the required node affinity of a pod is observed", _node_affinity),
+    Case(
+        "unsuitable-node", "taints of a node and the required node affinity of a pod are observed", _unsuitable_node
+    ),
     Case("successor", "a new pod of the name of one that is gone gets a request of its own", _successor),
     Case("gates", "a pod with a scheduling gate gets no request before the gate is removed", _gates),
     Case(

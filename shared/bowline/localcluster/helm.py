@@ -7,7 +7,6 @@ The `helm` on PATH is preferred; else the chain of `assets` supplies the pinned 
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,18 +19,14 @@ from bowline.localcluster.chart import ChartRelease, documents
 from bowline.localcluster.errors import CommandError
 
 _TIMEOUT_S = 180
-# A Go program prints its goroutines at SIGQUIT and ends.
-_TRACE_TIMEOUT_S = 10
-_TRACE_CHARACTERS = 20_000
 
 
 class Helm:
     """The helm command."""
 
-    def __init__(self, binary: Path, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, binary: Path) -> None:
         self.binary = binary
         self.name = str(binary)
-        self._timeout_s = timeout_s
 
     def upgrade_install(self, release: ChartRelease, kubeconfig: Path) -> str:
         """`helm upgrade --install`, creating the namespace."""
@@ -60,34 +55,22 @@ class Helm:
         command = [str(self.binary), *args]
         if kubeconfig is not None:
             command.append(f"--kubeconfig={kubeconfig}")
-        process = subprocess.Popen(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
         try:
-            output, errors = process.communicate(timeout=self._timeout_s)
-        except subprocess.TimeoutExpired:
-            trace = _end(process)
-            raise CommandError(
-                f"helm {' '.join(args)} has not ended after {self._timeout_s:g} s; it was doing:\n{trace}"
-            ) from None
-        except BaseException:
-            process.kill()
-            process.communicate()
-            raise
-        if process.returncode != 0:
-            raise CommandError(f"helm {' '.join(args)} ended with {process.returncode}: {errors.strip()}")
-        return output
-
-
-def _end(process: subprocess.Popen[str]) -> str:
-    """End a process that takes too long; return the end of what it has printed, its goroutines included."""
-    process.send_signal(signal.SIGQUIT)
-    try:
-        output, errors = process.communicate(timeout=_TRACE_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, errors = process.communicate()
-    return f"{output}{errors}".strip()[-_TRACE_CHARACTERS:]
+            result = subprocess.run(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            why = f"has not ended after {_TIMEOUT_S} s: {error.stderr!r}"
+            raise CommandError(f"helm {' '.join(args)} {why}") from None
+        if result.returncode != 0:
+            raise CommandError(f"helm {' '.join(args)} ended with {result.returncode}: {result.stderr.strip()}")
+        return result.stdout
 
 
 def helm_to_supply() -> tuple[Tool, ...]:

@@ -47,24 +47,19 @@ def account_of(cluster: Cluster, values: Mapping[str, object]) -> Path:
     name = f"lab-{hashlib.sha256(json.dumps(values).encode()).hexdigest()[:10]}"
     last = f"{name}-{_LAST}"
     if not _exists(cluster, f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{last}"):
-        objects = rendered(name, values)
+        objects = find_helm().template(ChartRelease(name, CHART, _NAMESPACE, set_values=values))
         cluster.make_namespace(_NAMESPACE)
         parts = [body for body in objects if body["kind"] in _KINDS]
         for body in sorted(parts, key=lambda body: (_KINDS.index(body["kind"]), body["metadata"]["name"] == last)):
             if body["kind"] == "Role":
                 cluster.make_namespace(body["metadata"]["namespace"])
-            cluster.create_missing(collection_of(body), body)  # several releases have the reservation namespace's
+            cluster.create_missing(_collection_of(body), body)  # several releases have the reservation namespace's
     account = f"{name}-reconciler"
     _wait_in_force(cluster, f"system:serviceaccount:{_NAMESPACE}:{account}", last)
     return cluster.service_account_kubeconfig(_NAMESPACE, account)
 
 
-def rendered(release: str, values: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Return the chart's objects of a release in the lab's namespace. Raises a LocalClusterError without Helm."""
-    return find_helm().template(ChartRelease(release, CHART, _NAMESPACE, set_values=values))
-
-
-def collection_of(body: Mapping[str, Any]) -> str:
+def _collection_of(body: Mapping[str, Any]) -> str:
     """Return the path under which an object of the chart is created."""
     version, metadata = body["apiVersion"], body["metadata"]
     plural = f"{body['kind'].lower()}s".replace("ys", "ies")

@@ -10,7 +10,6 @@ from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
-from bowline.testing.class_checks import changes_of_class_state, class_state
 from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS
 from bowline.testing.fault_proxy.faults import DropBefore, FaultAnswer, FaultGate, Hold, LoseReply
@@ -51,7 +50,6 @@ async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """An undisturbed attempt succeeds, raises nothing, and ends in time without blocking the event loop."""
-    before = class_state(subject)
     async with trial(lab, subject) as made, made.process() as process:
         with recorded() as events, blocked_places(BLOCK_LIMIT_S, subject.files) as places:
             tasks = asyncio.all_tasks()
@@ -78,8 +76,6 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         for task in left:
             yield f"leaves the task {_name_of(task)} behind; await it, or cancel it in stop"
             task.cancel()
-    for change in changes_of_class_state(subject, before):
-        yield change
 
 
 async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:

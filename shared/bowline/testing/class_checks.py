@@ -2,7 +2,6 @@
 
 import copy
 import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -120,29 +119,6 @@ def returns_errors(subject: Subject) -> Iterator[str]:
         result, _ = call(subject.new())
         if isinstance(result, str):
             yield f"{point} {result}"
-
-
-def class_state(subject: Subject) -> dict[str, str]:
-    """Return the mutable attributes of the plugin's classes and modules, as text."""
-    state = {}
-    for kind in subject.plugin.__mro__:
-        if kind.__module__.startswith("bowline.framework.") or kind is object:
-            continue
-        spaces = ((kind.__name__, vars(kind)), (kind.__module__, vars(sys.modules[kind.__module__])))
-        for owner, names in spaces:
-            for name, value in list(names.items()):
-                is_data = isinstance(value, list | dict | set | int | str | float) and not name.startswith("__")
-                if is_data:
-                    state[f"{owner}.{name}"] = repr(value)
-    return state
-
-
-def changes_of_class_state(subject: Subject, before: dict[str, str]) -> Iterator[str]:
-    """Yield what has changed since ``before``."""
-    after = class_state(subject)
-    for name in sorted(after.keys() | before.keys()):
-        if after.get(name) != before.get(name):
-            yield f"{name} is changed by a call; all instances and requests share it. Keep state in ctx.state or self"
 
 
 # --- calls ---

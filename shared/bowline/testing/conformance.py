@@ -23,7 +23,8 @@ from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.testing import binding_checks, class_checks
-from bowline.testing.lab import Lab, NotAdmittedError, lab_on
+from bowline.testing.admission import NotAdmittedError
+from bowline.testing.lab import Lab, lab_on
 from bowline.testing.subject import Subject
 
 __all__ = ["BINDING_CHECKS", "CLASS_CHECKS", "Mistake", "run", "suite"]

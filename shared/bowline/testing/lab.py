@@ -33,20 +33,20 @@ from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
-from bowline.kube.errors import ApiError, NotFound
-from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource
+from bowline.kube.errors import NotFound
+from bowline.kube.resources import BINDREQUESTS, NAMESPACES, NODES, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing import builders
 from bowline.testing.account import account_of, chart_values
+from bowline.testing.admission import create_reviewed
 from bowline.testing.expected import Expected
 from bowline.testing.fault_proxy.calls import ProxiedCall
 from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline.testing.plugin_process import running_plugins
 from bowline.testing.subject import Subject
-from bowline.testing.webhook import LabWebhook
 
 # Between two calls while a plugin waits.
 _WAKE_S = 0.05
@@ -90,7 +90,6 @@ class Lab:
 
     cluster: Cluster
     proxy: FaultProxy
-    webhook: LabWebhook
     access: ClusterAccess
     # Of the accounts, by the chart's values that they are rendered with.
     accounts: dict[str, ClusterAccess] = field(default_factory=dict)
@@ -122,9 +121,9 @@ class Lab:
 
 @contextmanager
 def lab_on(cluster: Cluster) -> Iterator[Lab]:
-    """Put a proxy in front of the cluster, and a webhook behind it."""
-    with FaultProxy(cluster.server, cluster.ca_pem) as proxy, LabWebhook(cluster) as webhook:
-        yield Lab(cluster, proxy, webhook, asyncio.run(load_access(api_server(cluster.kubeconfig))))
+    """Put a proxy in front of the cluster."""
+    with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
+        yield Lab(cluster, proxy, asyncio.run(load_access(api_server(cluster.kubeconfig))))
 
 
 def _denial(plugin: Plugin, exchange: Exchange) -> str:
@@ -219,10 +218,6 @@ class LabProcess:
         return status
 
 
-class NotAdmittedError(Exception):
-    """The API server denies the pod or the request of a trial; the message says why."""
-
-
 @dataclass(slots=True)
 class Trial:
     """A namespace with a pod and its BindRequest, and the plugin that binds it."""
@@ -238,7 +233,7 @@ class Trial:
 
     async def prepare(self) -> None:
         """Create the namespace, the objects, and what is bound. Raises NotAdmittedError."""
-        await asyncio.to_thread(self.lab.webhook.make_namespace, self.namespace, self.subject)
+        await self.admin.create(NAMESPACES, "", {"metadata": {"name": self.namespace}})
         self.node = min(node["metadata"]["name"] for node in await self.admin.list_all(NODES, ""))
         for resource, body in self.subject.objects_in(self.namespace):
             await self.admin.create(resource, body["metadata"].get("namespace", ""), body)
@@ -248,19 +243,14 @@ class Trial:
         """Create pod and request; the plugins' admission reviews them. Raises NotAdmittedError."""
         pod = copy.deepcopy(self.subject.samples()[0])
         pod["metadata"]["namespace"] = self.namespace
-        created = await self._admitted(PODS, pod)
+        plugins = self.subject.chain()[1]
+        created = await create_reviewed(self.admin, plugins, PODS, self.namespace, pod)
         self.pod_uid = created["metadata"]["uid"]
         name = created["metadata"]["name"]
         spec = {"podUID": self.pod_uid, **self.subject.request_in(self.namespace)}
         request = builders.bind_request(name, self.node, self.namespace, self.pod_uid, **spec)
-        stored = await self._admitted(BINDREQUESTS, request)
+        stored = await create_reviewed(self.admin, plugins, BINDREQUESTS, self.namespace, request)
         self.request_uid = stored["metadata"]["uid"]
-
-    async def _admitted(self, resource: Resource, body: dict[str, Any]) -> Mapping[str, Any]:
-        try:
-            return await self.admin.create(resource, self.namespace, body)
-        except ApiError as error:
-            raise NotAdmittedError(f"the API server denies the {resource.kind} that is tried: {error}") from error
 
     @asynccontextmanager
     async def process(self) -> AsyncIterator[LabProcess]:

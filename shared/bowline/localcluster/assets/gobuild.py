@@ -13,26 +13,18 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.providers import ProviderAnswer
 from bowline.localcluster.assets.recipes import GoBuild, Recipe
 
-_REPORT_EVERY_S = 20
-_REPORTS_OF_A_MINUTE = 4
-# More programs than this are counted in messages, not named.
-_NAMED = 3
+_REPORT_EVERY_S = 60
 _TAIL_LINES = 15
 # No debugger reads these programs: the compiler writes no tables for one.
 _COMPILER_FLAGS = "-gcflags=all=-dwarf=false"
-_STALE = "{{if .Stale}}{{.ImportPath}} {{len .GoFiles}}{{end}}"
-# Time to link a program, as a part of the time to compile everything; and how much must be done for an estimate.
-_LINK_SHARE = 0.03
-_FIRST_ESTIMATE = 0.02
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
@@ -66,31 +58,28 @@ class GoBuilder:
             raise _FailedError("there is no `go` on PATH")
         binaries = folder / "bin"
         binaries.mkdir(parents=True)
-        target, names = group[0].build, _names(group)
+        target = group[0].build
         modules: list[str] = []
         if target.staged:
             modules = staging_modules(self._module_file(go, target, folder))
         (folder / "go.mod").write_text(module_text(target, modules))
         packages = [recipe.build.package for recipe in group]
         tools = ", ".join(f"{recipe.tool} {recipe.version}" for recipe in group)
-        self._progress.report(f"building {tools}: downloading modules, comparing with the build cache")
-        listing = self._run([go, "list", "-deps", f"-f={_STALE}", _COMPILER_FLAGS, *packages], folder, names)
-        sizes = stale_packages(listing)
-        self._progress.report(f"{names}: compiling {len(sizes)} packages")
-        command = [go, "build", "-v", _COMPILER_FLAGS, "-ldflags", linker_flags(target), "-o", f"{binaries}{os.sep}"]
-        self._run([*command, *packages], folder, names, Estimate(sizes, len(group)))
+        self._progress.report(f"building {tools} with Go, once: minutes; `bowline lint FILE` needs none of it")
+        command = [go, "build", _COMPILER_FLAGS, "-ldflags", linker_flags(target), "-o", f"{binaries}{os.sep}"]
+        self._run([*command, *packages], folder)
         return [binaries / recipe.build.program for recipe in group]
 
     def _module_file(self, go: str, target: GoBuild, folder: Path) -> str:
         """Return the text of the module's own go.mod, which lists its staging repositories."""
         (folder / "go.mod").write_text("module bowline.local/probe\n")
-        output = self._run([go, "mod", "download", "-json", f"{target.module}@{target.version}"], folder, "download")
+        output = self._run([go, "mod", "download", "-json", f"{target.module}@{target.version}"], folder)
         try:
             return Path(json.loads(output)["GoMod"]).read_text()
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise _FailedError(f"go mod download gave no go.mod for {target.module}: {error}") from error
 
-    def _run(self, command: Sequence[str], folder: Path, names: str, estimate: "Estimate | None" = None) -> str:
+    def _run(self, command: Sequence[str], folder: Path) -> str:
         """Run to the end with progress messages. Returns the output; raises `_FailedError` with its tail."""
         environ = {**self._environ, "CGO_ENABLED": "0", "GOWORK": "off"}
         # Read-only, the default, requires a complete go.sum, which this generated module does not have.
@@ -101,70 +90,19 @@ class GoBuilder:
                 process = subprocess.Popen(command, cwd=folder, env=environ, stdout=out, stderr=err)
             except OSError as error:
                 raise _FailedError(f"{command[0]} does not run: {error}") from error
-            try:
-                self._wait(process, names, errors, estimate)
-            finally:
-                if process.poll() is None:
+            with process:
+                try:
+                    while process.poll() is None:
+                        with suppress(subprocess.TimeoutExpired):
+                            process.wait(timeout=_REPORT_EVERY_S)
+                            break
+                        self._progress.report("go is still at work")
+                finally:
                     process.kill()
-                    process.wait()
         if process.returncode != 0:
             tail = "\n".join(errors.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
             raise _FailedError(f"`{' '.join(command[:3])} …` ended with {process.returncode}:\n{tail}")
         return log.read_text(errors="replace")
-
-    def _wait(self, process: subprocess.Popen[bytes], names: str, errors: Path, estimate: "Estimate | None") -> None:
-        outputs = [(time.monotonic(), "")]
-        while True:
-            try:
-                process.wait(timeout=_REPORT_EVERY_S)
-            except subprocess.TimeoutExpired:
-                text = "go is still at work"
-                if estimate:
-                    outputs.append((time.monotonic(), errors.read_text(errors="replace")))
-                    text = estimate.text(outputs[-_REPORTS_OF_A_MINUTE:])
-                self._progress.report(f"{names}: {text}")
-            else:
-                return
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """How much of a build is done, by the size of the packages that the compiler has started on, and what remains.
-
-    The packages are compiled in the order of their imports, so what was started on is close to what is done. Linking
-    follows, and is a share of the whole for each program.
-    """
-
-    sizes: Mapping[str, int]
-    programs: int
-
-    def text(self, outputs: Sequence[tuple[float, str]]) -> str:
-        """Describe the state, from what `go build -v` had printed at moments in seconds, the present one last.
-
-        What remains follows from the progress since the first of them: the machine may be busier than at the start.
-        """
-        (since, earlier), (now, output) = outputs[0], outputs[-1]
-        compiled = self._compiled(output)
-        progress = compiled - self._compiled(earlier)
-        if compiled == 1:
-            return "compiled, linking"
-        if progress < _FIRST_ESTIMATE:
-            return f"{compiled:.0%} compiled"
-        remaining_s = (now - since) * (1 + _LINK_SHARE * self.programs - compiled) / progress
-        return f"{compiled:.0%} compiled, about {remaining_s:.0f} s remain; `bowline lint FILE` needs none of it"
-
-    def _compiled(self, output: str) -> float:
-        """Return the share of the packages that the compiler has started on."""
-        return sum(self.sizes.get(line, 0) for line in set(output.splitlines())) / (sum(self.sizes.values()) or 1)
-
-
-def stale_packages(listing: str) -> dict[str, int]:
-    """The packages that the build cache lacks, with the number of their files, from lines `package files`."""
-    return {name: int(files) for name, _, files in (line.partition(" ") for line in listing.splitlines()) if files}
-
-
-def _names(recipes: Sequence[Recipe]) -> str:
-    return ", ".join(recipe.tool for recipe in recipes) if len(recipes) <= _NAMED else f"{len(recipes)} programs"
 
 
 def group_recipes(recipes: Sequence[Recipe]) -> list[list[Recipe]]:

@@ -41,7 +41,6 @@ KAI_PEERS = (Tool.KAI_ADMISSION, Tool.KAI_BINDER)
 # kubelet 1.37 requires a runtime that reports its cgroup driver.
 CONTAINERD_TOOLS = (Tool.CONTAINERD, Tool.CONTAINERD_SHIM, Tool.CTR)
 NODE_TOOLS = (Tool.KUBELET, Tool.KUBE_PROXY, *CONTAINERD_TOOLS)
-KUBERNETES_TOOLS = (Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KUBECTL)
 
 ChecksumKind = Literal["sha256-file", "github-digest"]
 

@@ -5,7 +5,6 @@ it. The expensive providers run under the cache's lock, after the cache has been
 the lock may have supplied the missing binaries.
 
 `$BOWLINE_ASSETS` is binding: a missing or incomplete folder is an error, instead of an unexpected build of minutes.
-`$KUBEBUILDER_ASSETS` often lacks half of the binaries needed here and is only the first source.
 """
 
 import os
@@ -25,7 +24,6 @@ from bowline.localcluster.assets.versions import KubernetesRelease, release_for
 from bowline.localcluster.errors import AssetsError
 
 FOLDER_SETTING = "BOWLINE_ASSETS"
-ENVTEST_SETTING = "KUBEBUILDER_ASSETS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,39 +57,31 @@ def ensure_assets(
     release = release_for(minor, env)
     recipes = [recipe_for(tool, release, this_platform()) for tool in tools]
     fetchers: list[Fetcher] = [Downloader(progress_output), GoBuilder(progress_output, env)]
-    chain = Chain(folders_of(env), Cache(cache_root(env)), fetchers, progress_output)
+    chain = Chain(folder_of(env), Cache(cache_root(env)), fetchers, progress_output)
     return Assets(release, chain.supply(recipes))
 
 
 def at_hand(tools: Iterable[Tool]) -> bool:
-    """Return whether the environment's folders and the cache have all of them, so that nothing is downloaded or
-    built.
-    """
-    release, platform, folders = release_for(None, os.environ), this_platform(), folders_of(os.environ)
+    """Return whether the user's folder and the cache have all of them, so that nothing is downloaded or built."""
+    release, platform, folder = release_for(None, os.environ), this_platform(), folder_of(os.environ)
     cache = Cache(cache_root(os.environ))
     recipes = (recipe_for(tool, release, platform) for tool in tools)
-    return all(cache.find(recipe) or any(folder.find(recipe).path for folder in folders) for recipe in recipes)
+    return all(cache.find(recipe) or (folder and folder.find(recipe).path) for recipe in recipes)
 
 
-def folders_of(environ: Mapping[str, str]) -> list[Folder]:
-    """Return the folders that the user named; a `$BOWLINE_ASSETS` that is not a folder is an error."""
-    folders = []
-    if named := environ.get(FOLDER_SETTING):
-        if not Path(named).is_dir():
-            raise AssetsError(f"${FOLDER_SETTING} is {named!r}, which is no folder; unset it or correct it")
-        folders.append(Folder(FOLDER_SETTING, Path(named)))
-    if named := environ.get(ENVTEST_SETTING):
-        folders.append(Folder(ENVTEST_SETTING, Path(named)))
-    return folders
+def folder_of(environ: Mapping[str, str]) -> Folder | None:
+    """Return the folder that the user named; None if none is named. Raises AssetsError if it is no folder."""
+    named = environ.get(FOLDER_SETTING)
+    if named and not Path(named).is_dir():
+        raise AssetsError(f"${FOLDER_SETTING} is {named!r}, which is no folder; unset it or correct it")
+    return Folder(FOLDER_SETTING, Path(named)) if named else None
 
 
 class Chain:
     """Runs the providers in order and collects their refusals."""
 
-    def __init__(
-        self, folders: Sequence[Folder], cache: Cache, fetchers: Sequence[Fetcher], progress: Progress
-    ) -> None:
-        self._folders = folders
+    def __init__(self, folder: Folder | None, cache: Cache, fetchers: Sequence[Fetcher], progress: Progress) -> None:
+        self._folder = folder
         self._cache = cache
         self._fetchers = fetchers
         self._progress = progress
@@ -99,7 +89,7 @@ class Chain:
     def supply(self, recipes: Sequence[Recipe]) -> dict[Tool, Path]:
         """Return a path per recipe. Raises AssetsError."""
         refusals: dict[Tool, list[str]] = {recipe.tool: [] for recipe in recipes}
-        paths = self._from_folders(recipes, refusals)
+        paths = self._from_folder(recipes)
         self._from_cache(recipes, paths)
         if missing := _without(recipes, paths):
             for recipe in missing:
@@ -109,23 +99,16 @@ class Chain:
             raise AssetsError(_not_available(missing, refusals))
         return paths
 
-    def _from_folders(self, recipes: Sequence[Recipe], refusals: dict[Tool, list[str]]) -> dict[Tool, Path]:
-        paths: dict[Tool, Path] = {}
-        for folder in self._folders:
-            faults = []
-            for recipe in _without(recipes, paths):
-                answer = folder.find(recipe)
-                if answer.path:
-                    paths[recipe.tool] = answer.path
-                    continue
-                refusals[recipe.tool].append(f"{folder.name}: {answer.reason}")
-                # Helm is often installed elsewhere and is not part of a control plane.
-                if recipe.tool is not Tool.HELM:
-                    faults.append(answer.reason)
-            if faults and folder.setting == FOLDER_SETTING:
-                listing = "".join(f"\n  - {fault}" for fault in faults)
-                raise AssetsError(f"{folder.name} is set and must hold every binary of the cluster:{listing}")
-        return paths
+    def _from_folder(self, recipes: Sequence[Recipe]) -> dict[Tool, Path]:
+        if self._folder is None:
+            return {}
+        answers = [self._folder.find(recipe) for recipe in recipes]
+        # Helm is often installed elsewhere and is not part of a control plane.
+        faults = [answer.reason for answer in answers if not answer.path and answer.recipe.tool is not Tool.HELM]
+        if faults:
+            listing = "".join(f"\n  - {fault}" for fault in faults)
+            raise AssetsError(f"{self._folder.name} is set and must hold every binary of the cluster:{listing}")
+        return {answer.recipe.tool: answer.path for answer in answers if answer.path}
 
     def _from_cache(self, recipes: Sequence[Recipe], paths: dict[Tool, Path]) -> None:
         for recipe in _without(recipes, paths):

@@ -4,12 +4,13 @@ import json
 import runpy
 import sys
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "scheduler" / "scheduler.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "scheduler" / "scheduler.py"
 scheduler = runpy.run_path(str(EXAMPLE))
 config, client, run = scheduler["config"], scheduler["client"], scheduler["run"]
 parts = run.__globals__
@@ -67,6 +68,14 @@ class WithoutOwner(RepeatingAtOnce):
         return self._api.create_namespaced_custom_object(**request)
 
 
+class Renaming(ExitingAtADenial):
+    """The API of custom objects, for a scheduler whose requests have new names: another one may decide as well."""
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        request["body"]["metadata"]["name"] += f"-{uuid.uuid4().hex[:5]}"
+        return self._api.create_namespaced_custom_object(**request)
+
+
 class DeletingForeignRequests(ExitingAtADenial):
     """The API of custom objects, for a scheduler that cleans up requests which it has not created."""
 
@@ -87,6 +96,11 @@ def without_selector(pod: Any, node: Any) -> Any:
 def as_own(pod: Any) -> bool:
     pod["spec"]["schedulerName"] = parts["NAME"]
     return True
+
+
+def to_the_first_node(pod: Any, node: Any) -> Any:
+    parts["AVOID_S"] = -1
+    return node["metadata"]["name"] == "gpu-node-0"
 
 
 def without_taints(pod: Any, node: Any) -> Any:
@@ -136,6 +150,8 @@ def without_gates(pod: Any) -> bool:
 
 # The part that is replaced, by what.
 PARTS: dict[str, tuple[str, Any]] = {
+    "ignores_failures": ("react", lambda *_: None),
+    "ignores_nodes": ("allows", to_the_first_node),
     "ignores_unfinished_requests": ("take", of_bound_pods),
     "ignores_init_containers": ("needs", of_main_containers),
     "counts_gpus_only": ("needs", of_gpus),
@@ -164,6 +180,7 @@ if __name__ == "__main__":
     apis = {
         "exits_at_a_denial": ExitingAtADenial,
         "repeats_at_once": RepeatingAtOnce,
+        "renames_requests": Renaming,
         "sets_no_owner": WithoutOwner,
         "deletes_foreign_requests": DeletingForeignRequests,
     }
