@@ -5,24 +5,24 @@ bowline.kube, with their ServiceAccounts.
 """
 
 import json
+import ssl
+import threading
+import weakref
 from collections.abc import Mapping
+from http.client import BadStatusLine, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
-
-import kubernetes.client
-import urllib3
 
 from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.flags import LOOPBACK
 
 _TIMEOUT_S = 30.0
-# The API server may have closed the kept connection: then the request is sent once more. A create that was applied
-# before fails with 409. No status is retried: tests assert them.
-_RETRIES = urllib3.Retry(1, allowed_methods=None, redirect=False, status=0, respect_retry_after_header=False)
+# The API server has closed the kept connection.
+_CLOSED = (BadStatusLine, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class ApiClient:
-    """Requests with a client certificate over kept connections; thread-safe.
+    """Requests with a client certificate over one kept connection of each thread.
 
     `headers` are sent with every request, for example to impersonate another user.
     """
@@ -37,18 +37,15 @@ class ApiClient:
         timeout_s: float = _TIMEOUT_S,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._server = f"https://{LOOPBACK}:{port}"
-        configuration = kubernetes.client.Configuration(
-            host=self._server,
-            ssl_ca_cert=str(ca),
-            cert_file=str(certificate),
-            key_file=str(key),
-            retries=_RETRIES,
-            no_proxy=LOOPBACK,
-        )
+        self._port = port
+        self._tls = ssl.create_default_context(cafile=str(ca))
+        self._tls.load_cert_chain(certificate, key)
         self._headers = {"Accept": "application/json", **(headers or {})}
         self._timeout_s = timeout_s
-        self._client = kubernetes.client.ApiClient(configuration)
+        self._local = threading.local()
+        connections: list[HTTPSConnection] = []
+        self._connections = connections
+        self.close = weakref.finalize(self, lambda: [connection.close() for connection in connections])
 
     def get(self, path: str) -> Any:
         """The object or list at a path."""
@@ -67,22 +64,39 @@ class ApiClient:
         return self.request("PATCH", path, body, content_type)
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """Return the decoded response. Raises LocalApiError for status 400 and above, ConnectionError without one."""
+        """Return the decoded response. Raises LocalApiError for status 400 and above, ConnectionError without one.
+
+        Where the kept connection is closed, the request is sent once more: a create that was applied before fails
+        with 409. No status is retried, tests assert them.
+        """
         headers = self._headers | {"Content-Type": content_type}
+        content = None if body is None else json.dumps(body).encode()
         try:
-            response = self._client.call_api(
-                method, self._server + path, headers, body, _request_timeout=self._timeout_s
-            )
-            data: bytes = response.read()  # type: ignore[no-untyped-call]
-        except (urllib3.exceptions.HTTPError, kubernetes.client.ApiException) as error:
-            raise ConnectionError(f"{method} {path}: {error}") from error
-        if response.status >= 400:
-            raise LocalApiError(response.status, _message(data))
+            try:
+                status, data = self._exchange(method, path, content, headers)
+            except _CLOSED:
+                status, data = self._exchange(method, path, content, headers)
+        except (OSError, HTTPException) as error:
+            raise ConnectionError(f"{method} {path}: {error!r}") from error
+        if status >= 400:
+            raise LocalApiError(status, _message(data))
         return _decode(data)
 
-    def close(self) -> None:
-        """Close the kept connections."""
-        self._client.rest_client.close()
+    def _exchange(
+        self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        connection: HTTPSConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = HTTPSConnection(LOOPBACK, self._port, timeout=self._timeout_s, context=self._tls)
+            self._local.connection = connection
+            self._connections.append(connection)
+        try:
+            connection.request(method, path, content, headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except BaseException:
+            connection.close()  # the next request opens it again
+            raise
 
 
 def _decode(data: bytes) -> Any:
