@@ -43,9 +43,8 @@ class ApiClient:
         self._headers = {"Accept": "application/json", **(headers or {})}
         self._timeout_s = timeout_s
         self._local = threading.local()
-        connections: list[HTTPSConnection] = []
-        self._connections = connections
-        self.close = weakref.finalize(self, lambda: [connection.close() for connection in connections])
+        self._connections: list[HTTPSConnection] = []
+        self.close = weakref.finalize(self, _close, self._connections)
 
     def get(self, path: str) -> Any:
         """The object or list at a path."""
@@ -97,6 +96,11 @@ class ApiClient:
         except BaseException:
             connection.close()  # the next request opens it again
             raise
+
+
+def _close(connections: list[HTTPSConnection]) -> None:
+    for connection in connections:
+        connection.close()
 
 
 def _decode(data: bytes) -> Any:
