@@ -315,10 +315,6 @@ def test_what_is_explained(facts: dict[str, Any], what: str, until: str, since_s
     assert explanation.since == (None if since_s is None else NOW - timedelta(seconds=since_s))
 
 
-def test_nothing_is_explained_without_a_pod_and_a_request() -> None:
-    assert explain(Facts(KEY, NOW)) is None
-
-
 def test_leases_that_may_not_be_read_prove_nothing() -> None:
     facts = {"request": waiting(), "leases": Unread("403 Forbidden")}
     assert explained(**facts).cause == "claim data is not bound"

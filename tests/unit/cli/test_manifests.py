@@ -1,6 +1,5 @@
 """Manifest files: from text to objects."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +92,6 @@ def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
     assert [manifest.kind for manifest in read_manifests(str(file))] == ["Pod"]
 
 
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
-    assert [(manifest.file, manifest.kind) for manifest in read_manifests("-")] == [("-", "Pod")]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "No such file"), (b"\x80kind", "is not text in UTF-8 or UTF-16 (byte 0)")],
@@ -110,11 +104,6 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, messag
         read_manifests(str(file))
     assert str(caught.value).startswith(f"{file}: ")
     assert message in str(caught.value)
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match="Is a directory"):
-        read_manifests(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -36,19 +36,6 @@ def test_only_plugins_that_are_not_built_in_are_printed_with_their_arguments() -
     }
 
 
-def test_an_invalid_configuration_is_reported_with_its_path(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\nplugins: [{name: licenze}]\n"
-    )
-    assert main(["plugin", "access", "--config", str(config)]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert 'plugins[0].name: "licenze": is no plugin' in err
-
-
 def test_a_configuration_without_other_plugins_needs_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

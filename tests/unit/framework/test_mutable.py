@@ -5,12 +5,12 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule, Severity
-from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation, pointer
+from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation
 
 KEYS = st.sampled_from(["a", "b", "a/b", "~", "~1", "", "metadata"])
 VALUES = st.recursive(
@@ -42,6 +42,7 @@ def changes(draw: st.DrawFn) -> tuple[dict[str, Any], MutableObject]:
     return before, target
 
 
+@settings(max_examples=40)
 @given(changes())
 def test_the_patch_applied_to_the_original_gives_the_changed_object(
     change: tuple[dict[str, Any], MutableObject],
@@ -50,6 +51,7 @@ def test_the_patch_applied_to_the_original_gives_the_changed_object(
     assert jsonpatch.apply_patch(before, copy.deepcopy(target.operations)) == target.raw
 
 
+@settings(max_examples=40)
 @given(changes())
 def test_revert_restores_the_original(change: tuple[dict[str, Any], MutableObject]) -> None:
     before, target = change
@@ -76,6 +78,7 @@ def test_only_a_warning_is_one(value: Any) -> None:
     assert target.warnings == []
 
 
+@settings(max_examples=30)
 @given(OBJECTS, VALUES)
 def test_setting_an_equal_value_records_nothing(before: dict[str, Any], value: Any) -> None:
     target = MutableObject(before)
@@ -121,7 +124,7 @@ def test_set(before: dict[str, Any], tokens: tuple[str | int, ...], operations: 
     assert target.operations == operations
 
 
-@pytest.mark.parametrize("value", ["text", 1, True])
+@pytest.mark.parametrize("value", ["text", 1])
 def test_a_parent_that_is_no_object_is_a_bug_and_changes_nothing(value: Any) -> None:
     target = MutableObject({"metadata": value})
     with pytest.raises(TypeError, match="/metadata"):
@@ -179,7 +182,3 @@ def test_a_value_that_is_not_json_is_rejected_and_changes_nothing(tokens: tuple[
         change({"when": object()}, *tokens)
     assert target.raw == {"x": 1, "list": [1]}
     assert not target.operations
-
-
-def test_pointer_escapes_its_tokens() -> None:
-    assert pointer("a/b", 0, "~x", "-") == "/a~1b/0/~0x/-"

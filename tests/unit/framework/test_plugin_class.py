@@ -16,7 +16,6 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_class import POINTS, class_errors
 from bowline.framework.plugin_status import Status
-from bowline.framework.registry import installed_plugins
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.recording import RecordingPlugin
 
@@ -67,32 +66,11 @@ MISTAKES: list[Any] = [
         id="a misspelt method",
     ),
     pytest.param(
-        {"preBind": binding},
-        (BindingPlugin,),
-        "plugin/unknown-method",
-        ("licence.preBind", "BindingPlugin.pre_bind"),
-        id="a method in camel case",
-    ),
-    pytest.param(
-        {"validate_pods": lambda self, pod, old, info: ()},
-        (AdmissionPlugin, BindingPlugin),
-        "plugin/unknown-method",
-        ("licence.validate_pods", "AdmissionPlugin.validate_pod"),
-        id="a plural",
-    ),
-    pytest.param(
         {"seats_left": lambda self: 3},
         (AdmissionPlugin,),
         "plugin/unknown-method",
         ("licence.seats_left", "is never called"),
         id="a public helper",
-    ),
-    pytest.param(
-        {"seats_left": staticmethod(lambda: 3)},
-        (BindingPlugin,),
-        "plugin/unknown-method",
-        ("licence.seats_left",),
-        id="a public static helper",
     ),
     pytest.param(
         {"pre_bind": binding},
@@ -102,25 +80,11 @@ MISTAKES: list[Any] = [
         id="a binding method of an admission plugin",
     ),
     pytest.param(
-        {"mutate_pod": lambda self, pod, info: None},
-        (BindingPlugin,),
-        "plugin/kind",
-        ("licence.mutate_pod", "derive the class from AdmissionPlugin too"),
-        id="an admission method of a binding plugin",
-    ),
-    pytest.param(
         {"pre_bind": lambda self, ctx: Status.ok()},
         (BindingPlugin,),
         "plugin/async",
         ("licence.pre_bind", "must be asynchronous", "`async def pre_bind(self, ctx)`"),
         id="pre_bind without async",
-    ),
-    pytest.param(
-        {"setup": lambda self, handle: None},
-        (BindingPlugin,),
-        "plugin/async",
-        ("licence.setup", "`async def setup(self, handle)`"),
-        id="setup without async",
     ),
     pytest.param(
         {"applies": undo},
@@ -163,21 +127,13 @@ MISTAKES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("members", "kinds", "rule", "parts"),
-    MISTAKES,
-)
-def test_a_mistake_is_one_error_of_the_plugin(
+@pytest.mark.parametrize(("members", "kinds", "rule", "parts"), MISTAKES)
+def test_a_mistake_is_one_error_that_names_method_and_remedy(
     members: dict[str, Any], kinds: Sequence[type], rule: str, parts: Sequence[str]
 ) -> None:
     (error,) = class_errors(plugin_class(members, *kinds), "licence", PATH)
     assert (error.rule.id, error.path) == (rule, PATH)
-
-
-def test_each_mistake_is_named_with_method_and_remedy() -> None:
-    for members, kinds, _, parts in (entry.values for entry in MISTAKES):
-        ((_, text),) = messages(plugin_class(members, *kinds))
-        assert [part for part in parts if part not in text] == []
+    assert [part for part in parts if part not in str(error)] == []
 
 
 @pytest.mark.parametrize(
@@ -239,11 +195,6 @@ def test_the_classes_of_this_repository_have_no_errors(candidate: type[Plugin]) 
     # The rights of built-in plugins are wider, and the chart has policies of their own for them (test_access.py).
     errors = class_errors(candidate, candidate.name, PATH)
     assert [error for error in errors if error.rule.id != "plugin/access"] == []
-
-
-def test_the_example_plugin_has_no_errors() -> None:
-    (example,) = [plugin for plugin in installed_plugins() if plugin.name == "example_flaky"]
-    assert class_errors(example.load(), "example_flaky", PATH) == []
 
 
 class Seats(PluginConfig):
@@ -327,19 +278,6 @@ def test_every_program_starts_with_the_corrected_method(
 ) -> None:
     distribution(tmp_path, "corrected", "licence", CORRECT)
     assert status_of(monkeypatch, tmp_path, program, "{name: licence}") == 0
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_no_program_starts_with_two_plugins_of_one_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
-) -> None:
-    for name in ("first", "second"):
-        distribution(tmp_path, name, "licence", CORRECT)
-    assert status_of(monkeypatch, tmp_path, program, "{name: licence}") == 2
-    text = capsys.readouterr().err
-    assert 'plugins[0].name: "licence": is the name of several installed plugins: ' in text
-    assert "first (bowline_test_first:Licence)" in text
-    assert "second (bowline_test_second:Licence)" in text
 
 
 @pytest.mark.parametrize("program", PROGRAMS[:2])  # lint reads what is installed only if the configuration names it

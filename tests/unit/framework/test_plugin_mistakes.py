@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api.bindrequest import AllocationKind
 from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
@@ -149,11 +148,6 @@ def test_a_mistake_in_serves_serves_nothing_and_is_reported(mistake: str) -> Non
     assert answer.demands == frozenset()
     assert len(answer.errors) == 1
     assert ("author", "supported_allocations") in observer.errors
-
-
-def test_a_mistake_in_serves_does_not_affect_other_plugins() -> None:
-    run = Runner([Author(raises(KeyError("typo"))), RecordingPlugin("other", [])], PluginCaller(RecordingObserver()))
-    assert run.answers(context().request, None).demands == frozenset(AllocationKind)
 
 
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "returns True"])

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle
+from bowline.framework.binding.lifecycle import PluginLifecycle
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
@@ -44,29 +44,6 @@ def lifecycle(*plugins: Recorded) -> PluginLifecycle:
     Recorded.calls = []
     no_client = cast(KubeClient, None)
     return PluginLifecycle(plugins, no_client, Settings(), SystemClock(), CollectorRegistry())
-
-
-async def test_each_term_has_one_start_and_one_stop_of_each_plugin() -> None:
-    life = lifecycle(Recorded("a"), Recorded("b"))
-    for _ in range(2):
-        await life.start()
-        await life.stop()
-    assert Recorded.calls == 2 * ["start a", "start b", "stop b", "stop a"]
-
-
-@pytest.mark.parametrize(
-    ("start_s", "why"),
-    [
-        pytest.param(-1, "plugin b: start raised RuntimeError: broken", id="one that raises"),
-        pytest.param(99, "plugin b: start took longer than 10 s", id="one that hangs"),
-    ],
-)
-async def test_a_failed_start_is_named_and_stopped_like_the_others(start_s: float, why: str) -> None:
-    life = lifecycle(Recorded("a"), Recorded("b", start_s), Recorded("c"))
-    with pytest.raises(PluginError, match=why):
-        await life.start()
-    await life.stop()
-    assert Recorded.calls == ["start a", "start b", "stop b", "stop a"]
 
 
 async def test_a_cancelled_start_is_stopped_too() -> None:

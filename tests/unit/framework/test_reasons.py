@@ -131,9 +131,3 @@ def test_a_reason_is_its_word_and_has_the_cases_of_its_failures() -> None:
     assert {suggestion for reason in Reason for suggestion in reason.cases} == {*Suggestion, None}
     assert all(all(reason.cases.values()) for reason in Reason)
     assert {reason.alert for reason in Reason} == set(Alert)
-
-
-def test_remedies_are_commands_with_known_fields() -> None:
-    for reason in Reason:
-        remedy = reason.remedy.format(namespace="team", system="bowline-system", node="gpu-1")
-        assert not remedy or remedy.startswith("kubectl ")

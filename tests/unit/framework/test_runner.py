@@ -15,7 +15,7 @@ from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import order_by_point
 from bowline.framework.binding.runner import Runner, pre_bind_groups
 from bowline.framework.config import Settings
@@ -134,15 +134,6 @@ async def test_order_of_a_terminal_failure(point: str, expectation: Calls) -> No
     assert calls == expectation + on_failure_calls + undone
 
 
-@pytest.mark.parametrize("point", ["applies", "pre_bind", "binding_annotations", "bind"])
-async def test_an_exception_is_a_wait_and_reported(point: str) -> None:
-    run, observer = runner(RecordingPlugin("a", [], {point: raises(KeyError("oops"))}))
-    status = await run_cycle(run, context())
-    assert status.code is Code.WAIT
-    assert status.plugin == "a"
-    assert observer.errors == [("a", point)]
-
-
 @pytest.mark.parametrize("point", ["pre_bind", "bind"])
 async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str) -> None:
     run, observer = runner(RecordingPlugin("a", [], {point: raises(ConnectionFailed("connection refused"))}))
@@ -255,15 +246,6 @@ async def test_a_failure_replaced_by_a_reason_of_the_plugins_own_names_that_plug
     assert (status.plugin, status.word) == ("b", "NoSeat")
 
 
-async def test_post_bind_cannot_change_the_outcome() -> None:
-    calls: Calls = []
-    a = RecordingPlugin("a", calls, {"post_bind": raises(RuntimeError("late"))})
-    run, observer = runner(a, RecordingPlugin("b", calls))
-    await run.run_post_bind(context())
-    assert calls == ["a.post_bind", "b.post_bind"]
-    assert observer.errors == [("a", "post_bind")]
-
-
 async def test_one_failing_rollback_does_not_stop_the_others() -> None:
     calls: Calls = []
     a = RecordingPlugin("a", calls)
@@ -303,21 +285,6 @@ async def test_what_cannot_be_read_keeps_no_request_and_is_named() -> None:
     run, _ = runner(RecordingPlugin("a", []), RecordingPlugin("b", [], {"rollback": refused, "release": refused}))
     for undo in (run.run_rollback(context(), Status.fatal("no")), run.run_release(context())):
         assert await undo == Status(Code.OK, ("b: configmaps default/a: its JSON is refused",))
-
-
-async def test_a_hanging_plugin_is_cancelled() -> None:
-    class Hangs(BindingPlugin):
-        name = "hangs"
-        budgets = Budgets(call_s=0.01)
-
-        async def pre_bind(self, ctx: BindContext) -> Status:
-            await asyncio.Event().wait()
-            return Status.ok()
-
-    run, _ = runner(Hangs(PluginConfig(), Settings()))
-    status = await run.run_pre_bind(context())
-    assert status.code is Code.RETRY
-    assert status.plugin == "hangs"
 
 
 class WaitsForACancelledTask(BindingPlugin):
@@ -532,11 +499,6 @@ async def test_a_method_that_is_not_overridden_is_not_called() -> None:
     assert await run.run_pre_bind(context()) == Status.ok()
     assert observer.calls == []
     assert all(not names for names in order_by_point([Plain(PluginConfig(), Settings())]).values())
-
-
-def test_served_is_what_all_plugins_serve_together() -> None:
-    run, _ = runner(RecordingPlugin("a", []))
-    assert AllocationKind.FRACTION in run.answers(context().request, None).demands
 
 
 # --- what concerns a plugin -----------------------------------------------------------------------------

@@ -7,25 +7,13 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.plugin_status import Code, Status, merge_waits
+from bowline.framework.plugin_status import Status, merge_waits
 from bowline.framework.reason import Suggestion
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
 POD = ObjectRef("v1", "Pod", ObjectKey("team", "agent"))
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 ELSEWHERE, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD
-
-
-def test_a_wait_has_no_limits_of_its_own_unless_they_are_given() -> None:
-    status = Status.wait("the claim is not bound", CLAIM, POD)
-    assert status == Status(Code.WAIT, ("the claim is not bound",), wake_on=(CLAIM, POD))
-    assert (status.retry_after, status.timeout, status.suggestion) == (None, None, None)
-
-
-def test_a_wait_keeps_its_poll_interval_timeout_and_suggestion() -> None:
-    status = Status.wait("not ready", CLAIM, retry_after=SECOND, timeout=MINUTE, suggestion=ELSEWHERE)
-    named = status.from_plugin("network")
-    assert (named.retry_after, named.timeout, named.suggestion) == (SECOND, MINUTE, ELSEWHERE)
 
 
 @pytest.mark.parametrize("duration", [timedelta(0), -SECOND])

@@ -54,10 +54,6 @@ def test_tags_are_rejected(text: str) -> None:
         load(text)
 
 
-def test_aliases_that_repeat_little_are_accepted() -> None:
-    assert load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &c {d: 1}, e: *a}\n")["c"] == {"d": 1, "e": [1, 2]}
-
-
 def bomb(levels: int, level: str) -> str:
     """A few lines whose aliases expand to 9 ** levels values."""
     lines = ["a0: &a0 {x: 1, y: 2}"]

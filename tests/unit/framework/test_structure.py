@@ -78,17 +78,9 @@ MALFORMED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("raw", "expectation"),
-    MALFORMED,
-)
+@pytest.mark.parametrize(("raw", "expectation"), MALFORMED)
 def test_a_malformed_pod_is_rejected_with_every_error(raw: dict[str, Any], expectation: list[str]) -> None:
-    assert [fault.path for fault in pod_errors(raw)] == [text.partition(": ")[0] for text in expectation]
-
-
-def test_the_text_of_each_error_of_a_malformed_pod() -> None:
-    for raw, expectation in (entry.values for entry in MALFORMED):
-        assert [str(fault) for fault in pod_errors(raw)] == expectation
+    assert [str(fault) for fault in pod_errors(raw)] == expectation
 
 
 def test_deep_nesting_is_no_recursion() -> None:

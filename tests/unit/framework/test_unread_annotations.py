@@ -9,7 +9,7 @@ from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
-from bowline.plugins.reads import BUILTIN_READS, unread_annotations
+from bowline.plugins.reads import unread_annotations
 
 Json = dict[str, Any]
 HALF = {"gpu-fraction": "0.5"}
@@ -103,8 +103,3 @@ NO_WARNING = [
 @pytest.mark.parametrize("annotation", NO_WARNING)
 def test_other_names_are_no_warnings(annotation: str) -> None:
     assert warnings(Settings(), {annotation: "x"}) == {}
-
-
-def test_each_entry_is_that_of_its_plugins_class() -> None:
-    declared = {builtin.plugin.name: builtin.plugin.reads for builtin in BUILTINS if builtin.plugin.reads is not None}
-    assert declared == {reads.plugin: reads for reads in BUILTIN_READS}

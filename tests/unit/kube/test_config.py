@@ -72,14 +72,6 @@ async def test_a_token_is_read_again_after_a_rotation_or_a_rejection(service_acc
     assert access.credentials.headers == {"Authorization": "Bearer third"}, "the old token may still be valid"
 
 
-async def test_plain_http_needs_no_credentials() -> None:
-    """As beside `kubectl proxy`."""
-    access = await load_access(ApiServer("http://127.0.0.1:8001/"))
-    assert (access.server, access.trust) == ("http://127.0.0.1:8001", None)
-    assert await access.credentials.refresh(is_rejected=True) is False
-    assert dict(access.credentials.headers) == {}
-
-
 async def test_in_a_pod_its_service_account_is_used(service_account: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     access = await load_access(environ=environ, service_account=service_account)

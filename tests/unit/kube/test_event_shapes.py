@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
-from bowline.kube.events import EventNote, event_body, event_name, series_block
+from bowline.kube.events import EventNote, event_body, event_name
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 POD = ObjectRef("v1", "Pod", ObjectKey("ns", "a"), ObjectUID("u1"))
@@ -69,7 +69,6 @@ def test_names(regarding: str, expectation: str) -> None:
         pytest.param(EventNote(POD, "Bound", "n", related=REQUEST), True, id="about another second object"),
         pytest.param(EventNote(POD, "Bound", "m"), False, id="another note"),
         pytest.param(EventNote(POD, "BindingRetry", "n"), False, id="another reason"),
-        pytest.param(EventNote(POD, "Bound", "n", type="Warning"), False, id="another type"),
         pytest.param(
             EventNote(ObjectRef("v1", "Pod", ObjectKey("ns", "a"), ObjectUID("u3")), "Bound", "n"),
             False,
@@ -79,7 +78,3 @@ def test_names(regarding: str, expectation: str) -> None:
 )
 def test_what_is_a_repeat(other_note: EventNote, same: bool) -> None:
     assert (EventNote(POD, "Bound", "n").series == other_note.series) is same
-
-
-def test_a_series_has_its_count_and_last_time() -> None:
-    assert series_block(3, NOW) == {"count": 3, "lastObservedTime": "2026-01-02T03:04:05.678901Z"}

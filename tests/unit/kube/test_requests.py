@@ -1,11 +1,9 @@
 """Requests to the API server: paths, queries, limits, and lines of its replies."""
 
-from typing import Any
-
 import pytest
 
-from bowline.kube.calls import accept, object_path, query, warning_texts
-from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selection
+from bowline.kube.calls import accept, object_path, warning_texts
+from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource
 from bowline.kube.watching import LineSplitter
 
 
@@ -65,18 +63,6 @@ def test_an_object_needs_its_name_and_namespace(resource: Resource, namespace: s
         object_path(resource, namespace, name, "")
 
 
-def test_names_of_resources() -> None:
-    assert (PODS.api_version, BINDREQUESTS.api_version) == ("v1", "scheduling.run.ai/v1alpha2")
-    assert (str(PODS), str(BINDREQUESTS)) == ("pods", "bindrequests.scheduling.run.ai")
-    selection = Selection(PODS, "a", "x=y", "spec.nodeName=")
-    assert str(selection) == "pods in a with x=y with spec.nodeName="
-
-
-def test_a_query_is_encoded() -> None:
-    assert query({}) == ""
-    assert query({"fieldSelector": "status.phase!=Succeeded"}) == "?fieldSelector=status.phase%21%3DSucceeded"
-
-
 @pytest.mark.parametrize(
     ("resource", "verb", "expectation"),
     [
@@ -116,10 +102,3 @@ def test_lines(chunks: list[bytes], lines: list[bytes], unfinished: bool) -> Non
     splitter = LineSplitter()
     assert [line for chunk in chunks for line in splitter.feed(chunk)] == lines
     assert splitter.ends_inside_line is unfinished
-
-
-def test_a_line_of_megabytes_passes() -> None:
-    splitter = LineSplitter()
-    long: list[Any] = [line for _ in range(1000) for line in splitter.feed(b"x" * 5000)]
-    assert long == []
-    assert [len(line) for line in splitter.feed(b"\n")] == [5_000_000]

@@ -42,7 +42,7 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 KEY = ObjectKey("ns", "r")
 OTHER = ObjectKey("ns", "other")
 # What a status with an incomplete rollback may say of the failure; another version may have other reasons.
-REASONS = ("", "NodeGone", "BackoffLimitExceeded", "Rejected", "NewerReason")
+REASONS = ("", "NodeGone", "BackoffLimitExceeded", "NewerReason")
 NONE_ANNOUNCED = ("", "NewerReason")
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 _TIMES = (timedelta(0), timedelta(seconds=30), timedelta(days=2))
@@ -136,7 +136,7 @@ def _node(choices: Choices) -> NodeView:
     return lazy(
         NodeView,
         deleting=lambda _: ask("node deleting", (False, True)),
-        taints=lambda _: ask("taints", ((), (TAINT,), (CORDON,), (TAINT, CORDON))),
+        taints=lambda _: ask("taints", ((), (TAINT,), (TAINT, CORDON))),
     )
 
 
@@ -144,7 +144,7 @@ def _times(choices: Choices) -> Times:
     ask = choices.choose
     return lazy(
         Times,
-        age=lambda _: ask("age", (timedelta(0), POD_GRACE, timedelta(hours=1))),
+        age=lambda _: ask("age", (timedelta(0), POD_GRACE)),
         wait_time=lambda _: ask("wait time", _TIMES),
         watch_time=lambda _: ask("watch time", (timedelta(0), timedelta(hours=1))),
         retry_in=lambda _: ask("retry in", (timedelta(0), timedelta(seconds=9))),

@@ -29,7 +29,7 @@ from tests.unit.json_values import json_values
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SUCCEEDED = {"phase": "Succeeded"}
-EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "20"))
 FIELDS = (
     *("phase", "reason", "conditions", "type", "status", "failedAttempts", "startTime", "nextAttemptTime"),
     *("podName", "selectedNode", "receivedGPU", "receivedResourceType", "backoffLimit", "resourceClaimAllocations"),

@@ -20,7 +20,7 @@ from bowline.runtime.address import parse_listen
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.metrics import BIND_BUCKETS, new_registry
 from bowline.runtime.probes import ProbeServer
-from bowline_reconciler.observe.metrics import AGE_BUCKETS, OUTCOMES, POINTS, ReconcilerMetrics
+from bowline_reconciler.observe.metrics import OUTCOMES, POINTS, ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
 from bowline_webhook.metrics import WebhookMetrics
 from bowline_webhook.tls.metrics import CertificateMetrics
@@ -84,12 +84,6 @@ def labels(metric: Metric) -> set[str]:
 def test_every_series_is_documented_with_its_type_and_labels_and_nothing_else_is(exported: dict[str, Metric]) -> None:
     table = {row["name"]: (row["type"], set(re.findall(r"\w+", row["labels"]))) for row in documented()}
     assert table == {name: (metric.type, labels(metric)) for name, metric in exported.items()}
-
-
-def test_no_series_has_only_the_time_of_its_creation(exported: dict[str, Metric]) -> None:
-    assert [
-        sample.name for metric in exported.values() for sample in metric.samples if "_created" in sample.name
-    ] == []
 
 
 def test_no_label_is_one_that_could_hold_the_name_of_an_object(exported: dict[str, Metric]) -> None:
@@ -160,10 +154,6 @@ def test_reflectors_of_one_resource_add_up_and_leave_when_they_end() -> None:
     assert shown("bowline_reflector_objects") == 2
     del second
     assert shown("bowline_reflector_objects") == 0
-
-
-def test_what_is_measured_from_whole_seconds_has_no_bucket_below_one() -> None:
-    assert (AGE_BUCKETS[0], AGE_BUCKETS[-1]) == (1.0, 1024.0)
 
 
 def test_buckets_reach_from_a_millisecond_to_seventeen_minutes() -> None:

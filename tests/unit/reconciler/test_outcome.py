@@ -18,7 +18,6 @@ from bowline.framework.waiting import UNLIMITED
 from bowline.testing.builders import pod
 from bowline_reconciler.binding.writer import status_patch
 from bowline_reconciler.decide.actions import (
-    Complete,
     Event,
     Fail,
     OutcomeAction,
@@ -28,7 +27,6 @@ from bowline_reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
-from bowline_reconciler.decide.decide import pending_failure
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
 from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
@@ -66,10 +64,6 @@ def condition(block: Any, kind: str) -> dict[str, Any]:
     return next(c for c in block["conditions"] if c["type"] == kind)
 
 
-def test_ok_completes() -> None:
-    assert action_for(Status.ok()) == Complete()
-
-
 def test_a_retry_is_counted_and_dated() -> None:
     end = action_for(Status.retry("no luck").from_plugin("p"))
     assert isinstance(end, RetryAt)
@@ -85,13 +79,6 @@ def test_a_retry_is_counted_and_dated() -> None:
     why = end.report.event.note
     assert end.report.event == Event("Warning", "BindingRetry", why)
     assert end.report.condition == PodBound("False", "BindingRetry", why, decision_of(request().raw["spec"]))
-
-
-@pytest.mark.parametrize("failures", [1, 2, 5])
-def test_every_further_failure_counts(failures: int) -> None:
-    end = action_for(Status.retry("again"), request({"failedAttempts": failures, "phase": "Pending"}))
-    assert isinstance(end, RetryAt)
-    assert end.report.status["failedAttempts"] == failures + 1
 
 
 @pytest.mark.parametrize(
@@ -131,12 +118,6 @@ def test_a_first_failure_that_another_decision_could_resolve_is_returned(
         assert failed_status(request(), end, False, "", NOW)["failedAttempts"] == 1
 
 
-def test_a_plugins_own_pause_is_honoured() -> None:
-    end = action_for(Status.retry("later", after=timedelta(seconds=30)))
-    assert isinstance(end, RetryAt)
-    assert end.pause == timedelta(seconds=30)
-
-
 def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     status = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p")
     why = f"p: {status.message}"
@@ -150,10 +131,6 @@ def test_a_transient_failure_uses_no_attempt() -> None:
 
 def test_a_cancelled_attempt_is_reconciled_again() -> None:
     assert action_for(Status(Code.CANCELLED)) == RequeueNow()
-
-
-def test_skip_is_never_reported_as_success() -> None:
-    assert isinstance(action_for(Status.skip()), Fail)
 
 
 def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
@@ -279,15 +256,6 @@ def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> N
     assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:04:00Z"
 
 
-def test_a_wait_past_its_deadline_is_terminal_and_names_plugin_and_object() -> None:
-    claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
-    end = action_for(Status.wait("unbound", claim).from_plugin("volumes"), times=Times(wait_time=TIMEOUT))
-    assert isinstance(end, Fail)
-    assert end.reason is Reason.WAIT_TIMEOUT
-    assert "volumes" in end.message
-    assert "PersistentVolumeClaim default/data" in end.message
-
-
 @pytest.mark.parametrize(
     ("failures", "jitter", "seconds"),
     [
@@ -372,16 +340,6 @@ def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
     assert condition(block, "RolledBack")["status"] == "False"
     assert "completionTime" not in block
     assert block["failedAttempts"] == 2, "the failure itself is counted when it is terminal"
-
-
-def test_a_failure_that_awaits_its_rollback_is_read_back_from_the_status() -> None:
-    block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
-    pending = pending_failure(request(block))
-    assert pending is not None
-    assert pending.message == condition(block, "Bound")["message"]
-    assert pending == replace(FAILS, message=pending.message)
-    assert pending_failure(request()) is None
-    assert pending_failure(request(failed_status(request(), FAILS, True, "", NOW))) is None
 
 
 def test_a_deleted_request_reports_a_rollback_that_is_not_complete() -> None:

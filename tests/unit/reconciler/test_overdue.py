@@ -8,8 +8,6 @@ import pytest
 
 from bowline.framework.binding.plugin import Budgets
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Status
-from bowline_reconciler.decide.actions import Complete
 from bowline_reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
 from tests.unit.reconciler.watching import Stuck, Watched, context
 
@@ -71,12 +69,3 @@ def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest
         harness.overdue.scan()
     assert [(line["plugin"], line["point"]) for line in reported(caplog)] == [(OWN, BETWEEN)]
     assert harness.value("bowline_attempt_overdue_total", plugin=OWN, point=BETWEEN) == 1
-
-
-def test_a_release_within_a_reconcile_of_its_request_is_a_step() -> None:
-    harness, c = Watched(), context()
-    with harness.observation.track(c.request.key):
-        harness.observation.on_decision(c.request, Complete())
-        harness.clock.step(timedelta(seconds=2))
-        harness.call("devices", "release", c, Status.ok(), 1)
-    assert harness.value("bowline_plugin_calls_total", plugin="devices", point="release", code="OK") == 1

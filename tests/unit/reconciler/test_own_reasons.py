@@ -1,6 +1,5 @@
 """Whose failure it is, and a reason of a plugin's own, as ``plugin/Word``: in status and event."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,7 +10,7 @@ from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod, stored
 from bowline_reconciler.decide.actions import Fail, Nomination
-from bowline_reconciler.decide.decide import pending_failure, stored_failure
+from bowline_reconciler.decide.decide import stored_failure
 from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failed_status, failure_report, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Outcome, Times
@@ -111,16 +110,3 @@ def test_a_stored_reason_that_no_plugin_has_written_is_no_failure_of_the_reader(
     stored_end = stored_failure(request({"failure": {"reason": "Rejected", "pluginReason": plugin_reason}}))
     assert stored_end is not None
     assert stored_end.status.code is Code.FATAL
-
-
-def test_after_a_restart_the_rollback_ends_with_the_same_reason() -> None:
-    status = rollback_incomplete_status(request(), failure(), Status.retry("the server is away"), NOW)
-    pending = pending_failure(request(status))
-    assert pending is not None
-    assert pending.message in [condition["message"] for condition in status["conditions"]]
-    assert pending == replace(failure(), message=pending.message)
-
-
-def test_plugins_that_roll_back_receive_it() -> None:
-    why = failure().status
-    assert (why.code, why.plugin, why.reason, why.word) == (Code.FATAL, "licence", Reason.REJECTED, "NoSeat")

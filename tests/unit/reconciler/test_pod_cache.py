@@ -45,7 +45,7 @@ def stored(number: int, namespace: str = "team", variables: int = 12) -> dict[st
 
 
 def test_a_pod_that_waits_for_its_scheduler_costs_less_than_a_kilobyte() -> None:
-    cache, count = PodCache(), 2000
+    cache, count = PodCache(), 300
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

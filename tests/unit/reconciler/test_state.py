@@ -34,10 +34,6 @@ def overlay_of_writes(*versions: int) -> CacheOverlay:
     return overlay
 
 
-def test_without_a_write_the_store_counts() -> None:
-    assert shown(overlay_of_writes(1), 1) == ("1", False)
-
-
 def test_an_own_write_counts_until_the_watch_shows_it() -> None:
     overlay = overlay_of_writes(1, 2)
     assert shown(overlay, 1) == ("2", False)
@@ -65,23 +61,6 @@ def test_a_reply_that_comes_after_that_of_a_newer_write_is_no_news(is_finished: 
     assert overlay.known_version == "3"
     states.wrote(version(3), version(4))
     assert overlay.known_version == "4"
-
-
-def test_an_unknown_version_is_read_live() -> None:
-    assert shown(overlay_of_writes(1, 2), 7) == ("7", True)
-
-
-def test_a_live_read_counts_until_the_watch_delivers_it() -> None:
-    overlay = CacheOverlay()
-    overlay.replace(version(1), version(5))
-    assert shown(overlay, 1) == ("5", False)
-    assert shown(overlay, 5) == ("5", False)
-
-
-def test_a_live_read_without_news_is_not_kept() -> None:
-    overlay = CacheOverlay()
-    overlay.replace(version(1), version(1))
-    assert shown(overlay, 2) == ("2", False)
 
 
 def test_a_version_that_no_watch_delivers_is_read_live() -> None:

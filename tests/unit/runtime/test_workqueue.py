@@ -49,22 +49,6 @@ async def test_a_key_in_processing_is_not_handed_out_again_before_it_is_done() -
     assert (queue.depth, queue.processing) == (0, 0)
 
 
-async def test_done_without_an_add_meanwhile_leaves_nothing() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    queue.add("a")
-    await next_key(queue)
-    assert queue.depth == 0
-
-
-async def test_get_waits_for_an_add() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    waiting = asyncio.create_task(queue.get())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    queue.add("a")
-    assert await waiting == "a"
-
-
 async def test_a_cancelled_getter_loses_no_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
@@ -182,14 +166,6 @@ async def test_a_key_rests_until_an_add_ends_it(adds: list[dict[str, bool]], due
     assert await next_key_at(queue) == ("a", due_s + 1), "the next rest is another one"
 
 
-async def test_repeated_delays_do_not_grow_the_heap() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    for step in range(10_000):
-        queue.add_after("a", seconds(20_000 - step))
-    assert len(queue._heap) < 200
-    assert await next_key_at(queue) == ("a", 10_001)
-
-
 async def test_ten_thousand_delays_are_one_timer_and_no_task() -> None:
     queue: WorkQueue[int] = WorkQueue()
     tasks = len(asyncio.all_tasks())
@@ -248,17 +224,6 @@ async def test_keys_of_low_priority_follow_others_in_bounded_number() -> None:
     assert await third == "late-3"
     queue.add("fresh")
     assert await queue.get() == "fresh"
-
-
-async def test_high_priority_never_starves_low_priority() -> None:
-    queue: WorkQueue[str] = WorkQueue(low_priority_limit=2)
-    for key in ("late-1", "late-2"):
-        queue.add_after(key, seconds(1))
-    await asyncio.sleep(2)
-    for key in ("fresh-1", "fresh-2"):
-        queue.add(key)
-    # One of them is always being served; the second follows when the fresh ones are done.
-    assert [await queue.get() for _ in range(4)] == ["late-1", "fresh-1", "fresh-2", "late-2"]
 
 
 async def test_a_single_worker_alternates_between_priorities() -> None:
@@ -331,15 +296,6 @@ async def test_an_event_raises_a_keys_priority() -> None:
         queue.done(key)
     assert await next_key(queue) == "late-2"
     assert (queue.depth, queue.processing, queue.oldest_age) == (0, 0, seconds(0))
-
-
-async def test_a_shut_down_queue_drops_keys_of_low_priority() -> None:
-    queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
-    queue.add_after("late", seconds(1))
-    await asyncio.sleep(2)
-    queue.shut_down()
-    with pytest.raises(QueueShutDown):
-        await queue.get()
 
 
 def by_namespace(key: str) -> str:

@@ -8,19 +8,6 @@ import pytest
 from bowline.api.meta import ObjectKey
 from bowline_webhook.options import parse_options
 from bowline_webhook.tls.files import FilePaths
-from bowline_webhook.tls.rotation import CertLifetimes
-
-
-def test_without_arguments_everything_has_a_default() -> None:
-    options = parse_options([], {})
-    assert (str(options.listen), str(options.common.metrics_listen)) == (":9443", ":8080")
-    assert (options.common.config, options.common.api_server) == (None, None)
-    assert (options.files, options.ca_file, options.self_signed) == (FilePaths(), None, True)
-    assert (options.webhook_configurations, options.service_name) == (("bowline-webhook",), "bowline-webhook")
-    assert options.ca_secret == ObjectKey("default", "bowline-webhook-ca")
-    assert options.lifetimes == CertLifetimes(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
-    assert options.common.namespace == ""
-    assert options.drain == timedelta(seconds=30)
 
 
 def test_the_namespace_is_taken_from_the_pod() -> None:

@@ -71,33 +71,15 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
     + [
         pytest.param(
             "Deployment",
-            deployment(metadata={"labels": HALF}),
-            [(ANNOTATION, "metadata.labels[gpu-fraction]", IN_TEMPLATE)],
-            id="a label of the object",
-        ),
-        pytest.param(
-            "Deployment",
             deployment(annotations=HALF),
             [(ANNOTATION, "spec.annotations[gpu-fraction]", IN_TEMPLATE)],
             id="in the spec",
         ),
         pytest.param(
             "Deployment",
-            {**deployment(), "annotations": HALF},
-            [(ANNOTATION, "annotations[gpu-fraction]", IN_TEMPLATE)],
-            id="beside the spec",
-        ),
-        pytest.param(
-            "Deployment",
             deployment({**POD, "annotations": HALF}),
             [(ANNOTATION, "spec.template.annotations[gpu-fraction]", IN_TEMPLATE)],
             id="beside the pod's metadata",
-        ),
-        pytest.param(
-            "Deployment",
-            deployment(with_pod(annotations=HALF)),
-            [(ANNOTATION, "spec.template.spec.containers[0].annotations[gpu-fraction]", IN_TEMPLATE)],
-            id="of a container",
         ),
         pytest.param(
             "CronJob",
@@ -163,30 +145,6 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
         ),
         pytest.param(
             "Deployment",
-            deployment({**OTHER, "metadata": {"labels": {"schedulerName": "bowline"}}}),
-            [
-                (
-                    SCHEDULER,
-                    "spec.template.metadata.labels[schedulerName]",
-                    "set spec.template.spec.schedulerName",
-                )
-            ],
-            id="the scheduler as a label of the pod",
-        ),
-        pytest.param(
-            "Deployment",
-            deployment({"metadata": {}, "spec": {"containers": [{"name": "main", "schedulerName": "bowline"}]}}),
-            [
-                (
-                    SCHEDULER,
-                    "spec.template.spec.containers[0].schedulerName",
-                    "set spec.template.spec.schedulerName",
-                )
-            ],
-            id="the scheduler in a container",
-        ),
-        pytest.param(
-            "Deployment",
             deployment(with_pod(limits=GPU)),
             [
                 (
@@ -196,18 +154,6 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
                 )
             ],
             id="GPUs beside the resources",
-        ),
-        pytest.param(
-            "Deployment",
-            deployment(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}}),
-            [
-                (
-                    RESOURCE,
-                    "spec.resources.limits[nvidia.com/mig-1g.10gb]",
-                    IN_THE_CONTAINER,
-                )
-            ],
-            id="GPUs in the spec",
         ),
         pytest.param(
             "DaemonSet",
@@ -233,9 +179,7 @@ NODES = {"nodeSelector": {"nvidia.com/gpu": "true"}}
 @pytest.mark.parametrize(
     ("kind", "raw"),
     [
-        pytest.param("Deployment", deployment(SHARE), id="a share"),
         pytest.param("Deployment", deployment(SHARE, metadata={"annotations": HALF}), id="also on the object"),
-        pytest.param("Deployment", deployment(SHARE, metadata={"labels": {"team": "a"}}), id="other labels"),
         pytest.param("Deployment", deployment(GPUS, metadata={"labels": {"nvidia.com/gpu": "1"}}), id="GPUs"),
         pytest.param("Deployment", deployment(metadata={"labels": {"nvidia.com/gpu": "true"}}), id="a label's word"),
         pytest.param("Deployment", deployment({**POD, "spec": {**POD["spec"], **NODES}}), id="a node selector"),
@@ -257,18 +201,6 @@ NODES = {"nodeSelector": {"nvidia.com/gpu": "true"}}
             "Notebook",
             {"metadata": {"annotations": HALF}, "spec": {"template": {"spec": POD["spec"]}}},
             id="metadata that the pods get",
-        ),
-        pytest.param(
-            "Workflow",
-            {
-                "metadata": {},
-                "spec": {
-                    "schedulerName": "bowline",
-                    "podMetadata": {"annotations": HALF},
-                    "templates": [{"container": {"image": "x"}}],
-                },
-            },
-            id="metadata and scheduler of a workflow",
         ),
     ],
 )

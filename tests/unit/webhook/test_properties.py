@@ -30,7 +30,7 @@ from tests.unit.json_values import json_values
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
 
-EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "20"))
 many = settings(max_examples=EXAMPLES, deadline=None)
 # A thousandfold number of examples takes minutes.
 pytestmark = pytest.mark.timeout(max(300, EXAMPLES))

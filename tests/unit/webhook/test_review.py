@@ -34,9 +34,6 @@ def answer(hook: Hook, document: Any, chain: AdmissionChain | None = None) -> di
 
 
 class TestAnswers:
-    def test_an_admitted_review_has_a_minimal_response(self) -> None:
-        assert answer(Hook.VALIDATE_PODS, review(pod())) == {"uid": "uid-1", "allowed": True}
-
     def test_a_mutation_is_a_patch_that_keeps_unknown_fields(self) -> None:
         before = pod(future={"field": [1, {"x": None}]})
         response = answer(Hook.MUTATE_PODS, review(before))
@@ -89,10 +86,6 @@ class TestAnswers:
         assert status["message"] == f'metadata.annotations[bad]: "a": must not be; remove it (marker/bad); see {page}'
         assert status["details"]["causes"][-1]["message"] == f"denied the object; see {page}"
 
-    def test_a_single_error_is_the_message(self) -> None:
-        status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
-        assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it (marker/bad)'
-
     def test_a_value_is_printed_without_control_characters(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": '\x1b[2J"'})))["status"]
         assert (
@@ -135,11 +128,6 @@ class TestAnswers:
             assert min(map(len, texts)) == MAX_WARNING_CHARACTERS // len(texts), "no more is cut than must be"
             assert all(text.endswith("... (long/warning; bowline)") or "x" * 200 in text for text in texts)
 
-    def test_a_generated_name_is_shown_with_a_star(self) -> None:
-        raw = pod({"bad": "a"})
-        raw["metadata"] = {"generateName": "train-", "annotations": {"bad": "a"}}
-        assert answer(Hook.VALIDATE_PODS, review(raw, name=""))["status"]["details"]["name"] == "train-*"
-
     def test_an_old_version_is_answered_in_its_own(self) -> None:
         document = {**review(pod()), "apiVersion": "admission.k8s.io/v1beta1"}
         assert answer(Hook.VALIDATE_PODS, document)["allowed"]
@@ -174,9 +162,6 @@ class TestHooks:
                 Hook.VALIDATE_PODS, review(pod({"bad": "x"}), subResource="status"), True, id="subresources pass"
             ),
             pytest.param(Hook.VALIDATE_PODS, review(None, pod(), operation="DELETE"), True, id="deletions pass"),
-            pytest.param(
-                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), operation="CONNECT"), True, id="connects pass"
-            ),
             pytest.param(
                 Hook.VALIDATE_PODS, review(pod({"bad": "x"}), namespace="kube-system"), True, id="kube-system passes"
             ),
@@ -225,11 +210,8 @@ class TestMalformed:
         [
             pytest.param(b"", "not JSON", id="nothing"),
             pytest.param(b"\xff\xfe{}", "not JSON", id="no UTF-8"),
-            pytest.param(b"{", "not JSON", id="half an object"),
             pytest.param(b"[" * 100_000, "not JSON", id="nothing but brackets"),
             pytest.param(b"[]", "kind must be", id="a list"),
-            pytest.param(b"null", "kind must be", id="null"),
-            pytest.param(b'{"kind":"Pod"}', "kind must be", id="a pod"),
             pytest.param(b'{"kind":"AdmissionReview"}', "apiVersion must be", id="no version"),
             pytest.param(
                 b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}',
@@ -251,7 +233,6 @@ class TestMalformed:
         ("document", "path"),
         [
             pytest.param(review(None), "request.object", id="a creation without an object"),
-            pytest.param(review("text"), "request.object", id="an object that is a string"),
             pytest.param(review(pod(), operation="UPDATE"), "request.oldObject", id="an update without the old one"),
             pytest.param(review(pod(), namespace=["x"]), "request.namespace", id="a namespace that is a list"),
             pytest.param(review(pod(), operation=1), "request.operation", id="an operation that is a number"),

@@ -51,7 +51,6 @@ def test_a_pod_needs_the_checks_of_its_namespace_and_those_it_names(
     ("text", "before", "rules"),
     [
         pytest.param("network", None, [], id="configured"),
-        pytest.param(None, None, [], id="none"),
         pytest.param("network,other", None, [UNKNOWN], id="not configured"),
         pytest.param("network," * MAX_ANNOTATION, None, [UNKNOWN], id="too long"),
         pytest.param("other", pod("other"), [], id="stays, although it is not configured any more"),
@@ -82,7 +81,6 @@ def answered(status: str | None, **fields: str) -> dict[str, Any]:
     ("stored", "expected"),
     [
         pytest.param(asked(), CheckVerdict(CheckAnswer.OPEN), id="no status"),
-        pytest.param(answered(None), CheckVerdict(CheckAnswer.OPEN), id="another condition only"),
         pytest.param(
             answered("Unknown", message="queued"), CheckVerdict(CheckAnswer.OPEN, message="queued"), id="unknown"
         ),

@@ -26,8 +26,6 @@ def context(**spec: Any) -> BindContext:
     ("fields", "annotation"),
     [
         pytest.param({}, "Regular", id="an empty request, of a CPU pod"),
-        pytest.param({"receivedResourceType": ""}, "Regular", id="the same, spelled as KAI does"),
-        pytest.param({"receivedResourceType": "Regular"}, "Regular", id="whole GPUs"),
         pytest.param({"receivedResourceType": "MigInstance"}, "MigInstance", id="MIG devices"),
         pytest.param({"receivedResourceType": "Fraction"}, "Fraction", id="a share, prepared by another plugin"),
     ],

@@ -27,12 +27,3 @@ def test_a_request_that_names_other_claims_releases_those_before() -> None:
     assert A not in claims
     assert B in claims
     assert not claims.expect(FIRST, [B])
-
-
-def test_clearing_releases_every_claim() -> None:
-    claims = AwaitedClaims()
-    claims.expect(FIRST, [A])
-    claims.expect(SECOND, [A, B])
-    assert set(claims.clear()) == {A, B}
-    assert len(claims) == 0
-    assert not claims.expect(FIRST, ())

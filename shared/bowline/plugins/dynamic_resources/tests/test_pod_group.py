@@ -72,7 +72,6 @@ def test_the_claim_of_a_group_has_the_groups_reference() -> None:
 @pytest.mark.parametrize(
     ("reserved_for", "remaining"),
     [
-        pytest.param([], [], id="the first pod of the group"),
         pytest.param([user("a")], [user("a")], id="beside a pod outside the group"),
     ],
 )
@@ -87,14 +86,6 @@ def test_the_group_is_reserved_and_never_the_pod(reserved_for: list[Any], remain
 def test_a_further_pod_of_the_group_writes_nothing(decision: dict[str, Any] | None) -> None:
     stored = protected_claim({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}, **group_owner())
     requirement = required_claim(decision, is_generated=True, shared_by=GROUP_REFERENCE)
-    assert next_reservation(stored, requirement, NOW) == Status.ok()
-
-
-def test_a_group_of_more_than_256_pods_has_one_entry() -> None:
-    stored = protected_claim(
-        {"allocation": TIMED, "reservedFor": [GROUP_REFERENCE, *(user(f"u{index}") for index in range(255))]}
-    )
-    requirement = required_claim(allocation(), shared_by=GROUP_REFERENCE)
     assert next_reservation(stored, requirement, NOW) == Status.ok()
 
 
@@ -140,7 +131,6 @@ def test_the_conflict_with_another_group_names_it_and_does_not_advise_to_delete_
 
 RELEASE = [
     pytest.param([GROUP_REFERENCE], None, id="the group's reservation stays: its other pods may run"),
-    pytest.param([user("a"), GROUP_REFERENCE], None, id="so does that of another pod"),
     pytest.param(
         [user(), GROUP_REFERENCE],
         ClaimStatus({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}),

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig, overriding
+from bowline.framework.plugin import AdmissionInfo, Inventory, PluginConfig
 from bowline.framework.templates import Template
 from bowline.plugins.gpu_request import GpuRequest
-from bowline.plugins.gpu_request.tests.builders import CLASS, GPU, INVENTORY, Json, container, pod
+from bowline.plugins.gpu_request.tests.builders import CLASS, GPU, Json, container, pod
 
 
 def chain(settings: Settings | None = None) -> AdmissionChain:
@@ -68,7 +67,6 @@ def test_errors_of_a_template_have_paths_into_it() -> None:
             ["[num-devices-inventory]", "[share-and-claim]"],
             id="small nodes",
         ),
-        pytest.param(Settings(), INVENTORY, ["[share-and-claim]"], id="large nodes"),
     ],
 )
 def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, expected: list[str]) -> None:
@@ -77,9 +75,3 @@ def test_settings_and_inventory(settings: Settings, inventory: Inventory | None,
     rules: dict[str, Any] = {fault.rule.id.removeprefix("gpu_request/"): fault for fault in verdict.errors}
     warnings = [f"[{fault.rule.id.removeprefix('gpu_request/')}]" for fault in verdict.warnings]
     assert [*rules, *warnings] == expected
-
-
-def test_the_plugin_is_admission_only() -> None:
-    plugin = GpuRequest(PluginConfig(), Settings())
-    assert not isinstance(plugin, BindingPlugin)
-    assert not overriding([plugin], AdmissionPlugin.mutate_pod)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bowline.plugins.gpu_request.rules import Policy, request_errors, update_errors
@@ -39,6 +39,7 @@ SHAPED = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(ANYTHING | SHAPED, ANYTHING | SHAPED)
 def test_any_shape_gets_a_verdict_that_can_be_encoded(raw: Any, old: Any) -> None:
     for inventory in (None, INVENTORY):

@@ -7,7 +7,6 @@ import pytest
 from bowline.plugins.gpu_request.rules import Policy, request_errors
 from bowline.plugins.gpu_request.tests.builders import (
     COUNT,
-    GPU,
     INVENTORY,
     NAME,
     Found,
@@ -31,28 +30,19 @@ def test_a_fraction_is_a_decimal_between_0_and_1(value: str) -> None:
     [
         pytest.param("", "fraction-format", id="empty"),
         pytest.param(None, "fraction-format", id="null, which is stored as empty"),
-        pytest.param("half", "fraction-format", id="a word"),
         pytest.param("50%", "fraction-format", id="percent"),
-        pytest.param("500m", "fraction-format", id="a quantity with a suffix"),
         pytest.param(" 0.5", "fraction-format", id="a space before"),
         pytest.param("0.5\n", "fraction-format", id="a line break after"),
-        pytest.param("0,5", "fraction-format", id="a decimal comma"),
         pytest.param("0_1.5", "fraction-format", id="an underscore"),
         pytest.param("0x1p-1", "fraction-format", id="hex"),
         pytest.param("nan", "fraction-format", id="not a number"),
-        pytest.param("-Inf", "fraction-format", id="infinity"),
         pytest.param("\u0660.\u0665", "fraction-format", id="digits of another script"),
         pytest.param(".", "fraction-format", id="a point"),
-        pytest.param("e-1", "fraction-format", id="an exponent"),
-        pytest.param("1/2", "fraction-format", id="a quotient"),
         pytest.param("0", "fraction-range", id="zero"),
         pytest.param("-0.5", "fraction-range", id="negative"),
         pytest.param("1", "fraction-range", id="one"),
-        pytest.param("1.0", "fraction-range", id="one with a point"),
-        pytest.param("1.5", "fraction-range", id="more than one"),
         pytest.param("2", "fraction-range", id="two devices meant"),
         pytest.param("1e999", "fraction-range", id="more than any float"),
-        pytest.param("1e-999", "fraction-range", id="less than any float"),
         pytest.param("0." + "9" * 40, "fraction-range", id="one as a float"),
         pytest.param("0.0049", "[fraction-precision]", id="rounded to nothing"),
         pytest.param("1e-3", "[fraction-precision]", id="a thousandth"),
@@ -77,11 +67,8 @@ NOT_POSITIVE = [
     pytest.param("+1", id="a sign"),
     pytest.param("-1", id="negative"),
     pytest.param("1.5", id="a part"),
-    pytest.param("1e3", id="an exponent"),
     pytest.param("4Gi", id="a unit"),
-    pytest.param("4096Mi", id="the unit that is meant anyway"),
     pytest.param("4 096", id="a space inside"),
-    pytest.param(" 1", id="a space before"),
     pytest.param("1\n", id="a line break after"),
     pytest.param("1_000", id="an underscore"),
     pytest.param("\u0664", id="a digit of another script"),
@@ -106,14 +93,9 @@ def test_devices_that_are_not_counted(value: Any) -> None:
     [
         pytest.param("true", [("mps-alone", "mps")], id="asked for without a share"),
         pytest.param("True", [("[mps-spelling]", "mps")], id="capital"),
-        pytest.param(" true", [("[mps-spelling]", "mps")], id="with a space"),
-        pytest.param("1", [("[mps-spelling]", "mps")], id="a one"),
-        pytest.param("yes", [("[mps-spelling]", "mps")], id="yes"),
         pytest.param("enabled", [("[mps-spelling]", "mps")], id="another word"),
         pytest.param("false", [], id="false"),
-        pytest.param("False", [], id="capital false"),
         pytest.param("no", [], id="no"),
-        pytest.param("0", [], id="a zero"),
         pytest.param("", [], id="empty"),
         pytest.param(None, [], id="null"),
     ],
@@ -137,7 +119,6 @@ SIDE = container("proxy", restartPolicy="Always")
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "main"}), [], id="a container"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "proxy"}, init=[SIDE]), [], id="an init container"),
         pytest.param(pod({"gpu-memory": "1000", NAME: "Main"}), [("container-name", NAME)], id="in another case"),
-        pytest.param(pod({"gpu-fraction": "0.5", NAME: ""}), [("container-name", NAME)], id="empty"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: None}), [("container-name", NAME)], id="null"),
         pytest.param(
             pod({"gpu-fraction": "0.5", NAME: ""}, {"image": "x"}), [("container-name", NAME)], id="empty as its name"
@@ -149,9 +130,6 @@ SIDE = container("proxy", restartPolicy="Always")
         ),
         pytest.param(pod({NAME: "main"}), [("[container-name-unused]", NAME)], id="without a share"),
         pytest.param(pod({NAME: "absent"}), [("[container-name-unused]", NAME)], id="wrong and without a share"),
-        pytest.param(
-            pod({NAME: "main"}, container(limits={GPU: 1})), [("[container-name-unused]", NAME)], id="for a whole GPU"
-        ),
     ],
 )
 def test_the_named_container(raw: Json, expected: Found) -> None:
@@ -161,7 +139,6 @@ def test_the_named_container(raw: Json, expected: Found) -> None:
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [
-        pytest.param({"gpu-fraction": "0.5", COUNT: "2"}, [], id="with a fraction"),
         pytest.param({"gpu-memory": "1000", COUNT: "02"}, [], id="with memory"),
         pytest.param({COUNT: "2"}, [("num-devices-alone", COUNT)], id="alone"),
         pytest.param(

@@ -52,7 +52,6 @@ def test_a_prepared_pod_has_the_form_that_drivers_and_schedulers_expect() -> Non
 @pytest.mark.parametrize(
     ("env", "becomes"),
     [
-        pytest.param([], OURS, id="none"),
         pytest.param(
             [{"name": "A"}, {"name": "B"}], [{"name": "A"}, {"name": "B"}, *OURS], id="others remain, first"
         ),
@@ -91,8 +90,6 @@ def test_environment(env: list[Json], becomes: list[Json]) -> None:
         ),
         pytest.param([*OURS, {"name": "GPU_PORTION", "value": "1"}], ["env[3].value"], id="beside ours"),
         pytest.param([reference("NVIDIA_VISIBLE_DEVICES", "p-1")], [], id="an entry of an earlier review"),
-        pytest.param([{"name": "A", "value": "all"}], [], id="another variable"),
-        pytest.param([], [], id="none"),
         pytest.param(
             [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}] * 1000,
             ["env[0].value", "env[1].value", "env[2].value"],
@@ -111,22 +108,10 @@ def test_a_variable_that_is_replaced_is_a_warning(env: list[Json], paths: list[s
     assert chain.admit_pod(raw, AdmissionInfo()).warnings == (), "a second review replaces nothing"
 
 
-def test_what_is_not_changed_is_not_said_to_be_replaced() -> None:
-    settings = Settings()
-    chain = AdmissionChain([GpuSharing(GpuSharingConfig(), settings)], settings)
-    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    wrong_prefix = {**HALF, names.SHARED_GPU_CONFIGMAP: "Not_A_Name"}
-    raw = sharing_pod(wrong_prefix, containers=[{"name": "main", "env": env}])
-    verdict = chain.admit_pod(raw, AdmissionInfo())
-    assert [error.rule.id for error in verdict.errors] == ["gpu_sharing/configmap-prefix"]
-    assert verdict.warnings == ()
-
-
 @pytest.mark.parametrize(
     ("annotations", "spec", "position"),
     [
         pytest.param(HALF, {}, "containers[0] -0", id="the first container"),
-        pytest.param({"gpu-memory": "1"}, {}, "containers[0] -0", id="by memory"),
         pytest.param({"gpu-fraction": ""}, {}, "containers[0] -0", id="an empty share is one, and refused elsewhere"),
         pytest.param(
             {**HALF, "gpu-fraction-container-name": "b"},
@@ -142,10 +127,8 @@ def test_what_is_not_changed_is_not_said_to_be_replaced() -> None:
         ),
         pytest.param(HALF, {"initContainers": [{"name": "i"}]}, "containers[0] -0", id="else no init container"),
         pytest.param({**HALF, "gpu-fraction-container-name": "x"}, {}, "", id="there is none of that name"),
-        pytest.param({**HALF, "gpu-fraction-container-name": ""}, {}, "", id="the name is empty"),
         pytest.param(HALF, {"containers": []}, "", id="there are no containers"),
         pytest.param({}, {}, "", id="no share"),
-        pytest.param({"mps": "true"}, {}, "", id="no share, but an annotation beside it"),
     ],
 )
 def test_only_the_shares_container_is_changed(annotations: Json, spec: Json, position: str) -> None:
@@ -235,13 +218,6 @@ def test_thousands_of_former_entries_are_removed_in_one_operation() -> None:
     assert [volume["name"] for volume in raw["spec"]["volumes"]] == ["p-0-vol"]
 
 
-def test_the_recorded_patch_results_in_the_prepared_pod() -> None:
-    raw = sharing_pod(containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}], volumes=[])
-    before, pod = copy.deepcopy(raw), MutablePod(raw)
-    prepare(pod, "seed")
-    assert jsonpatch.apply_patch(before, pod.operations) == raw
-
-
 def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -> None:
     pod = MutablePod(sharing_pod(PREFIX, containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}]))
     prepare(pod, "seed")
@@ -255,16 +231,13 @@ def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -
         pytest.param({"name": "half"}, "half", id="the pod's name"),
         pytest.param({"name": "", "generateName": "web-"}, "web", id="what its name will begin with"),
         pytest.param({"name": "w-1", "ownerReferences": [{"name": "rs-7f"}]}, "rs-7f", id="its owner's name"),
-        pytest.param({"name": "a.b.c"}, "a.b.c", id="dots are kept"),
         pytest.param({"name": "x" * 253}, "x" * 37, id="cut"),
         pytest.param({"name": "x" * 36 + ".y"}, "x" * 36, id="cut behind a dot"),
-        pytest.param({"name": "x" * 36 + "-yyy"}, "x" * 36, id="cut behind a hyphen"),
         pytest.param(
             {"name": "p", "ownerReferences": [{"name": "System:Foo_Bar"}]}, "system-foo-bar", id="any owner"
         ),
         pytest.param({"name": "p", "ownerReferences": [{"name": "..--.."}]}, "pod", id="an owner of no use"),
         pytest.param({"name": "", "generateName": ""}, "pod", id="no name at all"),
-        pytest.param({"name": "p", "ownerReferences": [{}]}, "p", id="an owner without a name"),
     ],
 )
 def test_names_are_valid_for_any_pod_name(metadata: Json, base: str) -> None:
@@ -306,17 +279,14 @@ def test_random_parts_differ_by_request_and_are_equal_within_one() -> None:
         )
 
     assert random_letters("one") == random_letters("one")
-    assert len({random_letters(str(seed)) for seed in range(1000)}) == 1000
+    assert len({random_letters(str(seed)) for seed in range(100)}) == 100
 
 
 @pytest.mark.parametrize(
     ("prefix", "rule"),
     [
         pytest.param("mine", "", id="a plain one"),
-        pytest.param("m.y", "", id="with a dot"),
         pytest.param("Mine", "lower-case", id="capitals"),
-        pytest.param("my map", "lower-case", id="a space"),
-        pytest.param("-mine", "lower-case", id="a hyphen in front"),
         pytest.param("m" * 57, "", id="as long as can be"),
         pytest.param("m" * 58, "at most 57", id="too long for a volume"),
         pytest.param("m" * 300, "lower-case", id="too long for anything"),
@@ -385,14 +355,6 @@ def test_only_the_last_hook_asks_for_the_preparation() -> None:
     assert chain.validate_pod(
         bare, sharing_pod(), AdmissionInfo(operation="UPDATE", is_validating_webhook=True)
     ).allowed
-
-
-def test_names_differ_by_the_seed_of_the_review() -> None:
-    chain, _ = plugin()
-    first, second = (sharing_pod(), sharing_pod())
-    assert chain.admit_pod(first, AdmissionInfo(request_uid="1")).patch
-    chain.admit_pod(second, AdmissionInfo(request_uid="2"))
-    assert first["metadata"]["annotations"] != second["metadata"]["annotations"]
 
 
 def test_with_sharing_disabled_nothing_is_prepared_or_served() -> None:

@@ -93,7 +93,6 @@ def test_a_fake_device_is_the_same_for_the_pods_whole_life() -> None:
 @pytest.mark.parametrize(
     "labels",
     [
-        pytest.param({}, id="not labelled"),
         pytest.param({"run.ai/fake.gpu": "false"}, id="labelled as real"),
         pytest.param({"run.ai/fake.gpu": "True"}, id="spelt otherwise"),
     ],

@@ -16,7 +16,6 @@ NAME = names.VISIBLE_DEVICES
 VOID = {"name": NAME, "value": "void"}
 ALL = {"name": NAME, "value": "all"}
 FROM_MAP = {"name": NAME, "valueFrom": {"configMapKeyRef": {"name": "mine", "key": NAME}}}
-OTHER = {"name": "A", "value": "b"}
 RULE = "gpu_sharing/other-container"
 
 
@@ -47,10 +46,6 @@ def beside(container: Json, annotations: Json | None = None, field: str = "conta
     ("container", "env"),
     [
         pytest.param({}, [VOID], id="nothing of its own, so the image decides"),
-        pytest.param({"env": [OTHER]}, [OTHER, VOID], id="other variables"),
-        pytest.param({"env": [VOID]}, [VOID], id="void"),
-        pytest.param({"env": [{"name": NAME, "value": ""}]}, [VOID], id="an empty value"),
-        pytest.param({"envFrom": [{"configMapRef": {"name": "any"}}]}, [VOID], id="envFrom"),
         pytest.param(
             {"resources": {"claims": [{"name": "nic"}]}}, [VOID], id="a claim, whose driver needs no variable"
         ),
@@ -71,8 +66,6 @@ def test_a_container_without_a_part_of_the_share_sees_no_device(container: Json,
     ("env", "path"),
     [
         pytest.param([ALL], "env[0].value", id="all"),
-        pytest.param([OTHER, {"name": NAME, "value": "GPU-1"}], "env[1].value", id="a device"),
-        pytest.param([{"name": NAME, "value": "$(A)"}], "env[0].value", id="the value of another variable"),
         pytest.param([FROM_MAP], "env[0].valueFrom", id="a ConfigMap"),
         pytest.param([VOID, ALL], "env[1].value", id="the last one takes effect"),
     ],
@@ -108,7 +101,6 @@ def test_a_pod_that_was_not_mutated_is_denied_at_the_last_hook() -> None:
     ("env", "rules"),
     [
         pytest.param([ALL], [RULE], id="all"),
-        pytest.param([FROM_MAP], [RULE], id="a reference"),
         pytest.param([], [RULE], id="the image decides, without mutation"),
         pytest.param([VOID], [], id="void"),
     ],

@@ -44,7 +44,6 @@ def blocker(number: int) -> Reservation:
         pytest.param([AGAIN], Reserve(NAME, (AGAIN,)), id="the reservation of an earlier recovery was evicted"),
         pytest.param([NEW], Await(NEW), id="a new one has not reported its device"),
         pytest.param([BLOCKER], Reserve(f"{NAME}-1", ()), id="another device: kept, so that it is not given again"),
-        pytest.param([BLOCKER, blocker(1)], Reserve(f"{NAME}-2", ()), id="another one again"),
         pytest.param([blocker(1)], Reserve(NAME, ()), id="a name is free again"),
         pytest.param([reservation(node="n2")], Reserve(NAME, ()), id="one of another node is none"),
     ],
@@ -88,7 +87,6 @@ def test_a_search_ends_when_its_last_reservation_is_deleted() -> None:
         pytest.param("g2,g1", "GPU-2,GPU-1", {"GPU-1"}, id="in the order of the groups"),
         pytest.param("", "GPU-2,GPU-1", {"GPU-1", "GPU-2"}, id="of an earlier version: any of them"),
         pytest.param("g1", "k8s.device-plugin.nvidia.com/gpu=GPU-1", {"GPU-1"}, id="a CDI name"),
-        pytest.param("g1", "", set(), id="none"),
     ],
 )
 def test_devices_that_a_configmap_shows(groups: str, visible: str, devices: set[str]) -> None:
@@ -100,7 +98,6 @@ def test_devices_that_a_configmap_shows(groups: str, visible: str, devices: set[
     [
         pytest.param("g2,g1", "time-slicing,sm-sharing", "sm-sharing", id="in the order of the groups"),
         pytest.param("g1", "time-slicing", "", id="the default"),
-        pytest.param("g1", "", "", id="no annotation, as of an earlier version"),
         pytest.param("g2", "sm-sharing", "", id="another group"),
     ],
 )

@@ -45,7 +45,6 @@ def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
     [
         pytest.param(spec(["g1"]), "", id="one device"),
         pytest.param(spec(["g1", "g2"]), "", id="two devices"),
-        pytest.param(spec(["6d1f2a6e-1111-4222-8333-444455556666"]), "", id="a UUID, as schedulers write"),
         pytest.param(
             spec([], selectedFractionalGpuGroups=[{"id": "g1"}], receivedGPU={"count": 1}), "", id="the newer list"
         ),
@@ -66,7 +65,6 @@ def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
             spec(["g1"], receivedGPU={"count": 2}), "spec.receivedGPU.count", id="fewer groups than devices"
         ),
         pytest.param(spec(["g" * 64]), "spec.selectedGPUGroups", id="too long for a label"),
-        pytest.param(spec(["g/1"]), "spec.selectedGPUGroups", id="a slash"),
         pytest.param(spec(["g1="]), "spec.selectedGPUGroups", id="a part of a selector"),
     ],
 )
@@ -92,18 +90,6 @@ def test_labels_of_a_user(labels: dict[str, str], groups: list[str], changes: di
     assert label_changes(labels, groups) == changes
 
 
-def kai_groups(labels: dict[str, str | None]) -> list[str | None] | None:
-    """Return the groups that KAI-Scheduler reads from a pod's labels: none without the plain one."""
-    if "runai-gpu-group" not in labels:
-        return None
-    return [labels["runai-gpu-group"], *(labels[key] for key in labels if key.startswith("runai-gpu-group/"))]
-
-
-@pytest.mark.parametrize("groups", [["g1"], ["g1", "g2"], ["g3", "g1", "g2"]])
-def test_kai_scheduler_counts_each_group_of_a_share_once(groups: list[str]) -> None:
-    assert kai_groups(label_changes({}, groups)) == groups
-
-
 @pytest.mark.parametrize(
     ("labels", "needs_labels"),
     [
@@ -123,10 +109,8 @@ def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], needs_labe
     [
         pytest.param({**ONE, "app": "x"}, ["g1"], {"runai-gpu-group", *SHARED}, id="the plain label"),
         pytest.param(TWO, ["g1", "g2"], set(TWO), id="both forms"),
-        pytest.param(PREFIXED, ["g1", "g2"], set(PREFIXED), id="prefixed labels alone"),
         pytest.param(TWO, ["g1"], {"runai-gpu-group"}, id="another group is left, so it still shares"),
         pytest.param(ONE, ["g2"], set(), id="another decision's label remains"),
-        pytest.param({"app": "x"}, ["g1"], set(), id="none was ever written"),
         pytest.param(SHARED, ["g1"], set(SHARED), id="a mark without a group"),
     ],
 )

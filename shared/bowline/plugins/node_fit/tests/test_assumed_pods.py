@@ -11,13 +11,6 @@ NEEDS = {"cpu": Decimal(1)}
 NO_PODS: frozenset[ObjectUID] = frozenset()
 
 
-def test_a_check_counts_the_pods_assumed_before_it() -> None:
-    assumed_pods = AssumedPods()
-    assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
-    assert not_listed(assumed_pods.begin("n").assumed_requests, NO_PODS, UID_B) == [NEEDS]
-    assert not_listed(assumed_pods.begin("other").assumed_requests, NO_PODS, UID_B) == []
-
-
 def test_a_pod_assumed_during_another_check_is_counted() -> None:
     assumed_pods = AssumedPods()
     check = assumed_pods.begin("n")

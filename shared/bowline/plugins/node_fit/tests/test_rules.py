@@ -55,9 +55,7 @@ def with_status(body: dict[str, Any], **status: Any) -> dict[str, Any]:
     [
         pytest.param(pod(asks()), pod_amounts(), id="a pod that asks for nothing takes a place"),
         pytest.param(pod(asks(cpu="500m", memory="1Gi")), pod_amounts(cpu="0.5", memory=2**30), id="one container"),
-        pytest.param(pod(asks(cpu="1"), asks("b", cpu="250m")), pod_amounts(cpu="1.25"), id="containers together"),
         pytest.param(pod(asks(gpu="2"), asks("b", mig="1")), pod_amounts(gpu=2, mig=1), id="GPUs, whole and MIG"),
-        pytest.param(pod(asks(gpu="0")), pod_amounts(), id="none of something is nothing"),
         pytest.param(pod(asks(disk="1Gi", nic="1")), pod_amounts(), id="what is not counted here"),
         pytest.param(
             pod(asks(cpu="1"), init=(asks("i", cpu="3"), asks("j", cpu="2"))),
@@ -83,11 +81,6 @@ def with_status(body: dict[str, Any], **status: Any) -> dict[str, Any]:
             pod(asks(cpu="1"), init=(asks("i", cpu="2"), asks("s", always=True, cpu="1"))),
             pod_amounts(cpu="2"),
             id="a step before the sidecar is not beside it",
-        ),
-        pytest.param(
-            pod(asks(), init=(asks("s", always=True, gpu="1"), asks("t", always=True, gpu="1"))),
-            pod_amounts(gpu=2),
-            id="sidecars alone",
         ),
         pytest.param(
             pod(asks(cpu="1"), overhead={"cpu": "100m", "memory": "64Mi"}),
@@ -166,7 +159,6 @@ def test_ended_pods_use_no_resources() -> None:
             id="its allocatable",
         ),
         pytest.param({"allocatable": {}}, amounts(pods=0), id="a node without allocatable has no capacity"),
-        pytest.param({}, amounts(pods=0), id="nor one without a list"),
     ],
 )
 def test_the_resources_of_a_node(status: dict[str, Any], has: Amounts) -> None:
@@ -194,7 +186,6 @@ NODE = amounts(cpu=4, memory=8, pods=2, gpu=2)
             id="a little more than is left",
         ),
         pytest.param(pod_amounts(), amounts(pods=2), ["pods (requests 1, free 0 of 2)"], id="no place for a pod"),
-        pytest.param(pod_amounts(gpu=1), amounts(gpu=2), ["nvidia.com/gpu (requests 1, free 0 of 2)"], id="no GPU"),
         pytest.param(pod_amounts(mig=1), {}, [f"{MIG} (requests 1, free 0 of 0)"], id="a device the node has not"),
         pytest.param(pod_amounts(cpu=1), amounts(memory=9, cpu=0), [], id="a shortage of what is not asked for"),
         pytest.param(

@@ -8,9 +8,8 @@ import pytest
 
 from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
-from bowline.framework.plugin import AdmissionPlugin, PluginConfig, overriding
+from bowline.framework.plugin import PluginConfig
 from bowline.kube.client import KubeClient
 from bowline.plugins.numa_placement import NumaPlacement, as_annotation
 from bowline.testing.builders import bind_request, stored
@@ -64,7 +63,6 @@ def test_zones_are_written_as_json(zones: list[dict[str, Any]], text: str) -> No
     ("spec", "annotations"),
     [
         pytest.param({}, {}, id="nothing without zones"),
-        pytest.param({"predictedNUMAZones": []}, {}, id="nothing for an empty list"),
         pytest.param(
             {"predictedNUMAMemoryGroups": [{"amount": {"memory": "1Gi"}, "memoryNodes": ["0", "1"]}]},
             {MEMORY_ANNOTATION: '[{"memoryNodes":["0","1"],"amount":{"memory":"1Gi"}}]'},
@@ -80,10 +78,3 @@ def test_zones_are_written_as_json(zones: list[dict[str, Any]], text: str) -> No
 def test_the_binding_has_the_zones(spec: dict[str, Any], annotations: dict[str, str]) -> None:
     plugin = NumaPlacement(PluginConfig(), Settings())
     assert plugin.binding_annotations(bind_context(**spec)) == annotations
-
-
-def test_the_plugin_only_adds_the_annotation() -> None:
-    plugin = NumaPlacement(PluginConfig(), Settings())
-    assert not isinstance(plugin, AdmissionPlugin)
-    points = (BindingPlugin.pre_bind, BindingPlugin.bind, BindingPlugin.rollback)
-    assert not [point.__name__ for point in points if overriding([plugin], point)]

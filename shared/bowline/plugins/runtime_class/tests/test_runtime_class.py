@@ -35,11 +35,9 @@ HALF = {"gpu-fraction": "0.5"}
     ("raw", "sharing", "name"),
     [
         pytest.param(pod(HALF), {}, "nvidia", id="a share"),
-        pytest.param(pod({"gpu-memory": "1024"}), {}, "nvidia", id="a share by memory"),
         pytest.param(pod(HALF, runtimeClassName=""), {}, "nvidia", id="an empty name is none"),
         pytest.param(pod(HALF, runtimeClassName="kata"), {}, "kata", id="the user's own is unchanged"),
         pytest.param(pod({}), {}, None, id="a whole GPU is the kubelet's"),
-        pytest.param(pod({"mps": "true"}), {}, None, id="no share"),
         pytest.param(pod(HALF), {"runtime_class_name": "other"}, "other", id="the configured class"),
         pytest.param(pod(HALF), {"runtime_class_name": ""}, None, id="switched off by an empty name"),
         pytest.param(pod(HALF), {"enabled": False}, None, id="sharing is switched off"),

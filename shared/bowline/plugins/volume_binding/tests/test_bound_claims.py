@@ -37,13 +37,6 @@ def test_an_awaited_claim_is_returned_once() -> None:
     assert len(cache) == 0
 
 
-def test_objects_without_a_waiter_are_not_cached() -> None:
-    cache = BoundClaimCache(Time())
-    assert BOUND.key not in cache
-    cache.record(BOUND)
-    assert cache.pop(BOUND.key) is None
-
-
 @pytest.mark.parametrize(
     "unusable_claim",
     [

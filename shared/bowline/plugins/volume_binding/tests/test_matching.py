@@ -25,7 +25,6 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
     ("claim_fields", "volume_fields", "name"),
     [
         pytest.param({}, [{}], "v0", id="one that fits"),
-        pytest.param({}, [], "", id="nothing there"),
         pytest.param({}, [{"size": "5Gi"}, {"size": "2Gi"}, {"size": "3Gi"}], "v1", id="the smallest that fits"),
         pytest.param({}, [{"size": "1023Mi"}], "", id="too small by a little"),
         pytest.param({"size": "1073741824"}, [{"size": "1Gi"}], "v0", id="exactly large enough, written otherwise"),
@@ -37,7 +36,6 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
         pytest.param({}, [{"storageClassName": "x", "meta": BETA}], "v0", id="the old annotation on the volume"),
         pytest.param(BLOCK, [{}, {**BLOCK, "size": "9Gi"}], "v1", id="a block device is wanted"),
         pytest.param({}, [BLOCK], "", id="a file system is the default"),
-        pytest.param({"volumeMode": "Filesystem"}, [{}], "v0", id="the default is a file system on both sides"),
         pytest.param(READ_MANY, [{}], "", id="an access mode it has not"),
         pytest.param(
             {}, [{"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}], "v0", id="more access modes than asked"
@@ -45,7 +43,6 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
         pytest.param(FAST, [{}, {**FAST, "size": "2Gi"}], "v1", id="an attributes class"),
         pytest.param({}, [FAST], "", id="an attributes class that was not requested"),
         pytest.param({}, [{"node": "node-1"}], "", id="one of another node"),
-        pytest.param({}, [{"node": "node-1"}, {"node": "node-0", "size": "8Gi"}], "v1", id="the node's own"),
         pytest.param({"selector": {"matchLabels": {"a": "b"}}}, [{}], "", id="a selector it does not fit"),
         pytest.param(
             {"selector": {"matchLabels": {"a": "b"}}},
@@ -64,12 +61,6 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
         ),
         pytest.param({}, [{}, {"claimRef": reference(), "node": "node-1"}], "", id="kept for it elsewhere: no other"),
         pytest.param({}, [{}, {"claimRef": reference(), "size": "1Mi"}], "v0", id="kept for it but too small"),
-        pytest.param(
-            {"selector": {"matchLabels": {"a": "b"}}},
-            [{"claimRef": reference()}],
-            "v0",
-            id="kept: no selector counts",
-        ),
     ],
 )
 def test_the_volume_of_a_claim(claim_fields: dict[str, Any], volume_fields: list[dict[str, Any]], name: str) -> None:

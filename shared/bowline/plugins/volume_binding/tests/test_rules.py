@@ -99,7 +99,6 @@ def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
     "pod",
     [
         pytest.param({"metadata": POD["metadata"], "spec": {}}, id="no volumes"),
-        pytest.param({"metadata": POD["metadata"], "spec": {"volumes": None}}, id="null"),
         pytest.param(pod_with({"name": "x", "configMap": {"name": "c"}}), id="other volumes only"),
     ],
 )
@@ -325,15 +324,6 @@ def test_an_unbound_claim_to_continue_with() -> None:
     assert check_unbound(claim(), cls(), NODE, requested_before=False) == Unbound(claim(), cls())
 
 
-def test_a_missing_class_is_awaited_with_the_claim() -> None:
-    status = check_unbound(claim(), None, NODE, requested_before=False)
-    assert isinstance(status, Status)
-    assert [(ref.kind, ref.key.name) for ref in status.wake_on] == [
-        ("PersistentVolumeClaim", "data"),
-        ("StorageClass", "late"),
-    ]
-
-
 # --- the volume of a bound claim ---
 
 
@@ -413,12 +403,6 @@ def test_a_new_volume_is_awaited() -> None:
     assert [ref.kind for ref in result.wake_on] == ["PersistentVolume", "PersistentVolumeClaim"]
 
 
-def test_claims_of_different_kinds_are_chosen_together() -> None:
-    late, provisioning = Unbound(claim("a"), cls()), Unbound(claim("b", storageClassName="other"), cls(CSI))
-    assert choose_names(late, provisioning, volumes=(volume(),)) == [("a", "v"), ("b", "asked")]
-    assert choose_names() == []
-
-
 # --- writes ---
 
 REFERENCE = {
@@ -473,7 +457,6 @@ HERE, OTHER = "kubernetes.io/hostname in (node-0)", "kubernetes.io/hostname in (
         pytest.param(
             [claim(volumeName="v")], {"data": "node-0"}, Commitments(HERE, ""), id="bound to a local volume"
         ),
-        pytest.param([claim()], {"data": "node-0"}, Commitments(HERE, ""), id="a local volume is reserved"),
         pytest.param(
             [claim(volumeName="v")], {"data": ""}, Commitments("", ""), id="bound to a volume of every node"
         ),
@@ -541,7 +524,6 @@ def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedel
     ("bound_volume", "withdrawn"),
     [
         pytest.param(volume(claimRef=reference(uid="uid-data")), False, id="still the claim's"),
-        pytest.param(volume(claimRef=reference(uid="uid-data"), phase="Bound"), False, id="bound to the claim"),
         pytest.param(volume(meta=DELETING), False, id="being deleted: another volume is chosen"),
         pytest.param(volume(), True, id="the claimRef was removed"),
         pytest.param(volume(claimRef=reference()), True, id="its UID was removed"),
@@ -566,7 +548,6 @@ NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
 @pytest.mark.parametrize(
     ("capacities", "hint"),
     [
-        pytest.param([capacity("2Gi")], "", id="enough"),
         pytest.param([capacity("1Gi", "capacity")], "", id="just enough, by the total"),
         pytest.param([capacity("1Ki"), capacity("9Gi")], "", id="enough in one of two segments"),
         pytest.param(
