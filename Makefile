@@ -84,8 +84,8 @@ test-presets: setup ## Every preset: install, helm test, upgrade, rollback, unin
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/chart/test_presets_live.py -m presets --verbose
 
-simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=, or SCENE=, replays one; SHRINK=VIOLATION
-	$(BIN)/python -m tests.simulation $(if $(SCENE),replay --scene "$(SCENE)",$(if $(SEED),replay --seed $(SEED) --focus $(or $(FOCUS),general) $(if $(SHRINK),--shrink "$(SHRINK)"),seeds --seconds $(or $(SECONDS),60) $(if $(FOCUS),--focus $(FOCUS))))
+simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=, or SCENE=, replays one
+	$(BIN)/python -m tests.simulation $(if $(SCENE),replay --scene "$(SCENE)",$(if $(SEED),replay --seed $(SEED) --focus $(or $(FOCUS),general),seeds --lines --seconds $(or $(SECONDS),60) $(if $(FOCUS),--focus $(FOCUS))))
 
 simulate-stories: setup ## Every fault at every request of every simulated story; PART=3/20 runs the third twentieth
 	$(BIN)/python -m tests.simulation stories $(if $(KINDS),--kinds $(KINDS)) $(if $(PART),--part $(PART))

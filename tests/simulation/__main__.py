@@ -12,13 +12,12 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from typing import TypeVar
 
 from tests.simulation.children import Result, has_fixed_hashes, run_in_child, warm_up
-from tests.simulation.dice import minimize
+from tests.simulation.coverage import table
 from tests.simulation.mutants import MUTANTS, is_found
 from tests.simulation.plans import FOCUSES, focused
 from tests.simulation.simulation import Simulation
@@ -28,6 +27,8 @@ from tests.simulation.stories import KINDS, STORIES, Scene, Story, is_played, sc
 _NOISE = ("clusterpol", "devicetaint", "WATCH")
 # Of a kind of violation, the runs that are printed.
 _SHOWN = 3
+# Of so many runs the lines of one are traced.
+_TRACED = 10
 
 Run = TypeVar("Run")
 
@@ -39,6 +40,7 @@ class Summary:
         self.totals: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.violations: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
+        self.entered: defaultdict[str, set[int]] = defaultdict(set)
         self._began = time.monotonic()
 
     @property
@@ -50,6 +52,8 @@ class Summary:
         """Add a run, which ``command`` repeats."""
         self.totals.update(runs=1, steps=result.steps, requests=result.requests, virtual_seconds=int(result.seconds))
         self.counts.update(result.counts or {})
+        for name, lines in result.entered.items():
+            self.entered[name].update(lines)
         for kind, text, at in result.violations:
             self.violations[kind].append((command, text, at))
 
@@ -71,9 +75,10 @@ class Summary:
         return json.dumps({"totals": self.totals, "counts": self.counts, "violations": self.violations})
 
 
-def run_seed(seed: int, focus: str, only: frozenset[str] | None = None, *, trace: bool = False) -> Result:
-    """Run one seed."""
-    return run_in_child(lambda: Simulation(seed, focused(seed, focus), only, trace=trace))
+def run_seed(seed: tuple[int, str], *, trace: bool = False) -> Result:
+    """Run one seed in its focus."""
+    traces_lines = "BOWLINE_LINES" in os.environ and seed[0] % _TRACED == 0
+    return run_in_child(lambda: Simulation(seed[0], focused(*seed), trace=trace), traces_lines=traces_lines)
 
 
 def run_scene(scene: Scene, *, trace: bool = False) -> Result:
@@ -98,41 +103,30 @@ def run_all(run: Callable[[Run], Result], inputs: Iterable[Run], processes: int)
 def run_seeds(seeds: Iterable[tuple[int, str]], seconds: float, processes: int) -> Summary:
     """Run seeds, each in its focus, until the time is over."""
     summary = Summary()
-    for (seed, focus), result in run_all(_run_focused, seeds, processes):
+    for (seed, focus), result in run_all(run_seed, seeds, processes):
         summary.add(f"make simulate SEED={seed} FOCUS={focus}", result)
         if summary.seconds > seconds:
             break
     return summary
 
 
-def _run_focused(seed: tuple[int, str]) -> Result:
-    return run_seed(*seed)
-
-
-def run_stories(kinds: Sequence[str], stories: Sequence[str], seconds: float, part: int, processes: int) -> Summary:
-    """Run every scene of the stories, or one of ``part``, until the time is over."""
+def run_stories(kinds: Sequence[str], stories: Sequence[str], seconds: float, part: str, processes: int) -> Summary:
+    """Run every scene of the stories, or part ``n/m`` of them, until the time is over."""
     summary = Summary()
-    number = 0
+    number, parts = map(int, part.split("/"))
+    place = 0
     for undisturbed in (Scene(kind, story) for kind in kinds for story in stories if is_played(kind, story)):
         result = run_scene(undisturbed)
         summary.add(f"make simulate SCENE='{undisturbed}'", result)
-        disturbed_scenes = list(scenes(undisturbed.kind, undisturbed.story, len(result.happened)))
-        selection = [scene for place, scene in enumerate(disturbed_scenes, number + 1) if place % part == 0]
-        number += len(disturbed_scenes)
+        disturbed_scenes = list(scenes(undisturbed.kind, undisturbed.story, len(result.happened), result.happened))
+        selection = disturbed_scenes[(number - place) % parts :: parts]
+        place += len(disturbed_scenes)
         for scene, result in run_all(run_scene, selection, processes):
             summary.add(f"make simulate SCENE='{scene}'", result)
             if summary.seconds > seconds:
                 return summary
         print(f"{undisturbed}: {len(selection)} runs, {len(summary.violations)} kinds of violation", file=sys.stderr)
     return summary
-
-
-def shrink(run: Callable[[frozenset[str] | None], Result], kind: str, budget: int) -> Sequence[str]:
-    """Return few of the run's events with which it still shows that kind of violation."""
-    first = run(None)
-    if kind not in first.kinds:
-        raise SystemExit(f"the run does not show {kind!r} but {sorted(first.kinds)}")
-    return minimize(first.happened, lambda events: kind in run(frozenset(events)).kinds, budget)
 
 
 def show(result: Result) -> int:
@@ -143,15 +137,10 @@ def show(result: Result) -> int:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Repeat one run with its trace, reduced first if asked for."""
+    """Repeat one run with its trace."""
     if arguments.scene:
         return show(run_scene(Scene.parse(arguments.scene), trace=True))
-    only = None
-    if arguments.shrink:
-        run = partial(run_seed, arguments.seed, arguments.focus)
-        only = frozenset(shrink(run, arguments.shrink, arguments.budget))
-        print(f"{len(only)} events: {sorted(only)}")
-    return show(run_seed(arguments.seed, arguments.focus, only, trace=True))
+    return show(run_seed((arguments.seed, arguments.focus), trace=True))
 
 
 def run_mutants(part: str, runs: int) -> int:
@@ -175,11 +164,12 @@ def _parser() -> argparse.ArgumentParser:
     seeds.add_argument("--first", type=int, help="the first seed; by default one that follows from the time")
     seeds.add_argument("--count", type=int, default=1_000_000)
     seeds.add_argument("--focus", default="", help=f"{', '.join(FOCUSES)}; by default all in turn")
+    seeds.add_argument("--lines", action="store_true", help="print which lines of the product were entered")
     seeds.add_argument("--each", action="store_true", help="each seed in every focus")
     stories = commands.add_parser("stories", help="run every fault at every request of every story")
     stories.add_argument("--kinds", default=",".join(KINDS))
     stories.add_argument("--stories", default=",".join(STORIES))
-    stories.add_argument("--part", type=int, default=1, help="run one of so many scenes")
+    stories.add_argument("--part", default="0/1", help="3/20: the third of twenty parts; 0/20 is the last")
     for command in (seeds, stories):
         command.add_argument("--seconds", type=float, default=1e9)
         command.add_argument("--json", action="store_true")
@@ -188,8 +178,6 @@ def _parser() -> argparse.ArgumentParser:
     repeat.add_argument("--seed", type=int, default=0)
     repeat.add_argument("--focus", default=FOCUSES[0])
     repeat.add_argument("--scene", default="", help="KIND/STORY/FAULT/NUMBER")
-    repeat.add_argument("--shrink", default="", metavar="VIOLATION", help="reduce the run to few events first")
-    repeat.add_argument("--budget", type=int, default=150, help="runs for that")
     mutants = commands.add_parser("mutants", help="put defects into the product, and see whether they are found")
     mutants.add_argument("--only", default="", help="a part of a defect's name")
     mutants.add_argument("--runs", type=int, default=60)
@@ -209,6 +197,8 @@ def main() -> int:
         kinds, stories = arguments.kinds.split(","), arguments.stories.split(",")
         summary = run_stories(kinds, stories, arguments.seconds, arguments.part, arguments.processes)
     else:
+        if arguments.lines:
+            os.environ["BOWLINE_LINES"] = "yes"
         first = arguments.first if arguments.first is not None else int(time.time())
         focuses = arguments.focus.split(",") if arguments.focus else FOCUSES
         seeds = (
@@ -218,6 +208,8 @@ def main() -> int:
         )
         summary = run_seeds(seeds, arguments.seconds, arguments.processes)
     print(summary.as_json() if arguments.json else summary.text())
+    if summary.entered:
+        print(table(summary.entered))
     return len(summary.violations)
 
 

@@ -10,23 +10,50 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from bowline.api import names
-from bowline.api.bindrequest import PodID
+from bowline.api.bindrequest import BOUND, PREPARED, PodID
 from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions
 from bowline.kube.lease import StorageRestoredError
 from bowline.kube.messages import Request
 from bowline_reconciler.wiring import Components
+from tests.simulation.ends import ENDED, Ends, condition, has_ended, uid_of_pod
 from tests.simulation.loop import Process
 from tests.simulation.network import REQUEST_TIMEOUT_S
-from tests.simulation.objects import Object
+from tests.simulation.objects import Object, resource_of
 from tests.simulation.reconciler import ReconcilerProcess
 from tests.simulation.server import Answer, Change, Server
 from tests.simulation.world import NAMESPACE, REQUESTS, RESERVATIONS, World, node_of_volume
 
+_UID, _VERSION = frozenset({"uid"}), frozenset({"resourceVersion"})
+_BOTH, _NONE = _UID | _VERSION, frozenset[str]()
+# Every write of a reconciler, and what it must carry. A creation changes nothing.
+GUARDS: Mapping[tuple[str, str], frozenset[str]] = {
+    ("POST", "pods"): _NONE,
+    ("POST", "configmaps"): _NONE,
+    ("POST", "resourceclaims"): _NONE,
+    ("POST", "pods/binding"): _UID,
+    ("PATCH", "bindrequests"): _VERSION,
+    ("PATCH", "bindrequests/status"): _VERSION,
+    ("PATCH", "pods"): _BOTH,
+    ("PATCH", "reservation pods"): _UID,  # the latest join counts
+    ("PATCH", "pods/status"): _BOTH,
+    ("PATCH", "persistentvolumes"): _BOTH,
+    ("PATCH", "persistentvolumeclaims"): _BOTH,
+    ("PUT", "resourceclaims/status"): _BOTH,
+    ("PATCH", "resourceclaims"): _VERSION,
+    ("PATCH", "resourceclaims/status"): _VERSION,
+    ("POST", "bindchecks"): _NONE,
+    ("DELETE", "bindchecks"): _UID,  # its answer changes nothing
+    ("DELETE", "bindrequests"): _BOTH,
+    ("DELETE", "pods"): _BOTH,
+    ("DELETE", "configmaps"): _BOTH,
+    ("DELETE", "resourceclaims"): _BOTH,
+}
 _REQUESTS = f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests"
 # Log lines of level ERROR that are no defect.
 _EXPECTED_ERRORS = (
@@ -37,7 +64,6 @@ _EXPECTED_ERRORS = (
 _SENT_S = 2.0
 # A request that has been gone for longer binds nothing: a watch that is silent ends, and so does each call.
 _UNNOTICED_S = ClientOptions().watch_silence_s + REQUEST_TIMEOUT_S
-_ENDED = ("Succeeded", "Failed")
 # Entries that end with their request's object, or with the term.
 _MAY_REMAIN = ("requests", "stale", "gpu_sharing withdrawn")
 
@@ -84,6 +110,11 @@ class Checks(logging.Handler):
         # Since when each process has known that a request is withdrawn, by its UID.
         self._withdrawn: dict[tuple[str, str], float] = {}
         self._calls: Counter[tuple[str, str, int]] = Counter()
+        # Annotations and labels of the last Binding that was sent for each pod, by UID.
+        self._contents: dict[str, Object] = {}
+        # Whether a write may have been executed after its process has given it up.
+        self.is_late: Callable[[], bool] = lambda: False
+        self.ends = Ends(server, now, self.fail)
         server.observers.append(self._on_change)
 
     def backup(self) -> Past:
@@ -93,6 +124,7 @@ class Checks(logging.Handler):
     def restore(self, past: Past) -> None:
         """Etcd was restored: what was committed since the copy has never been."""
         self._past = past
+        self.ends.is_past_true = False
 
     def fail(self, kind: str, text: str) -> None:
         self.violations.setdefault(kind, Violation(kind, text, self._now()))
@@ -174,12 +206,16 @@ class Checks(logging.Handler):
         if not holder.startswith(f"{getattr(process, 'identity', '')}_") and 200 <= answer.code < 300:
             # Sent before, or by a process that was stopped: what it does must have been guarded.
             self.counts["writes without the Lease"] += 1
-            self.counts[f"without the Lease: {request.method} {_resource_of(path)}"] += 1
+            self.counts[f"without the Lease: {request.method} {resource_of(path)}"] += 1
         body = orjson.loads(request.body) if request.body else {}
-        guards = body.get("preconditions" if request.method == "DELETE" else "metadata") or {}
-        missing = {guard for guard in _guards_of(request.method, path, body) if not guards.get(guard)}
-        if missing:
+        present_guards = body.get("preconditions" if request.method == "DELETE" else "metadata") or {}
+        guards = _guards_of(request.method, path, body)
+        if guards is None:
+            self.fail("unknown write", f"{process} {request.method} {path} {body}")
+        elif missing := {guard for guard in guards if not present_guards.get(guard)}:
             self.fail("no precondition", f"{process} {request.method} {path} {body}: no {missing}")
+        if path.endswith("/binding"):
+            self._contents[body["metadata"]["uid"]] = body["metadata"]
         if path.endswith("/binding") and answer.code == 409 and "already assigned" in str(answer.body["message"]):
             self.counts["Bindings of bound pods"] += 1
 
@@ -199,8 +235,12 @@ class Checks(logging.Handler):
         plural = change.kind.plural
         if plural == "pods" and change.subresource == "binding" and change.new is not None:
             self._on_bound(change)
+        elif plural == "pods" and change.subresource == "status" and change.user.startswith("reconciler"):
+            self._on_pod_status(change)
         elif plural == "bindrequests":
             self._on_bind_request(change)
+        elif plural == "nodes":
+            self.ends.on_node(change)
         elif plural == "pods" and change.key[0] == RESERVATIONS and change.user.startswith("reconciler"):
             if change.new is None or change.new["metadata"].get("deletionTimestamp"):
                 self._on_release(change)
@@ -238,7 +278,37 @@ class Checks(logging.Handler):
         if spec["selectedNode"] != node or spec.get("podUID", uid) not in ("", uid):
             self.fail("bound wrongly", f"{who}: asked {spec}")
         self._check_prepared(pod, spec, who)
+        self._check_capacity(pod, who)
         self._check_gang(pod, who)
+
+    def _on_pod_status(self, change: Change) -> None:
+        """A reconciler reports on the pod what is true of it."""
+        if change.new is None or change.old is None:
+            return
+        status, before, node = change.new["status"], change.old["status"], change.new["spec"].get("nodeName")
+        who = f"pod {change.key[1]} on {node} by {change.user}"
+        kind = names.CONDITION_POD_BOUND
+        if condition(status, kind) != condition(before, kind) and condition(status, kind) != str(bool(node)):
+            self.fail("untrue condition PodBound", f"{who}: {condition(status, kind)}")
+        nominated = status.get("nominatedNodeName")
+        asked = {request["spec"]["selectedNode"] for request in self._past.requests.values()
+                 if uid_of_pod(request) == change.new["metadata"]["uid"]}  # fmt: skip
+        if nominated and nominated != before.get("nominatedNodeName") and (node or nominated not in asked):
+            self.fail("untrue nomination", f"{who}: {nominated}, asked for are {sorted(asked)}")
+
+    def _check_capacity(self, pod: Object, who: str) -> None:
+        """With its new pod a node has no more CPU requested than it has, unless a write came later than decided."""
+        node = self._server.find("nodes", pod["spec"]["nodeName"])
+        if node is None or self.is_late():
+            return
+        on_node = [
+            other
+            for other in self._server.objects("pods")
+            if other["spec"].get("nodeName") == pod["spec"]["nodeName"] and not has_ended(other)
+        ]
+        requested = sum(_cpu(other) for other in on_node)
+        if requested > int(node["status"]["allocatable"]["cpu"]):
+            self.fail("node is overcommitted", f"{who}: {requested} CPUs of {node['status']['allocatable']}")
 
     def _check_prepared(self, pod: Object, spec: Object, who: str) -> None:
         """At the moment of the Binding everything that the pod needs is in place."""
@@ -299,7 +369,7 @@ class Checks(logging.Handler):
                 key["namespace"] == RESERVATIONS
                 and (key.get("labels") or {}).get(names.LABEL_GPU_GROUP) == group
                 and pod["spec"].get("nodeName") == node
-                and pod["status"].get("phase") not in _ENDED
+                and pod["status"].get("phase") not in ENDED
             ):
                 return self._world.device_of(key["uid"])
         return None
@@ -319,8 +389,7 @@ class Checks(logging.Handler):
 
     def _note_member(self, request: Object, is_asked_for: bool) -> None:
         """Record until when each pod of a gang was asked for."""
-        pod_uid = self._pod_uid(request)
-        pod = next((pod for pod in self._server.objects("pods") if pod["metadata"]["uid"] == pod_uid), None)
+        pod_uid, pod = uid_of_pod(request), self._pod_of(request)
         gang = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) if pod is not None else None
         if gang is not None:
             self._past.gang_of[pod_uid] = gang
@@ -345,6 +414,7 @@ class Checks(logging.Handler):
         uid, name = bind_request["metadata"]["uid"], bind_request["metadata"]["name"]
         if new is not None:
             self._past.requests[uid] = new
+            self.ends.on_request(new)
         else:
             self._past.gone[uid] = self._now()
         self._note_member(bind_request, new is not None and (new.get("status") or {}).get("phase") != "Failed")
@@ -355,25 +425,49 @@ class Checks(logging.Handler):
         who = f"request {name} ({uid[:8]}) by {change.user}"
         phase = status.get("phase")
         if not ours or new is None:
-            if ours and new is None and phase not in _ENDED:
+            if ours and new is None and phase not in ENDED:
                 self._check_abandoned(bind_request, who, "finalizer dropped")
             return
-        if before.get("phase") in _ENDED and phase != before["phase"]:
+        if before.get("phase") in ENDED and phase != before["phase"]:
             self.fail("phase changed after the end", f"{who}: {before['phase']} to {phase}")
         attempts, attempts_before = status.get("failedAttempts") or 0, before.get("failedAttempts") or 0
         if attempts < attempts_before:
             self.fail("attempts decreased", f"{who}: {attempts_before} to {attempts}")
         if attempts > attempts_before + 1 and phase != "Failed":
             self.fail("attempts jumped", f"{who}: {attempts_before} to {attempts}")
-        if phase in _ENDED and before.get("phase") != phase:
+        self.ends.check_attempts(new, who)
+        if phase in ENDED and before.get("phase") != phase:
             self._on_end(new, phase, who)
-        if _condition(status, "RolledBack") == "True" and _condition(before, "RolledBack") != "True":
+            if phase == "Failed":
+                self.ends.check(new, attempts_before, self._pod_of(new), self._past.node_of.get(uid_of_pod(new)), who)
+        self._check_conditions(new, before, who)
+        if condition(status, "RolledBack") == "True" and condition(before, "RolledBack") != "True":
             self._past.undone[uid] = self._now()
             self._check_abandoned(new, who, "RolledBack=True")
 
+    def _check_conditions(self, request: Object, before: Object, who: str) -> None:
+        """Bound=True and Prepared=True are reported only for a pod that is bound with what its Binding contains."""
+        uid, pod_uid, status = request["metadata"]["uid"], uid_of_pod(request), request.get("status") or {}
+        on = self._past.node_of.get(pod_uid)
+        if condition(status, BOUND) == "True" and on != request["spec"]["selectedNode"]:
+            self.fail("untrue condition Bound", f"{who}: pod {pod_uid[:8]} is on {on}")
+        if condition(status, PREPARED) != "True" or condition(before, PREPARED) == "True":
+            return
+        if on is None or self._past.prepared_for.get(pod_uid) != uid:
+            self.fail("untrue condition Prepared", f"{who}: {self._past.prepared_for.get(pod_uid)}")
+        pod = self._pod_of(request)
+        content = self._contents.get(pod_uid)
+        if pod is None or content is None:
+            return
+        for kind in ("annotations", "labels"):
+            present = pod["metadata"].get(kind) or {}
+            lost = [key for key, value in (content.get(kind) or {}).items() if present.get(key) != value]
+            if lost:
+                self.fail("prepared without its Binding's content", f"{who}: no {kind} {lost}")
+
     def _on_end(self, request: Object, phase: str, who: str) -> None:
         """A request reports its end: it must be true."""
-        uid, pod_uid, node = request["metadata"]["uid"], self._pod_uid(request), request["spec"]["selectedNode"]
+        uid, pod_uid, node = request["metadata"]["uid"], uid_of_pod(request), request["spec"]["selectedNode"]
         self._past.ended[uid] = (phase, self._now())
         self.counts[phase] += 1
         if phase == "Failed":
@@ -386,31 +480,43 @@ class Checks(logging.Handler):
             exists = any(pod["metadata"]["uid"] == pod_uid for pod in self._server.objects("pods"))
             if exists:
                 self.fail("Failed although bound", f"{who}: {request['status'].get('reason')}")
-        if names.FINALIZER in (request["metadata"].get("finalizers") or ()):
+        is_held = phase == "Succeeded" and self.ends.holds
+        if names.FINALIZER in (request["metadata"].get("finalizers") or ()) and not is_held:
             self.fail("ended with finalizer", f"{who}: {phase}")
         if phase == "Failed":
             self._check_abandoned(request, who, "Failed")
 
     def _check_abandoned(self, request: Object, who: str, claim: str) -> None:
         """A request that is abandoned leaves nothing on its unbound pod, unless another one is at work on it."""
-        pod_uid = self._pod_uid(request)
+        pod_uid = uid_of_pod(request)
         if pod_uid in self._past.node_of:
             return
         if self._rivals_of(request):
             return
-        left = self.left_of(pod_uid)
+        left = [*self.left_of(pod_uid), *self._selected_for(request)]
         if left:
             self.fail("left behind", f"{who}: {claim}, but left are {left}")
 
+    def _selected_for(self, request: Object) -> list[str]:
+        """Claims whose provisioning a request has asked for, and nobody has answered."""
+        answered = {(v["spec"].get("claimRef") or {}).get("uid") for v in self._server.objects("persistentvolumes")}
+        return [
+            f"selected node of claim {claim['metadata']['name']}"
+            for claim in self._server.objects("persistentvolumeclaims")
+            if (annotations := claim["metadata"].get("annotations") or {}).get(names.SELECTED_NODE)
+            and annotations.get(names.PREPARED_FOR) == request["metadata"]["uid"]
+            and claim["metadata"]["uid"] not in answered
+        ]
+
     def _rivals_of(self, request: Object) -> list[Object]:
         """Other requests for the same pod that have not ended."""
-        pod_uid, uid = self._pod_uid(request), request["metadata"]["uid"]
+        pod_uid, uid = uid_of_pod(request), request["metadata"]["uid"]
         return [
             rival
             for rival in self._server.objects("bindrequests")
             if rival["metadata"]["uid"] != uid
-            and self._pod_uid(rival) == pod_uid
-            and (rival.get("status") or {}).get("phase") not in _ENDED
+            and uid_of_pod(rival) == pod_uid
+            and (rival.get("status") or {}).get("phase") not in ENDED
         ]
 
     def left_of(self, pod_uid: str) -> list[str]:
@@ -421,6 +527,7 @@ class Checks(logging.Handler):
                 continue
             labels = pod["metadata"].get("labels") or {}
             left += [f"label {key}" for key in labels if key.startswith(names.LABEL_GPU_GROUP)]
+            left += ["extended claim status"] if pod["status"].get("extendedResourceClaimStatus") else []
             for thing in self._server.objects("configmaps"):
                 is_deleting = bool(thing["metadata"].get("deletionTimestamp"))
                 if pod_uid in _owners(thing) and not is_deleting:
@@ -441,7 +548,7 @@ class Checks(logging.Handler):
         assert pod is not None
         group, node = (pod["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP), pod["spec"].get("nodeName")
         self.counts["reservations released"] += 1
-        if pod["status"].get("phase") in _ENDED:
+        if pod["status"].get("phase") in ENDED:
             return
         for user in self._server.objects("pods"):
             # Whatever its labels say: the device that its ConfigMap shows is the one that it uses.
@@ -449,7 +556,7 @@ class Checks(logging.Handler):
                 user["metadata"]["uid"], ()
             ):
                 continue
-            if user["status"].get("phase") not in _ENDED:
+            if user["status"].get("phase") not in ENDED:
                 device = self._device_held(node, str(group))
                 if device is None:
                     self.fail(
@@ -473,7 +580,7 @@ class Checks(logging.Handler):
             if (
                 pod["metadata"]["uid"] in losers
                 and pod["spec"].get("nodeName")
-                and pod["status"].get("phase") not in _ENDED
+                and pod["status"].get("phase") not in ENDED
             ):
                 what = f"{change.kind.kind} {change.key[1]}"
                 self.fail("taken from a bound pod", f"{change.user}: {what} of pod {pod['metadata']['name']}")
@@ -485,10 +592,6 @@ class Checks(logging.Handler):
         node = str(event.get("note", "")).removeprefix("bound to node ")
         if self._past.node_of.get(about.get("uid", "")) != node:
             self.fail("untrue event Bound", f"{about} {event.get('note')}")
-
-    def _pod_uid(self, request: Object) -> str:
-        owners = [o["uid"] for o in request["metadata"].get("ownerReferences") or () if o["kind"] == "Pod"]
-        return str(request["spec"].get("podUID") or (owners[0] if owners else ""))
 
     # --- at rest ---
 
@@ -503,7 +606,7 @@ class Checks(logging.Handler):
             unfinished_requests = [
                 request
                 for request in self._server.objects("bindrequests")
-                if self._pod_uid(request) == uid and (request.get("status") or {}).get("phase") not in _ENDED
+                if uid_of_pod(request) == uid and (request.get("status") or {}).get("phase") not in ENDED
             ]
             left = self.left_of(uid)
             if left and not unfinished_requests:
@@ -519,9 +622,13 @@ class Checks(logging.Handler):
         """Check an end; returns whether the request waits for what is really absent."""
         key, status = request["metadata"], request.get("status") or {}
         phase, reason = status.get("phase"), str(status.get("reason") or "")
-        if key.get("deletionTimestamp"):
+        if phase == "Succeeded" and self.ends.holds and key.get("finalizers"):
+            pod = self._pod_of(request)
+            if pod is None or has_ended(pod):
+                self.fail("not released", f"{key['name']} {key['uid'][:8]}")
+        elif key.get("deletionTimestamp"):
             self.fail("deleted request remains", f"{key['name']} {key.get('finalizers')} {reason}")
-        elif phase in _ENDED:
+        elif phase in ENDED:
             if key.get("finalizers"):
                 self.fail("finalizer remains", f"{key['name']} {phase} {key['finalizers']}")
         elif self._may_wait(request):
@@ -540,16 +647,20 @@ class Checks(logging.Handler):
         if sizes.get("requests", 0) > len(self._server.objects("bindrequests")):
             self.fail("memory left: requests", f"{process}: {sizes}")
 
+    def _pod_of(self, request: Object) -> Object | None:
+        uid = uid_of_pod(request)
+        return next((pod for pod in self._server.objects("pods") if pod["metadata"]["uid"] == uid), None)
+
     def _may_wait(self, request: Object) -> bool:
         """Whether the request waits for what is really absent: nothing of it is provided any more at rest."""
-        pod = next((p for p in self._server.objects("pods") if p["metadata"]["uid"] == self._pod_uid(request)), None)
+        pod = self._pod_of(request)
         return pod is not None and bool(pod["spec"].get("schedulingGates"))
 
     def _reservations_at_rest(self) -> None:
         """A reservation without users is released; a user's device is reserved."""
         users = defaultdict(list)
         for pod in self._server.objects("pods"):
-            if pod["metadata"]["namespace"] == RESERVATIONS or pod["status"].get("phase") in _ENDED:
+            if pod["metadata"]["namespace"] == RESERVATIONS or pod["status"].get("phase") in ENDED:
                 continue
             for key, value in (pod["metadata"].get("labels") or {}).items():
                 if key == names.LABEL_GPU_GROUP or key.startswith(f"{names.LABEL_GPU_GROUP}/"):
@@ -563,7 +674,7 @@ class Checks(logging.Handler):
                 self.fail("reservation without users", f"{pod['metadata']['name']} of {group} {pod['status']}")
         for pod in self._server.objects("pods"):
             node, key = pod["spec"].get("nodeName"), pod["metadata"]
-            if pod["status"].get("phase") in _ENDED or key.get("deletionTimestamp"):
+            if pod["status"].get("phase") in ENDED or key.get("deletionTimestamp"):
                 continue
             for group in self._past.granted.get(key["uid"], ()):
                 if self._device_held(node, group) is None:
@@ -592,24 +703,22 @@ def _bound_uid(request: Request) -> str:
     return str(orjson.loads(request.body)["metadata"]["uid"])
 
 
+def _cpu(pod: Object) -> int:
+    requests = ((c.get("resources") or {}).get("requests") or {} for c in pod["spec"]["containers"])
+    return sum(int(amounts.get("cpu") or 0) for amounts in requests if str(amounts.get("cpu") or 0).isdigit())
+
+
 def _owners(stored: Object) -> set[str]:
     return {owner["uid"] for owner in stored["metadata"].get("ownerReferences") or ()}
 
 
-def _guards_of(method: str, path: str, body: Object) -> frozenset[str]:
-    """Return what a write must carry, so that it changes only what it was decided on; a creation changes nothing."""
-    is_join = method == "PATCH" and f"/namespaces/{RESERVATIONS}/pods/" in path  # the latest write counts
-    is_bound = _condition(body.get("status") or {}, names.CONDITION_POD_BOUND) == "True"  # stays true
-    if path.endswith("/binding") or is_join or is_bound:
-        return frozenset({"uid"})
-    of_method = {"PATCH": {"resourceVersion"}, "PUT": {"resourceVersion"}, "DELETE": {"resourceVersion", "uid"}}
-    return frozenset(of_method.get(method, ()))
-
-
-def _resource_of(path: str) -> str:
-    parts = path.strip("/").split("/")
-    return "/".join(part for part in parts[-3:] if part in ("binding", "status") or part.endswith("s"))[:40]
-
-
-def _condition(status: Object, kind: str) -> str:
-    return next((c["status"] for c in status.get("conditions") or () if c.get("type") == kind), "")
+def _guards_of(method: str, path: str, body: Any) -> frozenset[str] | None:
+    """Return what a write must carry, so that it changes only what it was decided on; None for an unknown one."""
+    resource = resource_of(path)
+    if (method, resource) == ("PATCH", "pods") and f"/namespaces/{RESERVATIONS}/" in path:
+        resource = "reservation pods"
+    if (method, resource) == ("PATCH", "pods/status") and condition(
+        body["status"], names.CONDITION_POD_BOUND
+    ) == "True":
+        return _UID  # stays true
+    return GUARDS.get((method, resource))

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -20,8 +21,9 @@ from bowline.kube.errors import ConnectionFailed, NoResponse, from_response
 from bowline.kube.messages import Answer, Request
 from tests.simulation.dice import Dice
 from tests.simulation.loop import Process, State, VirtualLoop
+from tests.simulation.objects import resource_of
 from tests.simulation.server import Answer as ServerAnswer
-from tests.simulation.server import Server, Watcher
+from tests.simulation.server import Change, Server, Watcher
 
 # The API server executes no request that was sent longer ago: its --request-timeout.
 REQUEST_TIMEOUT_S = 60.0
@@ -44,14 +46,24 @@ class Fault(StrEnum):
     KILL_LATE = "kill late"  # the same; it is executed at any time until the API server's timeout
     KILL_AFTER = "kill after"  # the process dies when the request is executed
     PAUSE = "pause"  # the process stops when the request is executed
+    HELD = "held"  # a write arrives, of a read the answer does, after what others commit meanwhile
+    REPLY_HELD = "reply held"  # the reply to a write does
+    FORBIDDEN = "403"
+    INVALID = "422"
 
 
+# After these a write may be executed when its process has given it up.
+_LATE = (Fault.LATE, Fault.KILL_SENT, Fault.KILL_LATE, Fault.PAUSE, Fault.HELD)
+# What is held arrives after so long at the latest.
+HELD_S = 20.0
 _WRITES_ONLY = (Fault.WEBHOOK, Fault.APPLIED)
 _STATUS: Mapping[Fault, tuple[int, str, str]] = {
     Fault.BUSY: (429, "TooManyRequests", "the server has received too many requests"),
     Fault.ERROR: (500, "InternalError", "etcdserver: leader changed"),
     Fault.APPLIED: (500, "InternalError", "etcdserver: request timed out"),
     Fault.TIMEOUT: (504, "Timeout", "Timeout: request did not complete within requested timeout"),
+    Fault.FORBIDDEN: (403, "Forbidden", "denied by a policy or a quota"),
+    Fault.INVALID: (422, "Invalid", "denied by a policy"),
     Fault.WEBHOOK: (500, "InternalError", 'failed calling webhook "other.example": no endpoints available'),
 }
 
@@ -62,12 +74,23 @@ class Weather:
 
     rates: dict[Fault, float] = field(default_factory=dict)
     latency_s: float = 0.004  # mean
-    slow: float = 0.0  # probability of a request that takes up to 3 s
+    slow: float = 0.0  # probability of a request that takes up to ``slow_s`` in both directions
+    slow_s: float = SLOW_S
     lag_s: float = 0.01  # mean of an event's delay
     stall: float = 0.0  # probability that a watch delays everything by up to 30 s from an event on
     cut: float = 0.0  # probability that a watch breaks at an event
     hang: float = 0.0  # probability that a watch stays open and silent from an event on
+    expire: float = 0.0  # probability that a watch ends with 410 at an event
     pause_s: float = 20.0  # longest pause of a process
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What goes wrong with a request. ``seconds``: for how long; ``commits``: until others have committed so much."""
+
+    fault: Fault | None = None
+    seconds: float | None = None
+    commits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +101,13 @@ class Passage:
     back_s: float
     fault: Fault | None
     pause_s: float
+    commits: int
     draw: float
     retry_after_s: int
 
 
-# Returns what goes wrong with a request, and for how many seconds; None: drawn.
-Choose = Callable[[Process, Request, Random], tuple[Fault | None, float | None]]
+# Returns what goes wrong with a request; without a number of seconds they are drawn.
+Choose = Callable[[Process, Request, Random], Trouble]
 
 
 class Network:
@@ -97,14 +121,22 @@ class Network:
         self.requests = 0
         self.crash: Callable[[Process, str], None] = lambda *_: None
         self.pause: Callable[[Process, float], None] = lambda *_: None
+        self.resume: Callable[[Process], None] = lambda *_: None
+        # A kind of write that fails for long: method, resource and how.
+        self.denial: tuple[str, str, Fault] | None = None
+        self.partitioned: set[Process] = set()
         self.observers: list[Callable[[Process, Request, ServerAnswer | None, str], None]] = []
         self.on_send: Callable[[Process, Request], None] = lambda *_: None
         self.on_stream: Callable[[Process, str, str], None] = lambda *_: None
         self.choose: Choose = self._draw
         self._streams = 0
+        self.is_late = False
         # How often the API server was stopped: it executes nothing that was sent before.
         self.stops = 0
         self._connections: list[_Connection] = []
+        # How many commits each call still waits for.
+        self._held: list[tuple[list[int], Callable[[], None]]] = []
+        server.observers.append(self._on_commit)
 
     def plan(self, process: Process, request: Request) -> Passage:
         """Return the delays in both directions, and what goes wrong."""
@@ -114,22 +146,51 @@ class Network:
         weather = self.weather
         there, back = chance.expovariate(1 / weather.latency_s), chance.expovariate(1 / weather.latency_s)
         if chance.random() < weather.slow:
-            there, back = chance.uniform(0, 3), chance.uniform(0, 3)
-        fault, seconds = self.choose(process, request, chance)
+            there, back = chance.uniform(0, weather.slow_s), chance.uniform(0, weather.slow_s)
+        trouble = self.choose(process, request, chance)
+        fault, seconds = trouble.fault, trouble.seconds
+        if self.denial is not None and self.denial[:2] == (request.method, resource_of(request.path)):
+            fault = fault or self.denial[2]
+        if process in self.partitioned:
+            fault, back = Fault.LOST, chance.uniform(0, CLIENT_TIMEOUT_S)
+        self.is_late |= fault in _LATE
         if fault in _WRITES_ONLY and request.method == "GET":
             fault = Fault.ERROR
         if fault in (Fault.LATE, Fault.KILL_LATE):
             there = seconds if seconds is not None else chance.uniform(0, REQUEST_TIMEOUT_S - 1)
         pause_s = seconds if seconds is not None else chance.uniform(1, weather.pause_s)
-        return Passage(there, back, fault, pause_s, chance.random(), chance.randint(1, 3))
+        return Passage(there, back, fault, pause_s, trouble.commits, chance.random(), chance.randint(1, 3))
 
-    def _draw(self, _: Process, request: Request, chance: Random) -> tuple[Fault | None, float | None]:
+    def _draw(self, _: Process, request: Request, chance: Random) -> Trouble:
         draw = chance.random()
         for candidate, rate in self.weather.rates.items():
             if draw < rate:
-                return (candidate, None) if self.dice.happens(f"{self.requests}:{candidate.value}") else (None, None)
+                return Trouble(candidate)
             draw -= rate
-        return None, None
+        return Trouble()
+
+    def partition(self, process: Process) -> None:
+        """Let nothing of a process reach the API server, and nothing reach the process, until it is rejoined."""
+        self.partitioned.add(process)
+        for connection in self._connections:
+            connection.silence_of(process)
+
+    def hold(self, commits: int, call: Callable[[], None], seconds: float = HELD_S) -> None:
+        """Make a call once others have committed so much, or after a while."""
+        entry = ([commits], call)
+        self._held.append(entry)
+        self.loop.later(seconds, self._let_go, entry)
+
+    def _let_go(self, entry: tuple[list[int], Callable[[], None]]) -> None:
+        if entry in self._held:
+            self._held.remove(entry)
+            entry[1]()
+
+    def _on_commit(self, change: Change) -> None:
+        for entry in list(self._held) if change.kind.plural not in ("leases", "events") else ():
+            entry[0][0] -= 1
+            if entry[0][0] == 0:
+                self.loop.later(0, self._let_go, entry)
 
     def new_stream(self) -> int:
         self._streams += 1
@@ -199,8 +260,10 @@ class SimulatedTransport:
         reply: asyncio.Future[Any] = loop.create_future()
         if fault is Fault.LOST:
             loop.later(there + back, _fail, reply, NoResponse("the connection broke"))
-        elif fault in (Fault.BUSY, Fault.ERROR, Fault.WEBHOOK):
+        elif fault in (Fault.BUSY, Fault.ERROR, Fault.WEBHOOK, Fault.FORBIDDEN, Fault.INVALID):
             loop.later(there + back, _resolve, reply, _failure(passage))
+        elif fault is Fault.HELD and request.method != "GET":
+            network.hold(passage.commits, partial(self._execute, request, reply, passage, network.stops))
         else:
             loop.later(there, self._execute, request, reply, passage, network.stops)
             if fault in (Fault.KILL_SENT, Fault.KILL_LATE):
@@ -239,6 +302,8 @@ class SimulatedTransport:
             self._crash(fault)
         if fault is Fault.PAUSE:
             network.pause(self._process, passage.pause_s)
+            if passage.commits:
+                network.hold(passage.commits, partial(network.resume, self._process), passage.pause_s)
         if fault is Fault.UNANSWERED:
             loop.later(back, _fail, reply, NoResponse("the connection broke"))
         elif fault in (Fault.APPLIED, Fault.TIMEOUT):
@@ -246,7 +311,11 @@ class SimulatedTransport:
         elif fault is not Fault.LATE:
             headers = CIMultiDict({"Content-Type": "application/json", **answer.headers})
             data = orjson.dumps(answer.body) if answer.body else b"404 page not found"
-            loop.later(back, _resolve, reply, Answer(answer.code, CIMultiDictProxy(headers), data))
+            resolve = partial(_resolve, reply, Answer(answer.code, CIMultiDictProxy(headers), data))
+            if fault is Fault.REPLY_HELD or (fault is Fault.HELD and request.method == "GET"):
+                network.hold(passage.commits, resolve)
+            else:
+                loop.later(back, resolve)
 
     async def stream(
         self, path: str, *, accept: str, total_s: float, silence_s: float
@@ -287,8 +356,6 @@ class _Connection:
         self._network = network
         self._process = process
         self._chance = network.dice.stream("watch", number)
-        self._number = number
-        self._events = 0
         self._arrives = 0.0
         self._silence_s = silence_s
         self._hangs = self._closed = False
@@ -308,25 +375,37 @@ class _Connection:
         network, chance, weather = self._network, self._chance, self._network.weather
         if self._closed or self._hangs or self._process.state is State.DEAD:
             return
-        self._events += 1
-        event = f"watch {self._number}.{self._events}"
         delay, draw = chance.expovariate(1 / weather.lag_s), chance.random()
         if draw < weather.stall:
-            if network.dice.happens(f"{event}:stall"):
-                delay = chance.uniform(1, 30)
+            delay = chance.uniform(1, 30)
         elif draw < weather.stall + weather.cut:
-            if network.dice.happens(f"{event}:cut"):
-                at = max(self._arrives + 1e-6, network.loop.time() + delay)
-                network.loop.later(at - network.loop.time(), self._push, NoResponse("the connection broke"))
-                self._hangs = True
-                return
-        elif draw < weather.stall + weather.cut + weather.hang and network.dice.happens(f"{event}:hang"):
+            self._end(delay, NoResponse("the connection broke"))
+            return
+        elif draw < weather.stall + weather.cut + weather.hang:
             self._hang(self._silence_s)
+            return
+        elif draw < weather.stall + weather.cut + weather.hang + weather.expire:
+            # As the API server ends a watch whose place in the history it has lost.
+            status = _status_body(410, "Expired", "too old resource version")
+            self._end(delay, orjson.dumps({"type": "ERROR", "object": status}) + b"\n")
+            self._end(delay, None)
             return
         now = network.loop.time()
         # Later than the one before: timers of equal times have no order.
         self._arrives = max(self._arrives + 1e-6, now + delay)
         network.loop.later(self._arrives - now, self._push, line)
+
+    def _end(self, delay: float, item: bytes | Exception | None) -> None:
+        """Deliver the last item, after all others."""
+        now = self._network.loop.time()
+        self._arrives = max(self._arrives + 1e-6, now + delay)
+        self._network.loop.later(self._arrives - now, self._push, item)
+        self._hangs = True
+
+    def silence_of(self, process: Process) -> None:
+        """Deliver nothing more if the watch is of that process."""
+        if self._process is process:
+            self._hang(self._silence_s)
 
     def silence(self, plural: str, seconds: float) -> None:
         """Deliver nothing more if the watch is of that resource."""

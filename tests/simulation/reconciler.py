@@ -24,6 +24,7 @@ from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.wiring import Components, build
+from tests.simulation.ends import CHECK_TIMEOUT_S
 from tests.simulation.loop import Process, State, VirtualLoop
 from tests.simulation.network import Network, SimulatedTransport
 from tests.simulation.server import EPOCH
@@ -32,6 +33,10 @@ log = logging.getLogger(__name__)
 
 LEASE = ObjectKey("bowline", "bowline-reconciler")
 TIMINGS = LeaseTimings()
+
+
+_QUOTA = {"name": "quota", "namespaces": ["*"], "timeout": f"{CHECK_TIMEOUT_S}s"}
+_CHECKS = PluginEntry(name="checks", args={"checks": [_QUOTA]})
 
 
 class SimulatedClock:
@@ -70,7 +75,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
             backoff_limit=options.get("backoff_limit", 3),
         ),
         gpu_sharing=GpuSharingSettings(fake_gpus=True, cdi=False),
-        plugins=tuple(PluginEntry(name=name) for name in options.get("plugins", ("node_fit",))),
+        plugins=(PluginEntry(name="node_fit"), *((_CHECKS,) if options.get("checks") else ())),
         feature_gates={GANG_BINDING: options.get("gangs", True)},
     )
 

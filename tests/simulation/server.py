@@ -56,6 +56,9 @@ KINDS = (
     Kind("events.k8s.io/v1", "events", "Event", has_status=False, returns_deleted=False),
     Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim"),
     Kind("resource.k8s.io/v1", "resourceslices", "ResourceSlice", namespaced=False, has_status=False),
+    Kind("resource.k8s.io/v1", "devicetaintrules", "DeviceTaintRule", namespaced=False),
+    Kind("nvidia.com/v1", "clusterpolicies", "ClusterPolicy", namespaced=False, is_custom=True),
+    Kind("bowline.dev/v1alpha1", "bindchecks", "BindCheck", is_custom=True, returns_deleted=False),
     Kind("scheduling.run.ai/v1alpha2", "bindrequests", "BindRequest", is_custom=True, returns_deleted=False),
     Kind("scheduling.run.ai/v2alpha2", "podgroups", "PodGroup", is_custom=True, returns_deleted=False),
 )
@@ -148,6 +151,9 @@ class Server:
         self._pages: dict[str, tuple[list[Object], str]] = {}
         self._tokens = itertools.count(1)
         self.is_down = False
+        self.page_limit = 500  # however much a client asks for
+        self.strips_bindings = False  # a policy removes what Bindings carry
+        self.terminating: set[str] = set()  # namespaces
         self.watchers: list[Watcher] = []
         self.observers: list[Callable[[Change], None]] = []
 
@@ -288,7 +294,7 @@ class Server:
             selects = _selection(namespace, params)
             items = [obj for _, obj in sorted(self._objects[kind].items()) if selects(obj)]
             version = self.version
-        limit = int(params.get("limit") or 0) or len(items)
+        limit = min(int(params.get("limit") or 0) or len(items), self.page_limit)
         page, rest, metadata = items[:limit], items[limit:], {"resourceVersion": version}
         if rest:
             metadata["continue"] = token = f"token-{next(self._tokens)}"
@@ -304,6 +310,8 @@ class Server:
         if kind.namespaced:
             metadata["namespace"] = namespace
         key = (namespace if kind.namespaced else "", metadata["name"])
+        if kind.namespaced and namespace in self.terminating:
+            raise RejectedError(403, "Forbidden", f"unable to create new content in namespace {namespace}")
         if key in self._objects[kind]:
             raise RejectedError(409, "AlreadyExists", f'{kind.plural} "{key[1]}" already exists')
         metadata |= {
@@ -433,7 +441,7 @@ class Server:
         added = {
             name: {**(metadata.get(name) or {}), **binding_metadata[name]}
             for name in ("annotations", "labels")
-            if binding_metadata.get(name)
+            if binding_metadata.get(name) and not self.strips_bindings
         }
         scheduled = {"type": "PodScheduled", "status": "True"}
         status = strategic_patch(old["status"], {"conditions": [scheduled]})

@@ -13,10 +13,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from bowline.kube.messages import Request
-from tests.simulation.checks import Checks, Violation
+from tests.simulation.checks import GUARDS, Checks, Violation
 from tests.simulation.dice import Dice
 from tests.simulation.loop import PROCESS, Process, State, VirtualLoop
-from tests.simulation.network import Network, Weather
+from tests.simulation.network import Fault, Network, Weather
 from tests.simulation.plans import Plan, plan_of
 from tests.simulation.reconciler import ReconcilerProcess, settings_of
 from tests.simulation.server import Answer, Server
@@ -26,6 +26,7 @@ REST_S = 400.0  # longest time until everything has come to rest
 QUIET_S = 120.0
 STEP_LIMIT = 3_000_000
 _RESTORE_S = (16.0, 60.0)
+_OUTAGE_S = (1.0, 90.0)
 # Fields of log lines that a trace shows.
 _FIELDS = (
     *("bindRequest", "plugin", "point", "why", "error", "group"),
@@ -45,13 +46,11 @@ class Report:
 
 
 class Simulation:
-    def __init__(
-        self, seed: int, plan: Plan | None = None, only: frozenset[str] | None = None, *, trace: bool = False
-    ) -> None:
+    def __init__(self, seed: int, plan: Plan | None = None, *, trace: bool = False) -> None:
         self.seed = seed
         self.plan = plan or plan_of(seed)
         self.loop = VirtualLoop()
-        self.dice = Dice(seed, only)
+        self.dice = Dice(seed)
         self.server = Server(self.loop.time)
         self.network = Network(self.loop, self.server, self.dice, self.plan.weather)
         self.world = World(self.loop, self.server, self.dice, self.plan.profile)
@@ -59,9 +58,17 @@ class Simulation:
         self.trace: list[str] | None = [] if trace else None
         self.processes: list[ReconcilerProcess] = []
         self.slots: list[ReconcilerProcess] = []
+        self.settings = self.checks.ends.settings = settings_of(self.plan.options)
+        self.checks.ends.is_time_true = not self.plan.skew
+        self.checks.ends.holds = bool(self.plan.options.get("checks"))
+        self.checks.is_late = lambda: self.network.is_late
         self._chance = self.dice.stream("processes")
         self.has_calmed = False
-        self._incidents = 0
+        # What has gone wrong, or of a story the calls, in order.
+        self.happened: list[str] = []
+        self.server.page_limit = self.plan.page_limit
+        self.server.strips_bindings = self.plan.strips_bindings
+        self.network.resume = self._resume
         self.network.crash = self._crash
         self.network.pause = self._pause
         self.network.observers.append(self.checks.on_request)
@@ -155,41 +162,59 @@ class Simulation:
             await asyncio.sleep(chance.expovariate(1 / every_s))
             if self.has_calmed:
                 return
-            self._incidents += 1
             victims = [process for process in self.slots if process.is_alive]
-            draw = chance.random()
-            if kind == "compact":
-                if self.dice.happens(f"incident {self._incidents}:compact"):
-                    self.note("etcd", "compacts")
-                    self.server.compact()
-            elif victims and self.dice.happens(f"incident {self._incidents}:{kind}"):
-                process = victims[int(draw * len(victims))]
+            if kind in _OF_SERVER:
+                await _OF_SERVER[kind](self, chance)
+            elif victims:
+                process = victims[int(chance.random() * len(victims))]
                 if kind == "kill":
                     self._crash(process, "kill -9")
                 elif kind == "pause":
                     self._pause(process, chance.uniform(1, self.plan.weather.pause_s))
                 elif kind == "clock":
                     process.clock.skew = timedelta(seconds=chance.uniform(-600, 600))
+                elif kind == "partition":
+                    self.note(process, "is cut off")
+                    self.network.partition(process)
+                    await asyncio.sleep(chance.uniform(2, 60))
+                    self.note(process, "is reached again")
+                    self.network.partitioned.discard(process)
 
-    async def _restores(self, every_s: float) -> None:
-        """Etcd is restored from a backup, with the API server stopped for longer than a Lease lasts."""
-        chance = self.dice.stream("restores")
-        number = 0
-        while not self.has_calmed:
-            await asyncio.sleep(chance.expovariate(1 / every_s))
-            storage, assigned, past = self.server.backup(), self.world.backup(), self.checks.backup()
-            await asyncio.sleep(chance.uniform(1, 40))
-            number += 1
-            down_s = chance.uniform(*_RESTORE_S)
-            if self.has_calmed or not self.dice.happens(f"restore {number}"):
-                continue
-            self.note("etcd", f"is down for {down_s:.1f} s, and restored to version {storage.version}")
-            self.network.stop_server()
-            await asyncio.sleep(down_s)
-            self.server.restore(storage)
-            self.world.restore(assigned)
-            self.checks.restore(past)
-            self.network.start_server()
+    async def _compact(self, _: random.Random) -> None:
+        self.note("etcd", "compacts")
+        self.server.compact()
+
+    async def _stop(self, chance: random.Random) -> None:
+        """Stop the API server, and start it again."""
+        seconds = chance.uniform(*_OUTAGE_S)
+        self.note("server", f"is down for {seconds:.1f} s")
+        self.network.stop_server()
+        await asyncio.sleep(seconds)
+        self.network.start_server()
+
+    async def _deny(self, chance: random.Random) -> None:
+        """Let every write of one kind fail for long, as by a webhook that is down, a policy or a quota."""
+        method, resource = chance.choice(sorted(guarded for guarded in GUARDS if guarded[1] != "reservation pods"))
+        fault = chance.choice((Fault.WEBHOOK, Fault.WEBHOOK, Fault.FORBIDDEN, Fault.INVALID))
+        self.note("server", f"denies {method} {resource}: {fault}")
+        self.network.denial = method, resource, fault
+        await asyncio.sleep(chance.uniform(10, 120))
+        self.network.denial = None
+
+    async def _restore(self, chance: random.Random) -> None:
+        """Restore etcd from a backup, with the API server stopped for longer than a Lease lasts."""
+        storage, assigned, past = self.server.backup(), self.world.backup(), self.checks.backup()
+        await asyncio.sleep(chance.uniform(1, 40))
+        seconds = chance.uniform(*_RESTORE_S)
+        if self.has_calmed:
+            return
+        self.note("etcd", f"is down for {seconds:.1f} s, and restored to version {storage.version}")
+        self.network.stop_server()
+        await asyncio.sleep(seconds)
+        self.server.restore(storage)
+        self.world.restore(assigned)
+        self.checks.restore(past)
+        self.network.start_server()
 
     # --- the run ---
 
@@ -199,16 +224,9 @@ class Simulation:
         for slot in range(plan.reconcilers):
             self.start(slot, f"pod-{slot}")
         self.world.start()
-        for kind, every_s in (
-            ("kill", plan.kill_every_s),
-            ("pause", plan.pause_every_s),
-            ("clock", 25.0 if plan.skew else 0),
-            ("compact", plan.compact_every_s),
-        ):
+        for kind, every_s in plan.incidents.items():
             if every_s:
                 self.loop.create_task(self._incidents_of(kind, every_s), name=kind)
-        if plan.restore_every_s:
-            self.loop.create_task(self._restores(plan.restore_every_s), name="restore")
         await asyncio.sleep(plan.profile.chaos_s)
         self._calm()
         began = self.loop.time()
@@ -235,13 +253,15 @@ class Simulation:
         self.note("weather", "calms")
         self.has_calmed = self.world.is_calm = True
         self.network.weather = Weather()
+        self.network.denial = None
+        self.network.partitioned.clear()
         for process in self.slots:
             self._resume(process)
 
     def _is_at_rest(self) -> bool:
         return all(
             (request.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-            and not request["metadata"].get("finalizers")
+            and (self.checks.ends.holds or not request["metadata"].get("finalizers"))
             for request in self.server.objects("bindrequests")
         )
 
@@ -254,7 +274,6 @@ class Simulation:
             tracer.emit = self._trace_log  # type: ignore[method-assign,assignment]
             logging.getLogger().addHandler(tracer)
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        self.settings = settings_of(self.plan.options)
         self.loop.set_exception_handler(self._on_exception)
         asyncio.set_event_loop(self.loop)
         self.loop.run_until_complete(self.script())
@@ -266,10 +285,19 @@ class Simulation:
         violations = sorted(self.checks.violations.values(), key=lambda v: v.at)
         return Report(
             self.seed, violations, self.loop.steps, self.network.requests, self.loop.time(), dict(self.checks.counts),
-            tuple(self.dice.happened),
+            tuple(self.happened),
         )  # fmt: skip
 
     def _on_exception(self, _: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
         text = f"{context['message']} {error!r} {context.get('task') or context.get('future') or ''}"
         self.checks.fail(f"unhandled {type(error).__name__}", text[:500])
+
+
+# Incidents that are not of one process.
+_OF_SERVER = {
+    "compact": Simulation._compact,
+    "outage": Simulation._stop,
+    "denial": Simulation._deny,
+    "restore": Simulation._restore,
+}

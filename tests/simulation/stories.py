@@ -1,31 +1,39 @@
-"""Short stories: one pod and its requests in one order of events, undisturbed or with one fault at one request.
+"""Short stories: one or two pods and their requests in one order of events, undisturbed or with a fault at one call.
 
-The systematic counterpart of random seeds: a story is played once undisturbed, then once for each of its requests and
-each fault at that request. Beside the checks, the end must be one that an undisturbed run may have.
+The systematic counterpart of random seeds: a story is played once undisturbed, then once for each of its calls and
+each fault at that call. A call may be held until others have committed so much: two requests, or two processes, meet
+in every order of a pair of their writes. Beside the checks, the end must be one that an undisturbed run may have.
 """
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from bowline.kube.messages import Request
 from tests.simulation.loop import Process
-from tests.simulation.network import Fault, Weather
+from tests.simulation.network import Fault, Trouble, Weather
 from tests.simulation.objects import Object
 from tests.simulation.plans import Plan
 from tests.simulation.simulation import Simulation
 from tests.simulation.world import NAMESPACE, REQUESTS, Profile
 
-KINDS = ("plain", "gated", "share", "shares", "claim", "shared claim", "extended", "volume", "provision")
+KINDS = ("plain", "gated", "share", "shares", "claim", "shared claim", "extended", "volume", "provision", "mixed")
 BIND, WITHDRAW, AGAIN, REMADE = "bind", "withdraw", "decide again", "pod made again"
 # Another pod takes a device of the node while the withdrawn request waits for the end of writes in flight.
 BESIDE = "withdraw beside another"
 # The request waits, and is made again twice under its name while no watch shows that.
 SILENT = "made again in silence"
-STORIES = (BIND, WITHDRAW, AGAIN, REMADE, BESIDE, SILENT)
+# Two pods at once, for the same node; two requests for one pod at once.
+TOGETHER, RIVALS = "two pods", "two requests"
+STORIES = (BIND, WITHDRAW, AGAIN, REMADE, BESIDE, SILENT, TOGETHER, RIVALS)
+# Of these stories every pair of a call and a commit is played.
+_OF_PAIRS = (TOGETHER, RIVALS, AGAIN, BESIDE)
+# Until so many commits of others a call is held, or its process is stopped.
+_COMMITS = (1, 2, 4)
+_WRITES_ONLY = (Fault.APPLIED, Fault.REPLY_HELD)
 FAULTS = (
     Fault.LOST,
     Fault.UNANSWERED,
@@ -43,7 +51,7 @@ LATE_S = 45.0
 SILENT_S = 20.0
 PAUSE_S = 30.0
 # In the middle of the first attempt; undisturbed, a share is bound by then.
-_MIDDLE_S: Mapping[str, float] = {"share": 3.6, "shares": 3.6, "volume": 1.6, "provision": 1.6}
+_MIDDLE_S: Mapping[str, float] = {"share": 3.6, "shares": 3.6, "volume": 1.6, "provision": 1.6, "mixed": 3.6}
 # Undisturbed, the request has ended by then.
 _ENDED_S = 9.0
 # The count of a story's requests to the API server.
@@ -56,21 +64,24 @@ _DISCOVERY = re.compile(r"/apis(/[^/]+/[^/]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A story, and the fault at its ``number``-th request, if any."""
+    """A story, and the fault at its ``number``-th call, if any. ``commits``: of others, until it is over."""
 
     kind: str
     story: str
     fault: Fault | None = None
     number: int = 0
+    commits: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kind}/{self.story}/{self.fault or ''}/{self.number}"
+        commits = f":{self.commits}" if self.commits else ""
+        return f"{self.kind}/{self.story}/{self.fault or ''}/{self.number}{commits}"
 
     @staticmethod
     def parse(text: str) -> "Scene":
         """Return the scene of its text."""
         kind, story, fault, number = text.split("/")
-        return Scene(kind, story, Fault(fault) if fault else None, int(number))
+        number, _, commits = number.partition(":")
+        return Scene(kind, story, Fault(fault) if fault else None, int(number), int(commits or 0))
 
 
 class Story(Simulation):
@@ -82,21 +93,21 @@ class Story(Simulation):
             kinds=(scene.kind,), deeds=(), pods=0, nodes=1, devices=3, silent=0.0, reject=0.0, unwise=0.0
         )
         reconcilers = 2 if scene.fault is Fault.PAUSE else 1
-        plan = Plan(profile, Weather(latency_s=0.005, pause_s=PAUSE_S), reconcilers, 0, 0, False, 0)
-        super().__init__(1, plan, trace=trace)
+        super().__init__(1, Plan(profile, Weather(latency_s=0.005), reconcilers), trace=trace)
         self._has_begun = False
         self.network.choose = self._choose
 
-    def _choose(self, process: Process, request: Request, chance: Random) -> tuple[Fault | None, float | None]:
+    def _choose(self, process: Process, request: Request, chance: Random) -> Trouble:
         path = request.path
         is_aside = any(word in path for word in _ASIDE) or _DISCOVERY.fullmatch(path)
         if not self._has_begun or "watch=1" in path or is_aside:
-            return None, None
-        self.dice.happened.append(f"{request.method} {path}")
-        if len(self.dice.happened) != self.scene.number or process is not self.slots[0]:
-            return None, None
+            return Trouble()
+        self.happened.append(f"{request.method} {path}")
+        if len(self.happened) != self.scene.number or process is not self.slots[0]:
+            return Trouble()
         self.note("fault", f"{self.scene.fault} {request.method} {path}")
-        return self.scene.fault, PAUSE_S if self.scene.fault is Fault.PAUSE else LATE_S
+        seconds = PAUSE_S if self.scene.fault is Fault.PAUSE else LATE_S
+        return Trouble(self.scene.fault, seconds, self.scene.commits)
 
     async def script(self) -> None:
         world, server, scene = self.world, self.server, self.scene
@@ -112,8 +123,14 @@ class Story(Simulation):
             await asyncio.sleep(4)
         world.make_pod("p", scene.kind)
         await asyncio.sleep(2)
+        if scene.story == TOGETHER:
+            world.make_pod("other", scene.kind)
+            await asyncio.sleep(1)
         self._has_begun = True
         world.request_bind("p", "r1", 0.1)
+        if scene.story in (TOGETHER, RIVALS):
+            await asyncio.sleep(0.01)
+            world.request_bind("other" if scene.story == TOGETHER else "p", "r2", 0.9)
         if scene.story == SILENT:
             await self._make_again_in_silence()
         await asyncio.sleep(_ENDED_S if scene.story == BESIDE else _MIDDLE_S.get(scene.kind, 0.045))
@@ -151,7 +168,7 @@ class Story(Simulation):
 
     def _check_end(self) -> None:
         self.note("checks", "the end")
-        self.checks.counts[CALLS] += len(self.dice.happened)
+        self.checks.counts[CALLS] += len(self.happened)
         ends: dict[str, Any] = {
             request["metadata"]["name"]: request.get("status") or {}
             for request in self.server.objects("bindrequests")
@@ -160,9 +177,23 @@ class Story(Simulation):
         if self.scene.story in (WITHDRAW, BESIDE) and "r1" in phases and phases["r1"] != "Succeeded":
             self.checks.fail("withdrawn request remains", str(phases))
         last = "r1" if self.scene.story in (BIND, SILENT) else "r2"
-        if self.scene.story != WITHDRAW and phases.get(last) != "Succeeded":
-            reasons = {name: status.get("reason") for name, status in ends.items()}
-            self.checks.fail(f"{last} is not Succeeded", str(reasons)[:300])
+        binding = (
+            ("r1", "r2")
+            if self.scene.story == TOGETHER
+            else ()
+            if self.scene.story in (WITHDRAW, RIVALS)
+            else (last,)
+        )
+        reasons = {name: status.get("reason") for name, status in ends.items()}
+        for name in binding:
+            if phases.get(name) != "Succeeded":
+                self.checks.fail(f"{name} is not Succeeded", str(reasons)[:300])
+        if self.scene.story == RIVALS and "Succeeded" not in phases.values():
+            self.checks.fail("neither request Succeeded", str(reasons)[:300])
+        for pod in self.server.objects("pods"):
+            is_unbound = not pod["spec"].get("nodeName")
+            if is_unbound and not binding and self.scene.fault is None and pod["status"].get("nominatedNodeName"):
+                self.checks.fail("nomination remains", str(pod["status"]))
         self.checks.at_rest(self.slots)
 
 
@@ -172,11 +203,18 @@ def _has_group(request: Object | None, group: str) -> bool:
 
 def is_played(kind: str, story: str) -> bool:
     """Return whether a story is about that kind of pods."""
-    return (story != BESIDE or kind == "share") and (story == SILENT) is (kind == "gated")
+    if kind == "gated" or story == SILENT:
+        return kind == "gated" and story == SILENT
+    return story != BESIDE or kind == "share"
 
 
-def scenes(kind: str, story: str, requests: int) -> Iterator[Scene]:
-    """Yield every fault at every request of a story."""
+def scenes(kind: str, story: str, requests: int, calls: Sequence[str] = ()) -> Iterator[Scene]:
+    """Yield every fault at every call of a story. ``calls``: those of the undisturbed one, as far as known."""
     for number in range(1, requests + 1):
+        is_read = bool(calls) and calls[number - 1].startswith("GET")
         for fault in FAULTS:
-            yield Scene(kind, story, fault, number)
+            if not is_read or fault not in _WRITES_ONLY:
+                yield Scene(kind, story, fault, number)
+        for fault in (Fault.HELD, Fault.REPLY_HELD, Fault.PAUSE) if story in _OF_PAIRS else ():
+            if not is_read or fault not in _WRITES_ONLY:
+                yield from (Scene(kind, story, fault, number, commits) for commits in _COMMITS)

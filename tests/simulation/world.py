@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from bowline.api import names
 from bowline.framework.mutable import MutablePod
 from bowline.plugins.gpu_sharing.admission import prepare
 from tests.simulation.dice import Dice
+from tests.simulation.ends import has_ended, uid_of_pod
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.objects import Object
 from tests.simulation.server import KINDS, Change, Server
@@ -28,12 +30,17 @@ RESERVATIONS = "kai-resource-reservation"
 REQUESTS = "/apis/scheduling.run.ai/v1alpha2"
 CLAIMS = "/apis/resource.k8s.io/v1"
 
+_NOT_READY = "node.kubernetes.io/not-ready"
+_NAMESPACED = ("pods", "bindrequests", "configmaps", "resourceclaims", "persistentvolumeclaims", "podgroups")
+
 KINDS_OF_PODS = (
-    "plain", "gated", "share", "shares", "claim", "shared claim", "extended", "volume", "provision", "gang", "whole"
+    "plain", "gated", "share", "shares", "claim", "shared claim", "extended", "volume", "provision", "gang", "whole",
+    "mixed",
 )  # fmt: skip
 DEEDS = (
     "delete pod", "remake pod", "force delete", "delete request", "remake request", "rival request", "node goes",
-    "taint", "end pod", "open gate", "touch", "claim touched", "revise request"
+    "taint", "end pod", "open gate", "touch", "claim touched", "revise request", "ill node",
+    "reservation ends", "reservation goes", "namespace goes",
 )  # fmt: skip
 
 
@@ -46,6 +53,7 @@ class Profile:
     pods: int = 5
     nodes: int = 2
     devices: int = 2
+    cpus: int = 6
     deed_every_s: float = 6.0
     chaos_s: float = 120.0
     owner_share: float = 0.5  # of requests owned by their pods; the others name its UID only
@@ -66,7 +74,6 @@ class World:
         self.is_calm = False  # no user acts any more; controllers and schedulers go on
         self.schedules = True
         self.notes: Callable[[str], None] = lambda _: None
-        self._deeds = 0
         self._made = 0
         self._kind_of: dict[str, str] = {}  # by pod UID
         self._devices: dict[str, dict[str, str]] = {}  # by node: device to pod UID, as the kubelet counts
@@ -96,12 +103,17 @@ class World:
 
     def start_controllers(self) -> None:
         """Start the cluster's own actors, without users and schedulers."""
-        for actor in (self._kubelets, self._agents, self._volumes, self._claims, self._collector):
+        for actor in (self._kubelets, self._agents, self._volumes, self._claims, self._collector, self._quota):
             self.loop.create_task(actor(), name=actor.__name__)
 
     def _make_node(self, name: str) -> None:
         devices = [f"{name}-d{number}" for number in range(self.profile.devices)]
-        capacity = {"cpu": "6", "memory": "64Gi", "pods": "50", "nvidia.com/gpu": str(self.profile.devices)}
+        capacity = {
+            "cpu": str(self.profile.cpus),
+            "memory": "64Gi",
+            "pods": "50",
+            "nvidia.com/gpu": str(self.profile.devices),
+        }
         labels = {"kubernetes.io/hostname": name, "nvidia.com/gpu.memory": "40960"}
         body = {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": {"allocatable": capacity}}
         if self._post("/api/v1/nodes", body) is None:
@@ -138,17 +150,7 @@ class World:
         chance = self.dice.stream("creators")
         for number in range(self.profile.pods):
             await asyncio.sleep(chance.expovariate(1 / 4.0))
-            kind = self.profile.kinds[number % len(self.profile.kinds)]
-            if self._happens(f"create {kind}"):
-                self.make_pod(f"p{number}", kind)
-
-    def _happens(self, deed: str) -> bool:
-        self._deeds += 1
-        event = f"deed {self._deeds}:{deed}"
-        happens = self.dice.happens(event)
-        if happens:
-            self.notes(event)
-        return happens
+            self.make_pod(f"p{number}", self.profile.kinds[number % len(self.profile.kinds)])
 
     def make_pod(self, name: str, kind: str) -> None:
         """Create a pod with what it needs, as admitted by the webhook."""
@@ -159,14 +161,14 @@ class World:
         status: dict[str, Any] = {"phase": "Pending"}
         if kind == "gated":
             spec["schedulingGates"] = [{"name": "gate"}]
-        elif kind in ("share", "shares"):
+        elif kind in ("share", "shares", "mixed"):
             metadata["annotations"] = {names.GPU_FRACTION: "0.5"}
         elif kind == "whole":
             container["resources"] = {
                 "requests": {"cpu": "1", "nvidia.com/gpu": "1"},
                 "limits": {"nvidia.com/gpu": "1"},
             }
-        elif kind == "claim":
+        if kind in ("claim", "mixed"):
             spec["resourceClaims"] = [{"name": "dev", "resourceClaimTemplateName": "tpl"}]
         elif kind == "shared claim":
             spec["resourceClaims"] = [{"name": "dev", "resourceClaimName": "common"}]
@@ -176,9 +178,9 @@ class World:
             )
         elif kind == "extended":
             container["resources"]["limits"] = {EXTENDED: "1"}
-        elif kind in ("volume", "provision"):
+        if kind in ("volume", "provision", "mixed"):
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"{name}-data"}}]
-            class_name = "late" if kind == "volume" else "made"
+            class_name = "made" if kind == "provision" else "late"
             claim = {
                 "accessModes": ["ReadWriteOnce"],
                 "storageClassName": class_name,
@@ -188,7 +190,7 @@ class World:
                 f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims",
                 {"metadata": {"name": f"{name}-data"}, "spec": claim, "status": {"phase": "Pending"}},
             )
-        elif kind == "gang":
+        if kind == "gang":
             metadata["annotations"] = {names.POD_GROUP_NAME: "team"}
             members = sum(
                 kind == "gang"
@@ -197,13 +199,13 @@ class World:
             group = {"metadata": {"name": "team"}, "spec": {"minMember": max(1, min(2, members))}}
             self._post(f"/apis/scheduling.run.ai/v2alpha2/namespaces/{NAMESPACE}/podgroups", group)
         body = {"metadata": metadata, "spec": spec, "status": status}
-        if kind in ("share", "shares"):
+        if kind in ("share", "shares", "mixed"):
             # The same seed again for a pod that is made again: its user has chosen the ConfigMaps' name.
             prepare(MutablePod(body), name if self._made % 2 else f"{name}{self._made}")
         made = self._post(f"/api/v1/namespaces/{NAMESPACE}/pods", body)
         if made is not None:
             self._kind_of[made["metadata"]["uid"]] = kind
-            if kind == "claim":
+            if kind in ("claim", "mixed"):
                 self.loop.later(0.3, self._call_when_up, self._make_claim, made)
 
     def _make_claim(self, pod: Object) -> None:
@@ -236,6 +238,7 @@ class World:
         requests = self.server.objects("bindrequests")
         pending = [r for r in requests if (r.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
         running = [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"].get("phase") == "Running"]
+        reservations = [pod for pod in self.server.objects("pods") if pod["metadata"]["namespace"] == RESERVATIONS]
         claims = [*self.server.objects("resourceclaims"), *self.server.objects("persistentvolumeclaims")]
         # Mostly pods that are not bound, and requests that are not finished: there is more to go wrong.
         deeds: Mapping[str, tuple[list[Object], Callable[[Object, float], None]]] = {
@@ -247,7 +250,11 @@ class World:
             "rival request": (unbound, self._request_beside),
             "revise request": (pending, self._revise),
             "node goes": (self.server.objects("nodes"), self._lose_node),
-            "taint": (self.server.objects("nodes"), self._taint),
+            "taint": (self.server.objects("nodes"), partial(self._taint, key="x", seconds=30)),
+            "ill node": (self.server.objects("nodes"), partial(self._taint, key=_NOT_READY, seconds=80)),
+            "reservation ends": (reservations, self._evict),
+            "reservation goes": (reservations, self._delete_at_once),
+            "namespace goes": (pods, self._lose_namespace),
             "end pod": (running, self._end_pod),
             "open gate": ([pod for pod in unbound if pod["spec"].get("schedulingGates")], self._open_gate),
             "touch": ([*pods, *requests], self._touch),
@@ -256,8 +263,8 @@ class World:
         objects, act = deeds[deed]
         if objects:
             target = objects[int(draw * len(objects))]
-            if self._happens(f"{deed} {target['metadata']['name']}"):
-                act(target, draw)
+            self.notes(f"{deed} {target['metadata']['name']}")
+            act(target, draw)
 
     def _delete(self, target: Object, _: float) -> None:
         self.server.call("user", "DELETE", path_of(target))
@@ -285,12 +292,23 @@ class World:
         self.server.call("user", "DELETE", path_of(node))
         self.loop.later(15 + 30 * draw, self._call_when_up, self._make_node, node["metadata"]["name"])
 
-    def _taint(self, node: Object, draw: float) -> None:
-        taint = {"key": "x", "effect": "NoSchedule"}
+    def _taint(self, node: Object, draw: float, *, key: str, seconds: float) -> None:
+        taint = {"key": key, "effect": "NoSchedule"}
         self.server.call("user", "PATCH", path_of(node), {"spec": {"taints": [taint]}})
-        untainted = {"spec": {"taints": None}}
-        arguments = ("user", "PATCH", path_of(node), untainted)
-        self.loop.later(10 + 30 * draw, self._call_when_up, self.server.call, *arguments)
+        arguments = ("user", "PATCH", path_of(node), {"spec": {"taints": None}})
+        self.loop.later(10 + seconds * draw, self._call_when_up, self.server.call, *arguments)
+
+    def _evict(self, pod: Object, _: float) -> None:
+        self._patch_status("pods", pod["metadata"], {"status": {"phase": "Failed", "reason": "Evicted"}})
+
+    def _lose_namespace(self, _: Object, draw: float) -> None:
+        """Delete everything in the namespace; it is made again once that is gone."""
+        self.server.terminating.add(NAMESPACE)
+        for plural in _NAMESPACED:
+            for target in self.server.objects(plural):
+                if target["metadata"]["namespace"] == NAMESPACE:
+                    self._delete(target, draw)
+        self.loop.later(20 + 40 * draw, self.server.terminating.discard, NAMESPACE)
 
     def _end_pod(self, pod: Object, _: float) -> None:
         self._patch_status("pods", pod["metadata"], {"status": {"phase": "Succeeded"}})
@@ -372,7 +390,7 @@ class World:
         """Return the nodes that may be decided; an unwise decision looks at nothing."""
         if unwise:
             return [f"n{number}" for number in range(self.profile.nodes)]
-        if kind in ("volume", "provision"):
+        if kind in ("volume", "provision", "mixed"):
             claim = self.server.find("persistentvolumeclaims", f"{pod_name}-data", NAMESPACE)
             volume_name = claim["spec"].get("volumeName") if claim is not None else None
             volume = self.server.find("persistentvolumes", volume_name) if volume_name else None
@@ -381,8 +399,12 @@ class World:
                 return [annotations[names.SELECTED_NODE]]
             if volume is not None:
                 return [node_of_volume(volume)]
-        nodes = [n["metadata"]["name"] for n in self.server.objects("nodes") if not n["spec"].get("taints")]
-        if kind == "volume":
+        nodes = [
+            node["metadata"]["name"]
+            for node in self.server.objects("nodes")
+            if not node["spec"].get("taints") and self._asked_of(node["metadata"]["name"]) < self.profile.cpus
+        ]
+        if kind in ("volume", "mixed"):
             free = [
                 node_of_volume(volume)
                 for volume in self.server.objects("persistentvolumes")
@@ -390,6 +412,19 @@ class World:
             ]
             return [node for node in nodes if node in free]
         return nodes
+
+    def _asked_of(self, node: str) -> int:
+        """How many pods a node has, or will have: each requests one CPU."""
+        pods = [
+            p for p in self.server.objects("pods") if p["metadata"]["namespace"] == NAMESPACE and not has_ended(p)
+        ]
+        bound = {pod["metadata"]["uid"] for pod in pods if pod["spec"].get("nodeName") == node}
+        asked = {
+            uid_of_pod(request)
+            for request in self.server.objects("bindrequests")
+            if request["spec"]["selectedNode"] == node and not has_ended(request)
+        }
+        return len(bound | asked)
 
     def _decided_devices(self, kind: str, node: str, chance: Random, *, unwise: bool) -> dict[str, Any] | None:
         """Return the part of a spec that decides devices; None if there are none."""
@@ -401,8 +436,12 @@ class World:
         if kind == "whole":
             is_full = len(self._devices.get(node, {})) >= self.profile.devices
             return {"receivedGPU": {"portion": "1", "count": 1}} if unwise or not is_full else None
-        if kind not in ("claim", "shared claim", "extended"):
-            return {}
+        if kind == "mixed":
+            return self._of_both(node, chance, unwise=unwise)
+        is_claim = kind in ("claim", "shared claim", "extended")
+        return self._decided_claim(kind, node, chance, unwise=unwise) if is_claim else {}
+
+    def _decided_claim(self, kind: str, node: str, chance: Random, *, unwise: bool) -> dict[str, Any] | None:
         allocation = self._allocation(kind, node, chance, unwise=unwise)
         if allocation is None:
             return None
@@ -414,6 +453,10 @@ class World:
             "containerMappings": [{"containerName": "main", "resourceName": EXTENDED, "requestName": "r"}],
         }
         return {"extendedResourceClaimAllocation": decision}
+
+    def _of_both(self, node: str, chance: Random, *, unwise: bool) -> dict[str, Any] | None:
+        parts = [self._decided_devices(kind, node, chance, unwise=unwise) for kind in ("share", "claim")]
+        return None if None in parts else {key: value for part in parts for key, value in (part or {}).items()}
 
     def _groups(self, node: str, count: int, chance: Random, *, unwise: bool) -> list[str]:
         """GPU groups: one that exists on the node, or a new one while the node has a free device."""
@@ -620,6 +663,19 @@ class World:
                 elif not before and status.get("allocation") and key.get("deletionTimestamp"):
                     self.server.call("claim-controller", "PUT", f"{path}/status", {**claim, "status": {}})
 
+    # --- a controller that consents to binds ---
+
+    async def _quota(self) -> None:
+        chance = self.dice.stream("quota")
+        while True:
+            await self.pause(0.5, 4.0, chance)
+            for check in self.server.objects("bindchecks"):
+                if "status" in check or chance.random() < 0.4:
+                    continue
+                is_denied = chance.random() < self.profile.reject and not self.is_calm
+                answer = {"type": "Ready", "status": str(not is_denied), "reason": "Quota", "message": "the quota"}
+                self._patch_status("bindchecks", check["metadata"], {"status": {"conditions": [answer]}})
+
     # --- garbage collector ---
 
     async def _collector(self) -> None:
@@ -627,7 +683,7 @@ class World:
         while True:
             await self.pause(0.5, 4.0, chance)
             uids = {pod["metadata"]["uid"] for pod in self.server.objects("pods")}
-            for plural in ("bindrequests", "configmaps", "resourceclaims"):
+            for plural in ("bindrequests", "configmaps", "resourceclaims", "bindchecks"):
                 for thing in self.server.objects(plural):
                     owners = thing["metadata"].get("ownerReferences") or ()
                     is_orphan = owners and all(o["kind"] == "Pod" and o["uid"] not in uids for o in owners)
