@@ -56,9 +56,9 @@ test-kubernetes: setup ## The suites that depend on Kubernetes' version: VERSION
 	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m bowline.localcluster assets --scheduler
 	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/kube tests/api tests/plugins tests/pair
 
-test-scheduler-conformance: setup ## The example scheduler in the cases of schedulers; SCHEDULER="python my.py" NAME=mine, or SCHEDULER=kai
+test-scheduler-conformance: setup ## The example scheduler, and those with a mistake, in the cases of schedulers; SCHEDULER="python my.py" NAME=mine, or SCHEDULER=kai
 	$(BIN)/python -m bowline.localcluster assets $(if $(filter kai,$(SCHEDULER)),--kai)
-	$(if $(SCHEDULER),BOWLINE_SCHEDULER="$(SCHEDULER)" BOWLINE_SCHEDULER_NAME=$(or $(NAME),bowline)) $(BIN)/python -m pytest tests/scheduler_conformance --verbose
+	$(if $(SCHEDULER),BOWLINE_SCHEDULER="$(SCHEDULER)" BOWLINE_SCHEDULER_NAME=$(or $(NAME),bowline)) $(BIN)/python -m pytest tests/scheduler_conformance -m 'schedulers or live' --verbose
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m tests.localnode assets

@@ -30,6 +30,7 @@ OWN_TARGETS = {
     "kai": "tests of KAI-Scheduler that `make test` leaves out; run all of tests/kai with -m 'kai or live'",
     "node": "tests of a real node that `make test` leaves out; run all of tests/node with -m 'node or live'",
     "presets": "the complete cycle of every preset; run with -m presets",
+    "schedulers": "schedulers with a mistake; run all of tests/scheduler_conformance with -m 'schedulers or live'",
     "upgrade": "upgrade and rollback under load; run tests/upgrade with -m 'upgrade or live'",
 }
 

@@ -11,7 +11,10 @@ from tests.plugins.leftovers import clean_up
 from tests.scheduler_conformance.programs import SETTING, wrong_program
 from tests.waiting import LIMIT_S
 
-pytestmark = pytest.mark.skipif(SETTING in os.environ, reason="another scheduler is tested")
+pytestmark = [
+    pytest.mark.schedulers,
+    pytest.mark.skipif(SETTING in os.environ, reason="another scheduler is tested"),
+]
 
 # Cases that end by waiting for what the wrong scheduler never does, and how long: several passes on a busy machine.
 IDLE = ("repeated-failure", "stale-node", "ending-pods", "successor")

@@ -16,7 +16,6 @@ SCRIPT = ".ci/run"
 # Targets that no workflow calls, and why.
 EXCEPTIONS = {
     "test-unit": "make test has all of its tests",
-    "test-scheduler-conformance": "make test has the example scheduler in every case; other schedulers are users'",
     "test-all": "it takes hours; a release runs it",
     "test-availability": "it prints a table; make test has a short run of it that asserts",
 }
