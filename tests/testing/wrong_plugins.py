@@ -4,7 +4,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,6 @@ from bowline import (
     BindContext,
     BindingPlugin,
     BindRequest,
-    Code,
     EventSource,
     FieldError,
     Handle,
@@ -29,10 +28,9 @@ from bowline import (
     Settings,
     Status,
 )
-from bowline.errors import ApiError, Forbidden, InfrastructureError, KubeError, NotFound
-from bowline.resources import CONFIGMAPS, PERSISTENTVOLUMECLAIMS
+from bowline.errors import ApiError, Forbidden, InfrastructureError, KubeError
+from bowline.resources import CONFIGMAPS
 from tests.testing.licence import SEATS, Licence
-from tests.testing.right_plugins import Annotating
 
 _KEPT: list[asyncio.Task[None]] = []
 
@@ -132,20 +130,6 @@ class Reading(AdmissionPlugin):
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         time.sleep(0.001)
         return ()
-
-
-class WithoutRollback(Licence):
-    name = "without_rollback"
-
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        return Status.ok()
-
-
-class WithoutRelease(Licence):
-    name = "without_release"
-
-    async def release(self, ctx: BindContext) -> Status:
-        return Status.ok()
 
 
 class Sweeping(Licence):
@@ -265,53 +249,17 @@ class Connecting(BindingPlugin):
         return Status.ok()
 
 
-class Unlabelled(Licence):
-    name = "unlabelled"
-    access = replace(
-        Licence.access, rules=(AccessRule("configmaps", ("create", "delete"), label="example.com/seat"),)
-    )
+class OnlyListing(BindingPlugin):
+    """Declares the list of its watch, and no more."""
 
-
-class Elsewhere(Licence):
-    name = "elsewhere"
-    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create", "delete"), namespace="licences"),))
-
-
-class ReadingUndeclared(Licence):
-    name = "reading_undeclared"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        with suppress(NotFound):
-            await ctx.client.get(CONFIGMAPS, ctx.request.key.namespace, "settings")
-        return await super().pre_bind(ctx)
-
-
-class WatchingUndeclared(BindingPlugin):
-    name = "watching_undeclared"
+    name = "only_listing"
+    access = Access(rules=(AccessRule("configmaps", ("list",)),))
 
     def event_sources(self) -> Iterable[EventSource]:
         return (EventSource(CONFIGMAPS),)
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         return Status.ok()
-
-
-class OnlyListing(WatchingUndeclared):
-    """Declares the list of its watch, and no more."""
-
-    name = "only_listing"
-    access = Access(rules=(AccessRule("configmaps", ("list",)),))
-
-
-class OfAnotherKind(Licence):
-    name = "of_another_kind"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        with suppress(Forbidden):
-            await ctx.client.create(
-                PERSISTENTVOLUMECLAIMS, ctx.request.key.namespace, {"metadata": {"name": "licence-pod"}}
-            )
-        return await super().pre_bind(ctx)
 
 
 class OfAnotherName(Licence):
@@ -330,11 +278,6 @@ class NotDeleting(Licence):
     access = replace(Licence.access, rules=(AccessRule("configmaps", ("create",), name_prefix="licence-"),))
 
 
-class AnnotatingUndeclared(Annotating):
-    name = "annotating_undeclared"
-    access = BindingPlugin.access
-
-
 class Anonymous(Licence):
     """Does not declare the annotation that its Binding sets."""
 
@@ -350,13 +293,6 @@ class ReadingInSetup(BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         return Status.ok()
-
-
-class LabellingUndeclared(BindingPlugin):
-    name = "labelling_undeclared"
-
-    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
-        return {"example.com/seat": "1"}
 
 
 class Dying(BindingPlugin):
@@ -466,57 +402,11 @@ class WrongArguments(BindingPlugin):
         return Status.ok()
 
 
-class Uncalled(BindingPlugin):
-    name = "uncalled"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        return Status.ok  # type: ignore[return-value]
-
-
-class Cancelling(BindingPlugin):
-    name = "cancelling"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        return Status(Code.CANCELLED)
-
-
 class RetryingAtOnce(BindingPlugin):
     name = "retrying_at_once"
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         return Status.retry("not yet")
-
-
-class Huge(BindingPlugin):
-    name = "huge"
-    access = Access(binding_annotations=(SEATS,))
-
-    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        return {SEATS: "1" * 300_000}
-
-
-class Colliding(BindingPlugin):
-    """Sets an annotation of the default binder."""
-
-    name = "colliding"
-    access = Access(binding_annotations=("received-resource-type",))
-
-    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        return {"received-resource-type": "Seat"}
-
-
-class RaisingAfterTheBind(BindingPlugin):
-    name = "raising_after_the_bind"
-
-    async def post_bind(self, ctx: BindContext) -> None:
-        raise KeyError("seats")
-
-
-class ReturningStrings(AdmissionPlugin):
-    name = "returning_strings"
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        return ["must have a seat"]  # type: ignore[list-item]
 
 
 class Networking(AdmissionPlugin):
