@@ -16,8 +16,8 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import KubeError
 from bowline.kube.resources import VALIDATING_WEBHOOKS
 from bowline_webhook.tls.bundle import bundle_of, entries
-from bowline_webhook.tls.serving import client_context
 from tests.availability.balancer import Balancer
+from tests.unit.webhook.tls import client_context
 
 _EVERY_S = 0.02
 _TIMEOUT_S = 10.0

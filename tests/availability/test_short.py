@@ -4,19 +4,21 @@ The complete form, at 100 pods a second and with the CA's lifetimes in real time
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
-from tests.availability.rig import TIMED_OUT, rig_on
-from tests.availability.scenarios import play, roll_replicas, secret_emptied
+from tests.availability.rig import REPAIRS, TIMED_OUT, rig_on
+from tests.availability.scenarios import one_rotation, play, secret_emptied
 
 RATE = 25.0
-# A CA with the lifetime of the test: introduced and used while the Secret is emptied, removed afterwards. A serving
-# certificate is renewed 10 s before it expires, and a new CA is published 5 s before it signs: a loaded machine needs
-# time for both.
+# A serving certificate is renewed 10 s before it expires, and a new CA is published 5 s before it signs: a loaded
+# machine needs time for both.
 LIFETIMES = "30,3600,5"
+# When the CA that the replicas start with is replaced.
+ROTATION = timedelta(seconds=15)
 # The default. In its last quarter each response closes its connection; on a loaded machine requests take seconds.
 DRAIN = "--drain=30s"
 
@@ -27,15 +29,18 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-async def test_neither_a_new_authority_nor_a_rollout_loses_a_call(cluster: Cluster) -> None:
+async def test_neither_a_rotation_nor_a_rollout_with_a_broken_secret_loses_a_call(cluster: Cluster) -> None:
     async with rig_on(cluster) as rig:
         rig.lifetimes, rig.drain = LIFETIMES, DRAIN
+        rig.set_ca(ROTATION)
         await rig.scale(2)
-        emptied_outcome = await play(rig, "the Secret emptied", secret_emptied, RATE)
-        rolled_over = await play(rig, "all rolled", roll_replicas, RATE)
-    assert emptied_outcome.switches >= 1, "the CA was replaced meanwhile"
-    assert emptied_outcome.renewals >= 2
-    for outcome in (emptied_outcome, rolled_over):
+        rotated = await play(rig, "the CA rotated", one_rotation, RATE)
+        repairs = rig.total(REPAIRS)
+        rolled_over = await play(rig, "the Secret emptied, all rolled", secret_emptied, RATE)
+        assert (repairs, rig.total(REPAIRS)) == (0, 1), "one of the replicas that start makes a new CA"
+    assert rotated.switches == 1
+    assert rotated.renewals >= 2
+    for outcome in (rotated, rolled_over):
         assert outcome.pods > RATE
         assert outcome.handshakes > 0
         assert outcome.refusals == ()

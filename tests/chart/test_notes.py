@@ -38,7 +38,7 @@ CASES = [
     pytest.param(
         {},
         NAMESPACE,
-        {"patch secret bowline-ca", "delete secret bowline-ca"},
+        {"patch secret bowline-ca", "rollout restart deployment/bowline-webhook", "delete secret bowline-ca"},
         {"caBundle"},
         id="a certificate of its own",
     ),

@@ -289,10 +289,7 @@ def test_a_given_certificate_is_mounted(chart: Chart, tls: dict[str, str], secre
     arguments = pod["containers"][0]["args"]
     assert f"--tls-cert-file={mount['mountPath']}/tls.crt" in arguments
     assert f"--tls-private-key-file={mount['mountPath']}/tls.key" in arguments
-    assert "--webhook-configuration=bowline-webhook" in arguments, "it is ready only when it can be verified"
-    publishes = f"--tls-ca-file={mount['mountPath']}/ca.crt" in arguments
-    assert publishes is (tls["mode"] == "secret")
-    assert not [a for a in arguments if a.startswith(("--ca-secret", "--service-name"))]
+    assert not [a for a in arguments if a.startswith(("--ca-secret", "--service-name", "--webhook-configuration"))]
     assert {"name": "tls", "secret": {"secretName": secret}} in pod["volumes"]
 
 

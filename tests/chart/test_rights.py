@@ -187,20 +187,22 @@ def test_no_right_is_a_wildcard_and_none_on_secrets_is_without_a_name(chart: Cha
 
 
 @pytest.mark.parametrize(
-    ("tls", "verbs"),
+    "tls",
     [
-        pytest.param({"mode": "secret", "secretName": "x"}, {"get", "list", "watch", "patch"}, id="one's own"),
-        pytest.param({"mode": "cert-manager"}, {"get", "list", "watch"}, id="cert-manager publishes it"),
+        pytest.param({"mode": "secret", "secretName": "x"}, id="one's own"),
+        pytest.param({"mode": "cert-manager"}, id="cert-manager publishes it"),
     ],
 )
-def test_with_a_given_certificate_there_is_no_right_on_secrets(
-    chart: Chart, tls: dict[str, str], verbs: set[str]
+@pytest.mark.parametrize("inventory", [True, False])
+def test_with_a_given_certificate_there_is_no_right_on_secrets_or_configurations(
+    chart: Chart, tls: dict[str, str], inventory: bool
 ) -> None:
-    manifests = chart.render({"webhook": {"tls": tls}})
+    admission = {} if inventory else {"admission": {"repeatBackoff": "0s"}}
+    manifests = chart.render({"webhook": {"tls": tls, "inventory": inventory}, "config": admission})
     assert ("Role", "bowline-webhook") not in manifests.by_kind
     role_rights = rights(manifests.get("ClusterRole", "bowline-webhook"))
-    on_configurations = {frozenset(held) for (group, *_), held in role_rights.items() if group == ADMISSION}
-    assert on_configurations == {frozenset(verbs)}
+    assert ADMISSION not in {group for group, *_ in role_rights}
+    assert bool(role_rights) is inventory
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import http.client
 import socket
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import orjson
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bowline_webhook.hooks import Hook
-from bowline_webhook.tls.ca import Leaf, to_pem
+from bowline_webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, run_failing, running
@@ -79,6 +80,20 @@ class TestServing:
         process.wait_for_line("answering reviews")
         assert process.get("/readyz") == (200, "ok\n")
         assert process.get("/healthz")[0] == 200
+
+    def test_a_renewed_certificate_is_served_without_a_restart(self, leaf: Leaf, tmp_path: Path) -> None:
+        certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+        certificate.write_bytes(to_pem([leaf.certificate]))
+        key.write_bytes(leaf.private_key)
+        now, life = datetime.now(UTC), timedelta(days=1)
+        renewed = sign_leaf(make_authority(now, life), ["127.0.0.1"], now, life)
+        with running(tmp_path, f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}") as process:
+            process.wait_for_line("answering reviews")
+            certificate.write_bytes(to_pem([renewed.certificate]))
+            key.write_bytes(renewed.private_key)
+            process.wait_for_line("serving the renewed certificate")
+            trust = ssl.create_default_context(cadata=to_pem([renewed.signer]).decode())
+            assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
 
     def test_the_built_in_plugins_validate(self, process: Running, trust: ssl.SSLContext) -> None:
         status, body = post(process, trust, Hook.VALIDATE_PODS, POD)

@@ -1,7 +1,7 @@
 """The webhook process: its components, and the order in which they start and stop.
 
-The listener starts immediately; the process becomes ready when API servers can verify its certificate. With
-file-based certificates, no ``--webhook-configuration``, no ``--inventory``, no plugin that validates Bindings, and
+The listener starts immediately; with a self-signed certificate the process becomes ready when API servers trust its
+CA. With file-based certificates, no ``--inventory``, no plugin that validates Bindings, and
 ``admission.repeatBackoff: 0s``, the process never contacts an API server.
 """
 
@@ -36,7 +36,7 @@ from bowline_webhook.server import AdmissionServer, ClusterReads
 from bowline_webhook.tls.ca import service_names
 from bowline_webhook.tls.ca_controller import SelfSignedConfig
 from bowline_webhook.tls.files import CertificateFiles
-from bowline_webhook.tls.manager import CertificateManager, TrustOptions
+from bowline_webhook.tls.manager import CertificateManager
 from bowline_webhook.tls.metrics import CertificateMetrics
 from bowline_webhook.tls.serving import CertificateError
 
@@ -81,7 +81,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         reads=ClusterReads(inventory.current if inventory is not None else lambda: None, guard.errors),
         allowed_names=options.client_names,
     )
-    certificate_manager = _certificate_manager(options, files, server, certificates, kube_metrics)
+    certificate_manager = _certificate_manager(options, files, certificates, kube_metrics)
     probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, certificate_manager), "webhook")
     try:
         await probes.start()
@@ -105,26 +105,15 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
 
 
 def _certificate_manager(
-    options: Options,
-    files: CertificateFiles,
-    server: AdmissionServer,
-    metrics: CertificateMetrics,
-    kube_metrics: KubeMetrics,
+    options: Options, files: CertificateFiles, metrics: CertificateMetrics, kube_metrics: KubeMetrics
 ) -> CertificateManager | None:
-    """Return the component that makes API servers trust the serving certificate; None if no configuration is
-    named.
-    """
-    if not options.webhook_configurations:
+    """Return the component that signs the serving certificate; None if it is from files."""
+    if not options.self_signed:
         return None
-    authorities = None
-    if options.self_signed:
-        services = service_names(options.service_name, options.ca_secret.namespace)
-        names = (*services, *_own_host(options.listen.host), *LOOPBACK)
-        authorities = SelfSignedConfig(options.ca_secret, options.lifetimes, names)
-    trust_options = TrustOptions(
-        options.common.api_server, options.webhook_configurations, authorities, options.ca_file
-    )
-    return CertificateManager(trust_options, lambda: server.address, files.serving, metrics, kube_metrics)
+    services = service_names(options.service_name, options.ca_secret.namespace)
+    names = (*services, *_own_host(options.listen.host), *LOOPBACK)
+    config = SelfSignedConfig(options.ca_secret, options.lifetimes, names, options.webhook_configuration)
+    return CertificateManager(options.common.api_server, config, files.serving, metrics, kube_metrics)
 
 
 def _checks(server: AdmissionServer, certificate_manager: CertificateManager | None) -> Mapping[str, Check]:

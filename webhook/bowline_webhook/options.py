@@ -31,8 +31,7 @@ class Options:
     common: CommonOptions
     listen: ListenAddress
     files: FilePaths
-    ca_file: Path | None
-    webhook_configurations: tuple[str, ...]  # empty: no caBundle is published or verified
+    webhook_configuration: str
     service_name: str
     ca_secret: ObjectKey
     client_names: tuple[str, ...]
@@ -54,13 +53,11 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
     if error:
         parser.error(error)
     common = common_options(flags)
-    configurations = flags.webhook_configuration or ([] if flags.tls_cert_file else [DEFAULT_NAME])
     return Options(
         common=common,
         listen=flags.listen,
         files=FilePaths(flags.tls_cert_file, flags.tls_private_key_file, flags.client_ca_file),
-        ca_file=flags.tls_ca_file,
-        webhook_configurations=tuple(dict.fromkeys(configurations)),
+        webhook_configuration=flags.webhook_configuration,
         service_name=flags.service_name,
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, flags.ca_secret),
         client_names=tuple(flags.client_allowed_name or ()),
@@ -85,8 +82,6 @@ def _error(flags: argparse.Namespace) -> str:
     """Return the error of a combination of flags; empty if there is none."""
     if bool(flags.tls_cert_file) != bool(flags.tls_private_key_file):
         return "--tls-cert-file and --tls-private-key-file go together: give both or neither"
-    if flags.tls_ca_file and not flags.tls_cert_file:
-        return "--tls-ca-file is the CA of --tls-cert-file: set both or neither"
     if flags.client_allowed_name and not flags.client_ca_file:
         return "--client-allowed-name needs --client-ca-file: without it callers show no certificate"
     return ""
@@ -134,32 +129,25 @@ def _add_file_flags(parser: argparse.ArgumentParser) -> None:
     )
     files.add_argument("--tls-cert-file", type=Path, metavar="FILE", help="certificate chain, PEM")
     files.add_argument("--tls-private-key-file", type=Path, metavar="FILE", help="its private key, PEM")
-    files.add_argument(
-        "--tls-ca-file",
-        type=Path,
-        metavar="FILE",
-        help="its CA, PEM, to be written into the webhook configurations; optional",
-    )
 
 
 def _add_authority_flags(parser: argparse.ArgumentParser) -> None:
-    trust = parser.add_argument_group("trust of the API server")
+    trust = parser.add_argument_group("self-signed serving certificate")
     trust.add_argument(
         "--webhook-configuration",
-        action="append",
         metavar="NAME",
-        help="name of the mutating and of the validating webhook configuration that are to trust the certificate; "
-        f"may be repeated ({DEFAULT_NAME}; with a certificate from files: none, and none is read)",
+        default=DEFAULT_NAME,
+        help="name of the mutating and of the validating webhook configuration that trust its CA (%(default)s)",
     )
     trust.add_argument(
         "--service-name",
         metavar="NAME",
         default=DEFAULT_NAME,
-        help="Service by which the API server calls; a name in the self-signed certificate (%(default)s)",
+        help="Service by which the API server calls; a name in the certificate (%(default)s)",
     )
     trust.add_argument(
         "--ca-secret",
         metavar="NAME",
         default=f"{DEFAULT_NAME}-ca",
-        help="Secret that holds the CA of a self-signed certificate (%(default)s)",
+        help="Secret that holds its CA (%(default)s)",
     )

@@ -305,7 +305,7 @@ matchExpressions:
 {{- end -}}
 {{- end }}
 
-{{/* Where the API server calls. Takes dict "root" and "path". No caBundle: the webhook owns it. */}}
+{{/* Where the API server calls. Takes dict "root" and "path". No caBundle: who makes the certificate owns it. */}}
 {{- define "bowline.clientConfig" -}}
 {{- if .root.Values.webhook.url }}
 url: {{ printf "%s%s" (trimSuffix "/" .root.Values.webhook.url) .path }}

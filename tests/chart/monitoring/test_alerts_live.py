@@ -4,6 +4,7 @@ Delays, windows and two limits are shortened (`prometheus.py`); `alerts_test.yam
 series. The tests build on each other: a fault is left when the next one begins.
 """
 
+import base64
 import socket
 import ssl
 from collections.abc import Iterator
@@ -196,7 +197,18 @@ def test_a_webhook_whose_secret_was_deleted(scraped_pair: Monitored) -> None:
     await_alerts(prometheus, start, "BowlineCAUnwritable")
     # What the runbook says.
     pair.upgrade({})
-    wait_until(lambda: prometheus.value("bowline_ca_unwritable") == 0, "the webhook writes its CA again")
+    restart(pair)
+    wait_until(lambda: prometheus.value("bowline_ca_unwritable") == 0, "the webhook has a CA again")
+
+
+def restart(pair: Pair) -> None:
+    """Start the webhook again, at the same addresses."""
+    assert pair.webhook is not None
+    options = WorkloadOptions(
+        listen=pair.webhook.listen, metrics_listen=pair.webhook.metrics, env={"PYTHONPATH": PLUGINS}
+    )
+    pair.webhook.stop()
+    pair.launch_webhook(options).wait_ready()
 
 
 def test_no_webhook_for_the_api_server(scraped_pair: Monitored, live: Live) -> None:
@@ -224,19 +236,19 @@ def test_a_serving_certificate_from_a_secret_that_is_not_renewed(scraped_pair: M
     now = datetime.now(UTC)
     authority = make_authority(now, timedelta(days=365))
     leaf = sign_leaf(authority, ["127.0.0.1"], now, timedelta(hours=20))
-    files = {
-        "tls.crt": to_pem([leaf.certificate]),
-        "tls.key": leaf.private_key,
-        "ca.crt": to_pem([authority.certificate]),
-    }
+    ca = base64.b64encode(to_pem([authority.certificate])).decode()
+    for kind in HOOKS.split(","):
+        path = f"/apis/admissionregistration.k8s.io/v1/{kind}/bowline-webhook"
+        webhooks = cluster.api.get(path)["webhooks"]
+        for webhook in webhooks:
+            webhook["clientConfig"]["caBundle"] = ca
+        cluster.api.patch(path, {"webhooks": webhooks})
+    files = {"tls.crt": to_pem([leaf.certificate]), "tls.key": leaf.private_key}
     data = {name: content.decode() for name, content in files.items()}
     secret = {"metadata": {"name": "serving"}, "type": "kubernetes.io/tls", "stringData": data}
     cluster.api.post(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
     pair.upgrade({"webhook.tls.mode": "secret", "webhook.tls.secretName": "serving"})
-    assert pair.webhook is not None
-    metrics = pair.webhook.metrics
-    pair.webhook.stop()
-    pair.launch_webhook(WorkloadOptions(metrics_listen=metrics, env={"PYTHONPATH": PLUGINS})).wait_ready()
+    restart(pair)
     await_alerts(prometheus, start, "BowlineCertificateExpiring")
 
 
@@ -264,7 +276,9 @@ def test_no_leader_then_a_watch_without_a_right_then_devices_that_nothing_reserv
 
 
 def test_a_webhook_without_its_configurations(scraped_pair: Monitored) -> None:
-    cluster, _, prometheus = scraped_pair
+    cluster, pair, prometheus = scraped_pair
+    pair.upgrade({"webhook.tls.mode": "self"})
+    restart(pair)
     start = prometheus.now()
     cluster.kubectl("delete", HOOKS, "-l", "app.kubernetes.io/name=bowline")
     await_alerts(prometheus, start, "BowlineNotReady")

@@ -20,22 +20,17 @@ def test_given_options_are_used() -> None:
     options = parse_options(
         [
             *("--listen", "[::1]:1", "--drain", "500ms", "--client-ca-file", "a"),
-            *("--tls-cert-file", "c", "--tls-private-key-file", "k", "--tls-ca-file", "b"),
-            *("--webhook-configuration", "x", "--webhook-configuration", "y", "--webhook-configuration", "x"),
-            *("--ca-secret", "s"),
+            *("--tls-cert-file", "c", "--tls-private-key-file", "k"),
+            *("--webhook-configuration", "x", "--ca-secret", "s"),
         ],
         {},
     )
     assert str(options.listen) == "[::1]:1"
     assert options.files == FilePaths(Path("c"), Path("k"), Path("a"))
-    assert (options.ca_file, options.self_signed) == (Path("b"), False)
-    assert options.webhook_configurations == ("x", "y")
+    assert not options.self_signed
+    assert options.webhook_configuration == "x"
     assert options.drain == timedelta(milliseconds=500)
     assert options.ca_secret == ObjectKey("default", "s")
-
-
-def test_with_certificate_files_no_configuration_is_read_unless_named() -> None:
-    assert parse_options(["--tls-cert-file=c", "--tls-private-key-file=k"], {}).webhook_configurations == ()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +41,6 @@ def test_with_certificate_files_no_configuration_is_read_unless_named() -> None:
         pytest.param(["--feature-gates", "A"], "must be NAME=true", id="a gate without a value"),
         pytest.param(["--tls-cert-file", "c"], "go together", id="a certificate without its key"),
         pytest.param(["--tls-private-key-file", "k"], "go together", id="a key without its certificate"),
-        pytest.param(["--tls-ca-file", "b"], "set both or neither", id="an authority without a certificate"),
         pytest.param(["--leaf-life", "1h"], "unrecognized", id="a lifetime of certificates"),
         pytest.param(["--client-allowed-name", "a"], "needs --client-ca-file", id="a name without an authority"),
         pytest.param(["--log-format", "xml"], "invalid choice", id="an unknown format"),

@@ -7,7 +7,6 @@ from pathlib import Path
 from cryptography import x509
 
 from bowline_webhook.tls.ca import Authority, Leaf, make_authority, sign_leaf, to_pem
-from bowline_webhook.tls.serving import client_context
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -22,6 +21,16 @@ def authority(at: datetime = NOW, life: timedelta = YEAR) -> Authority:
 def leaf_of(signer: Authority, *names: str, at: datetime = NOW, life: timedelta = 7 * DAY) -> Leaf:
     """Return a serving certificate signed then."""
     return sign_leaf(signer, names or ("localhost",), at, life)
+
+
+def client_context(bundle: bytes) -> ssl.SSLContext:
+    """Return a context that verifies servers as an API server does."""
+    # The ssl module requires ASCII; comments around certificates may have other characters.
+    context = ssl.create_default_context(cadata=bundle.decode("ascii", "ignore"))
+    # Go accepts any certificate of the bundle as trust anchor, and requires no Authority Key Identifier.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def shake_hands(

@@ -7,21 +7,12 @@ An entry (one of ``webhooks``) names an address and, in ``caBundle``, the CAs th
 import base64
 import binascii
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any
 
 from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from bowline.api.meta import Object
-from bowline_webhook.tls.ca import ORGANIZATION, from_pem
-
-
-class WebhookCall(NamedTuple):
-    """What an API server verifies for an entry: server name and CA bundle; an empty bundle means the system's CAs."""
-
-    name: str
-    bundle: bytes
+from bowline_webhook.tls.ca import from_pem
 
 
 def entries(configurations: Iterable[Object]) -> Iterator[Object]:
@@ -31,20 +22,10 @@ def entries(configurations: Iterable[Object]) -> Iterator[Object]:
             yield webhook.get("clientConfig") or {}
 
 
-def calls(configurations: Iterable[Object]) -> frozenset[WebhookCall]:
-    """Return the distinct verifications that API servers make."""
-    return frozenset(WebhookCall(_name(client), bundle_of(client)) for client in entries(configurations))
-
-
 def trusted_by_all(configurations: Iterable[Object]) -> frozenset[x509.Certificate]:
     """Return the CAs that every entry trusts; none if there is no entry."""
     bundles = [frozenset(from_pem(bundle)) for bundle in {bundle_of(client) for client in entries(configurations)}]
     return frozenset.intersection(*bundles) if bundles else frozenset()
-
-
-def published_by_us(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
-    """Return the CAs made by Bowline that some entry trusts."""
-    return tuple(certificate for certificate in published_cas(configurations) if is_ours(certificate))
 
 
 def published_cas(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
@@ -82,19 +63,3 @@ def bundle_of(client: Object) -> bytes:
         return base64.b64decode(client.get("caBundle") or "", validate=True)
     except (binascii.Error, TypeError, ValueError):
         return b""
-
-
-def is_ours(certificate: x509.Certificate) -> bool:
-    """Return whether Bowline made this CA."""
-    names = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    return any(name.value == ORGANIZATION for name in names)
-
-
-def _name(client: Object) -> str:
-    service = client.get("service")
-    if service:
-        return f"{service.get('name')}.{service.get('namespace')}.svc"
-    try:
-        return urlsplit(client.get("url") or "").hostname or ""
-    except ValueError:
-        return ""

@@ -12,17 +12,13 @@ from datetime import datetime, timedelta
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "bowline"
 # Maximum clock difference between API server and webhook.
 BACKDATED = timedelta(hours=1)
 _PEM = serialization.Encoding.PEM
-# Key types that current TLS verifiers accept. A CA with another one is not used, whatever its source.
-_KEYS = (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey, ed25519.Ed25519PrivateKey)
-_RSA_BITS = 2048
-SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +26,7 @@ class Authority:
     """A certificate authority with its signing key. Equality compares the certificate only."""
 
     certificate: x509.Certificate
-    key: SigningKey = field(compare=False, repr=False)
+    key: ec.EllipticCurvePrivateKey = field(compare=False, repr=False)
 
     def private_pem(self) -> bytes:
         """Return the key, unencrypted PKCS 8 PEM, as stored in the Secret."""
@@ -87,37 +83,24 @@ def sign_leaf(authority: Authority, names: Iterable[str], now: datetime, life: t
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
         .add_extension(alternatives, critical=False)
-        .sign(authority.key, None if isinstance(authority.key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+        .sign(authority.key, hashes.SHA256())
     )
     private = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Leaf(certificate, signer, private)
 
 
 def read_authority(certificate: bytes, key: bytes) -> Authority | None:
-    """Return the CA of a PEM pair; None unless it can sign certificates (CA certificate, matching and strong key)."""
+    """Return the CA of a PEM pair; None unless it is a pair, and Bowline has made it: verifiers accept such CAs."""
     try:
         signer = x509.load_pem_x509_certificate(certificate)
         private = serialization.load_pem_private_key(key, password=None)
-        if not isinstance(private, _KEYS) or private.public_key() != signer.public_key() or not may_sign(signer):
-            return None
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
-    if isinstance(private, rsa.RSAPrivateKey) and private.key_size < _RSA_BITS:
+    if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != signer.public_key():
         return None
-    return Authority(signer, private)
-
-
-def may_sign(certificate: x509.Certificate) -> bool:
-    """Return whether verifiers accept the certificate as a CA."""
-    try:
-        if not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
-            return False
-        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
-    except x509.ExtensionNotFound as error:
-        return error.oid == ExtensionOID.KEY_USAGE  # keyUsage is optional, basicConstraints is not
-    except ValueError:
-        return False
-    return usage.key_cert_sign
+    organizations = [name.value for name in signer.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    is_ours = organizations == [ORGANIZATION] and signer.issuer == signer.subject
+    return Authority(signer, private) if is_ours else None
 
 
 def is_valid_at(certificate: x509.Certificate, now: datetime) -> bool:

@@ -10,8 +10,9 @@ taken effect before the next:
 
 3. *retire*, when no certificate of the old CA can be valid any more: the bundle is the new one alone.
 
-*create*, *repair* and *fix* correct a deleted, unusable or inconsistent Secret. A CA that verifies certificates in
-use stays in the bundle throughout, so that even a deleted Secret does not fail a call. Decision 45.
+*repair* fills an empty or unusable Secret; only a process without a valid CA of its own does it, so one that has just
+started, or whose CA has expired. A process that has one reports the Secret and serves on. A CA that verifies
+certificates in use stays in the bundle throughout. Decision 45.
 """
 
 from collections.abc import Iterable
@@ -25,8 +26,6 @@ from bowline_webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, part
 
 # Renew after two thirds of the lifetime: the last third is the reserve for failures.
 RENEW_AT = 2 / 3
-# Replicas started together must not renew together: each is early by up to this fraction of the lifetime.
-JITTER = 0.05
 # While the API server is unreachable a leaf is not renewed before this: the signer may have been replaced unnoticed.
 RENEW_UNSEEN_AT = 0.95
 # More CAs than rotation can accumulate; each is about 700 bytes in every webhook entry. The newest are kept.
@@ -36,39 +35,28 @@ MAX_BUNDLE = 16
 class Action(StrEnum):
     """The actions on the Secret."""
 
-    CREATE = "create"
     REPAIR = "repair"
-    FIX = "fix"
     INTRODUCE = "introduce"
     SWITCH = "switch"
     RETIRE = "retire"
 
 
-# While one of these is due, the Secret's content must not be published.
-REPAIRING = frozenset({Action.CREATE, Action.REPAIR, Action.FIX})
-
-
 @dataclass(frozen=True, slots=True)
 class RotationStep:
-    """The action that is due, or None, and the reason."""
+    """The action that is due, or None, and the reason. ``is_broken``: the Secret must not be used."""
 
     action: Action | None
     why: str
+    is_broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CertLifetimes:
-    """Lifetimes. ``jitter`` is this replica's own, in [0, 1)."""
+    """Lifetimes."""
 
     leaf: timedelta
     authority: timedelta
     grace: timedelta  # for API servers to observe a changed configuration
-    jitter: float = 0.0
-
-    @property
-    def renew_at(self) -> float:
-        """Return the fraction of a lifetime after which this replica renews."""
-        return RENEW_AT - JITTER * self.jitter
 
 
 # A leaf must be signable before, and expire after, the last third of its CA's lifetime.
@@ -95,35 +83,30 @@ class CaState:
 class CaObservation:
     """What one replica observes.
 
-    - ``secret``: the Secret's state; None if it does not exist.
-    - ``last_good``: the last good state that this process has had.
+    - ``secret``: the Secret's state.
+    - ``own``: the CA that this process has signed with, or would sign with, before; None if it has just started.
     - ``serving``: the signer of the leaf that this process serves.
     - ``published_cas``: the CAs that some webhook entry trusts.
     - ``trusted_for``: how long every entry has been observed to trust ``upcoming``; None if not all do.
     """
 
-    secret: CaState | None
-    last_good: CaState | None = None
+    secret: CaState
+    own: Authority | None = None
     serving: x509.Certificate | None = None
     published_cas: tuple[x509.Certificate, ...] = ()
     trusted_for: timedelta | None = None
 
 
-def rotate(observation: CaObservation, now: datetime, lifetimes: CertLifetimes) -> RotationStep:  # noqa: PLR0911 - a table returns row by row
+def rotate(observation: CaObservation, now: datetime, lifetimes: CertLifetimes) -> RotationStep:
     """Return the step that is due."""
     state = observation.secret
-    if state is None:
-        return RotationStep(Action.CREATE, "there is no Secret")
-    if not _usable(state.active, now):
-        if _usable(state.upcoming, now):
-            return RotationStep(Action.SWITCH, "the signer is not valid")
-        return RotationStep(Action.REPAIR, "there is no valid signer")
-    error = _error(state, observation.serving, now)
+    error = _error(observation, now)
     if error:
-        return RotationStep(Action.FIX, error)
+        is_broken = _usable(observation.own, now)
+        return RotationStep(None if is_broken else Action.REPAIR, error, is_broken)
     if state.upcoming is not None:
         return _introduction_step(observation.trusted_for, lifetimes)
-    if state.active is not None and part_of_life(state.active.certificate, lifetimes.renew_at) <= now:
+    if state.active is not None and part_of_life(state.active.certificate, RENEW_AT) <= now:
         return RotationStep(Action.INTRODUCE, "the signer has lived two thirds of its life")
     if state.previous and state.switched_at is not None and state.switched_at + lifetimes.leaf <= now:
         return RotationStep(Action.RETIRE, "every certificate of the former CA has expired")
@@ -132,23 +115,14 @@ def rotate(observation: CaObservation, now: datetime, lifetimes: CertLifetimes) 
 
 def after(action: Action, observation: CaObservation, fresh: Authority, now: datetime) -> CaState:
     """Return the Secret's state after the action; ``fresh`` is a new CA, used if one is needed."""
-    state = observation.secret or CaState(None)
+    state = observation.secret
     match action:
-        case Action.CREATE | Action.REPAIR:
-            last_active = observation.last_good.active if observation.last_good is not None else None
-            surviving = last_active if _usable(last_active, now) else None
-            bundle_before = observation.last_good.bundle if observation.last_good is not None else ()
-            state_after = CaState(
-                surviving or fresh,
-                fresh if surviving else None,
-                (*bundle_before, *state.bundle, *observation.published_cas),
-                now,
-            )
-        case Action.FIX:
-            upcoming = state.upcoming if _usable(state.upcoming, now) else None
-            state_after = replace(
-                state, upcoming=upcoming, switched_at=now
-            )  # kept CAs stay for another leaf lifetime
+        case Action.REPAIR:
+            active, upcoming = (signer if _usable(signer, now) else None for signer in (state.active, state.upcoming))
+            bundle = (*state.bundle, *observation.published_cas)
+            if active is None:
+                active, upcoming = upcoming or fresh, None
+            state_after = CaState(active, upcoming, bundle, now)
         case Action.INTRODUCE:
             state_after = replace(state, upcoming=fresh)
         case Action.SWITCH:
@@ -166,7 +140,6 @@ def leaf_due(
     signer: Authority,
     trusted_cas: Iterable[x509.Certificate],
     now: datetime,
-    lifetimes: CertLifetimes,
 ) -> bool:
     """Return whether a new leaf of the signer must be served. ``trusted_cas``: the CAs in every entry.
 
@@ -179,7 +152,7 @@ def leaf_due(
         return True
     if signer.certificate not in set(trusted_cas):
         return False
-    return leaf.signer != signer.certificate or part_of_life(leaf.certificate, lifetimes.renew_at) <= now
+    return leaf.signer != signer.certificate or part_of_life(leaf.certificate, RENEW_AT) <= now
 
 
 def stale_leaf_due(leaf: Leaf, now: datetime) -> bool:
@@ -199,8 +172,11 @@ def _usable(signer: Authority | None, now: datetime) -> bool:
     return signer is not None and is_valid_at(signer.certificate, now)
 
 
-def _error(state: CaState, serving: x509.Certificate | None, now: datetime) -> str:
-    """Return the first inconsistency of a Secret whose signer is valid; empty if there is none."""
+def _error(observation: CaObservation, now: datetime) -> str:
+    """Return why the Secret must not be used as it is; empty if it may."""
+    state, serving = observation.secret, observation.serving
+    if not _usable(state.active, now):
+        return "there is no valid signer"
     if state.upcoming is not None and not _usable(state.upcoming, now):
         return "the new signer is not valid"
     for signer in (state.active, state.upcoming):
@@ -208,8 +184,15 @@ def _error(state: CaState, serving: x509.Certificate | None, now: datetime) -> s
             return "the bundle lacks a signer"
     if serving is not None and is_valid_at(serving, now) and serving not in state.bundle:
         return "the bundle lacks the signer of a certificate in use"
-    if state.bundle != _bundle(state, state.bundle, now):
-        return "the bundle holds what has expired"
+    return "" if _usable(observation.own, now) else _error_at_start(observation, now)
+
+
+def _error_at_start(observation: CaObservation, now: datetime) -> str:
+    """Return what only a process that has just started corrects: it costs no call meanwhile."""
+    state = observation.secret
+    if any(ca not in state.bundle and is_valid_at(ca, now) for ca in observation.published_cas):
+        # Another replica may serve a certificate of it.
+        return "the bundle lacks a CA that a webhook entry trusts"
     if state.previous and (state.switched_at is None or state.switched_at > now + BACKDATED):
         # A wrong clock, or a manual edit.
         return "the time of the last switch is not known"

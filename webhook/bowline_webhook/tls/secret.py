@@ -21,8 +21,6 @@ from bowline_webhook.tls.ca import Authority, from_pem, read_authority, to_pem
 from bowline_webhook.tls.rotation import CaState
 
 _ACTIVE, _UPCOMING, _BUNDLE = ("tls.crt", "tls.key"), ("next.crt", "next.key"), "ca.crt"
-# The API server requires both keys of this type, so the Secret cannot be emptied by accident.
-_TYPE = "kubernetes.io/tls"
 
 
 def read_secret(secret: Object) -> CaState:
@@ -34,12 +32,6 @@ def read_secret(secret: Object) -> CaState:
         bundle=from_pem(_decode(data.get(_BUNDLE))),
         switched_at=_time((secret["metadata"].get("annotations") or {}).get(ANNOTATION_CA_SWITCHED_AT)),
     )
-
-
-def new_secret(name: str, namespace: str, state: CaState) -> dict[str, Any]:
-    """Return the Secret to create."""
-    metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": "bowline"}}
-    return with_state({"apiVersion": "v1", "kind": "Secret", "type": _TYPE, "metadata": metadata}, state)
 
 
 def with_state(secret: Object, state: CaState) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """TLS of the listener: the served certificate, and its replacement without a restart.
 
-A context is built completely from a pair, verified by a handshake in memory, and only then served: loading a bad pair
-into the context in use would break every handshake from then on. Open connections are not affected. Decision 48.
+A context is built completely from a pair, and only then served: loading a bad pair into the context in use would
+break every handshake from then on. Open connections are not affected. Decision 48.
 """
 
 import os
@@ -17,8 +17,6 @@ from cryptography import x509
 from bowline_webhook.tls.ca import Leaf, from_pem
 
 _NOTHING_TO_SERVE: Final = ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
-# A handshake in memory takes at most four rounds; more means that it hangs.
-_TURNS = 10
 
 
 class CertificateError(Exception):
@@ -44,7 +42,7 @@ class ServingContext:
 
     def swap(self, pem: bytes) -> None:
         """Serve this chain and key from now on. Raises CertificateError and keeps the previous pair."""
-        self._current = _proven(pem, self._client_ca)
+        self._current = _load(pem, self._client_ca)
         self._pem = pem
         self.certificate = next(iter(from_pem(pem)))
 
@@ -61,7 +59,7 @@ class ServingContext:
         """Require client certificates of these CAs from now on. Raises CertificateError and keeps the previous
         CAs.
         """
-        self._current = _proven(self._pem, client_ca) if self._pem else None
+        self._current = _load(self._pem, client_ca) if self._pem else None
         self._client_ca = client_ca
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, outer: ssl.SSLContext) -> int | None:
@@ -71,29 +69,11 @@ class ServingContext:
         return None
 
 
-def client_context(bundle: bytes) -> ssl.SSLContext:
-    """Return a context that verifies servers as an API server does; an empty bundle means the system's CAs.
-
-    Raises ssl.SSLError if the bundle has no certificate.
-    """
-    context = ssl.create_default_context(cadata=_authorities(bundle) if bundle else None)
-    # Go accepts any certificate of the bundle as trust anchor, and requires no Authority Key Identifier.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
-
-
 def _authorities(bundle: bytes) -> str:
     """Return a bundle as ASCII, as the ssl module requires: comments around certificates may have other
     characters.
     """
     return bundle.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")
-
-
-def _proven(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
-    """Return a context for the pair after a successful handshake with it. Raises CertificateError."""
-    _verify_handshake(_load(pem, b""))
-    return _load(pem, client_ca)
 
 
 def _load(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
@@ -129,28 +109,6 @@ def _bare_context(client_ca: bytes) -> ssl.SSLContext:
         except ssl.SSLError as error:
             raise CertificateError("the clients' CAs are not PEM certificates") from error
     return context
-
-
-def _verify_handshake(context: ssl.SSLContext) -> None:
-    """Shake hands with a client that verifies nothing. Raises CertificateError if that fails."""
-    caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    caller.check_hostname = False
-    caller.verify_mode = ssl.CERT_NONE
-    to_server, to_caller = ssl.MemoryBIO(), ssl.MemoryBIO()
-    pending = [caller.wrap_bio(to_caller, to_server), context.wrap_bio(to_server, to_caller, server_side=True)]
-    for _ in range(_TURNS):
-        for side in list(pending):
-            try:
-                side.do_handshake()
-                pending.remove(side)
-            except ssl.SSLWantReadError:
-                continue
-            except ssl.SSLError as error:
-                raise CertificateError(
-                    f"no TLS connection can be made with the certificate: {error.reason}"
-                ) from error
-    if pending:
-        raise CertificateError("no TLS connection can be made with the certificate")
 
 
 def _no_passphrase() -> str:
