@@ -124,7 +124,7 @@ async def secret_emptied(rig: Rig, load: Load) -> int:
 
 
 async def secret_mangled(rig: Rig, load: Load) -> int:
-    """The Secret is overwritten: the key, the bundle, the certificate, everything. Then all replicas are restarted."""
+    """The Secret is overwritten: the key, the bundle, the certificate, everything. Then all are restarted."""
     for data in ({"tls.key": JUNK}, {"ca.crt": JUNK}, {"tls.crt": JUNK, "ca.crt": ""}, dict.fromkeys(KEYS, JUNK)):
         await asyncio.to_thread(rig.mangle, data)
         await asyncio.sleep(4.0)
