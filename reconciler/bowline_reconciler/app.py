@@ -119,7 +119,7 @@ def _uninstall(options: Options, settings: Settings, parts: Components) -> Unins
     namespace = settings.gpu_sharing.reservation_namespace
     if not options.uninstall:
         return None
-    return Uninstall(parts.client, deployment, namespace, parts.releases.unreleased)
+    return Uninstall(parts.client, deployment, namespace)
 
 
 def _set_not_ready(checks: dict[str, Check], why: str) -> None:

@@ -2,42 +2,32 @@
 
 The record is the BindRequest itself: one whose plugins have a ``release`` keeps Bowline's finalizer when it has
 Succeeded, so neither its scheduler nor the garbage collector removes it before the release, whatever is down at that
-time. Of all others nothing is kept, and nothing is watched unless an enabled plugin has a ``release``. The watches
-(of such requests, and of pods that end) run on the leader only and only enqueue; a request is also looked at when a
-term begins, and every RESYNC. While Bowline is uninstalled, a request whose pod runs is given up and reported:
-nothing will be there when that pod ends. Decisions 282 and 293.
+time. Of all others nothing is kept, and nothing is watched unless an enabled plugin has a ``release``: then such
+requests are listed once a term, because a plugin that was disabled since may hold some. The watches (of such
+requests, and of pods that end) run on the leader only and only enqueue; a request is also looked at when a term
+begins, and every RESYNC. While Bowline is uninstalled, a request whose pod runs is given up and reported: nothing
+will be there when that pod ends. Decisions 282 and 293.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, pod_uid_of
-from bowline.api.meta import (
-    Object,
-    ObjectKey,
-    ObjectUID,
-    has_ended,
-    identity_of,
-    is_deleting,
-    key_of,
-    status_of,
-    uid_of,
-)
+from bowline.api.meta import Object, ObjectKey, ObjectUID, has_ended, identity_of, key_of, status_of, uid_of
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import Conflict, KubeError, NotFound, Unreadable
-from bowline.kube.reflector import EventType, Listener, Reflector, rejects_fields
+from bowline.kube.errors import KubeError, NotFound, Unreadable
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, BOUND_AND_ENDED, PODS, Selection
-from bowline.runtime.backoff import Backoff, ItemBackoff
-from bowline.runtime.tasks import cancel_and_wait
+from bowline.runtime.backoff import ItemBackoff
+from bowline.runtime.tasks import cancel_and_wait, wait_first
 from bowline.runtime.workers import DONE, ReconcileError, Result, failure_of, run_worker, wait_failed
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.binding.reads import Reads
@@ -50,8 +40,6 @@ log = logging.getLogger(__name__)
 
 # A pod's end is an event; this finds the end of one that nobody reports, as of a request without an owner.
 RESYNC = timedelta(minutes=10)
-# Of a request that is deleting, the end of its pod by force is no event: the garbage collector has nothing to do.
-DELETING_RESYNC = timedelta(minutes=1)
 # A plugin whose backend hangs must not delay the releases of the others.
 WORKERS = 8
 _BACKOFF = (timedelta(seconds=1), timedelta(minutes=1))
@@ -69,7 +57,7 @@ class HeldPod:
 class Releases:
     """The releases. ``run`` it while leading.
 
-    ``uninstalling``: the record is removed from requests of running pods too; see ``unreleased``.
+    ``uninstalling``: the record is removed from requests of running pods too.
     """
 
     def __init__(
@@ -88,16 +76,8 @@ class Releases:
         self._writer = writer
         self._runner = runner
         self._uninstalling = uninstalling
-        succeeded = Selection(BINDREQUESTS, field_selector=_SUCCEEDED, is_optional=True)
-        self._requests = Reflector(
-            client, succeeded, transform=transform_held, listener=Listener(self._request_event), fallback=True
-        )
-        # Also those of other schedulers: which pods are meant, the requests say.
-        ended = Selection(PODS.as_metadata(), field_selector=BOUND_AND_ENDED, is_optional=True)
-        self._pods = Reflector(client, ended, transform=self._pod_has_ended)
         self._keys_by_pod: dict[HeldPod, set[ObjectKey]] = {}
         self._reported: set[ObjectKey] = set()
-        self._unreleased: dict[ObjectKey, tuple[str, ...]] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
             group=lambda key: key.namespace,
             workers=WORKERS,
@@ -105,27 +85,30 @@ class Releases:
             is_open=False,
         )
 
-    @property
-    def unreleased(self) -> Mapping[ObjectKey, tuple[str, ...]]:
-        """The plugins that hold something for running pods, by request, after an uninstall has removed the record."""
-        return self._unreleased
-
     async def run(self) -> None:
         """Release until cancelled. Raises the error of a worker that failed."""
-        await self._drop_others()
-        if not self._runner.may_hold:
-            return
+        succeeded = Selection(BINDREQUESTS, field_selector=_SUCCEEDED, is_optional=True)
+        requests = Reflector(
+            self._client, succeeded, transform=transform_held, listener=Listener(self._request_event), fallback=True
+        )
+        # Also those of other schedulers: which pods are meant, the requests say.
+        ended = Selection(PODS.as_metadata(), field_selector=BOUND_AND_ENDED, is_optional=True)
+        pods = Reflector(self._client, ended, transform=self._pod_has_ended)
+        self._keys_by_pod.clear()
         self._queue.open()
-        for key in list(self._requests.store):
-            self._queue.add(key)
         async with AsyncExitStack() as ending:
             ending.callback(self._queue.shut_down)
-            watching = [asyncio.create_task(reflector.run()) for reflector in (self._requests, self._pods)]
+            watching = [asyncio.create_task(requests.run())]
+            if self._runner.may_hold:
+                watching.append(asyncio.create_task(pods.run()))
             workers = [
                 asyncio.create_task(run_worker(self._queue, self._reconcile, self._on_error)) for _ in range(WORKERS)
             ]
             for task in (*watching, *workers):
                 ending.push_async_callback(cancel_and_wait, task)
+            if not self._runner.may_hold:
+                await wait_first(requests.synced.wait(), wait_failed(watching))
+                await cancel_and_wait(watching[0])
             await wait_failed([*watching, *workers])
             for task in (*watching, *workers):
                 if task.done() and (failure := failure_of(task)) is not None:
@@ -151,57 +134,28 @@ class Releases:
             self._queue.add(key)
         return None
 
-    async def _drop_others(self) -> None:
-        """Drop the finalizer of Succeeded requests that no plugin holds: it is disabled now, or the release ends."""
-        selection = replace(self._requests.selection, resource=BINDREQUESTS.as_metadata())
-        backoff = Backoff(*_BACKOFF, self._client.random.random)
-        while True:
-            try:
-                async for page in self._client.pages(selection):
-                    for raw in page["items"] or ():
-                        await self._drop_other(raw)
-            except KubeError as error:
-                if rejects_fields(error):
-                    selection = replace(selection, field_selector="")
-                    continue
-                log.warning("held requests are not listed", extra={"error": str(error)})
-                await asyncio.sleep(backoff.next_delay().total_seconds())
-            else:
-                return
-
-    async def _drop_other(self, metadata_only: Object) -> None:
-        if names.FINALIZER not in (metadata_only["metadata"].get("finalizers") or ()):
-            return
-        raw = await self._informers.get_request(key_of(metadata_only))
-        if isinstance(raw, Absent) or transform_held(raw) is None:
-            return
-        request = decode_bind_request(raw)
-        if self._runner.holders(request):
-            return
-        log.warning("no enabled plugin releases what the pod holds", extra={"bindRequest": str(request.key)})
-        with suppress(Conflict):
-            await self._writer.drop_finalizer(request)
-
     # --- one request ---
 
     async def _reconcile(self, key: ObjectKey) -> Result:
         """Release a request whose pod has ended. Raises ReconcileError to repeat it."""
-        held_request = self._requests.store.get(key)
-        if held_request is None:
-            return DONE
         try:
+            raw = await self._informers.get_request(key)
+            held_request = transform_held(raw) if not isinstance(raw, Absent) else None
+            if isinstance(raw, Absent) or held_request is None:
+                return DONE
+            request = decode_bind_request(raw)
+            if not self._runner.holders(request):
+                log.warning("no enabled plugin releases what the pod holds", extra={"bindRequest": str(key)})
+                await self._writer.drop_finalizer(request)
+                return DONE
             pod = await self._pod(pod_of(held_request))
             is_running = pod is Absent.UNREADABLE or (not isinstance(pod, Absent) and not has_ended(pod))
-            if is_running and not self._uninstalling:
-                interval = DELETING_RESYNC if is_deleting(held_request) else RESYNC
-                return Result(interval * (1 + self._client.random.random()) / 2)
-            raw = await self._informers.get_request(key)
-            if isinstance(raw, Absent) or uid_of(raw) != uid_of(held_request):
-                return DONE
-            if is_running:
-                await self._abandon(decode_bind_request(raw))
+            if not is_running:
+                await self._release(request, pod)
+            elif self._uninstalling:
+                await self._abandon(request)
             else:
-                await self._release(decode_bind_request(raw), pod)
+                return Result(RESYNC * (1 + self._client.random.random()) / 2)
         except KubeError as error:
             log.debug("a release is repeated", extra={"bindRequest": str(key), "error": str(error)})
             raise ReconcileError(str(error)) from error
@@ -218,8 +172,6 @@ class Releases:
 
     async def _release(self, request: BindRequest, pod: Object | Absent) -> None:
         """Call the plugins, then drop the finalizer."""
-        if request.phase is not Phase.SUCCEEDED or not self._runner.holders(request):
-            return
         ctx = self._reads.context(replace(self._reads.from_cache(request, None), pod=pod))
         status = await self._runner.run_release(ctx)
         if status.code is not Code.OK:
@@ -235,12 +187,10 @@ class Releases:
 
     async def _abandon(self, request: BindRequest) -> None:
         """Drop the finalizer of a running pod's request, and report what stays with the pod."""
-        plugins = self._runner.holders(request)
-        if request.phase is not Phase.SUCCEEDED or not plugins:
-            return
+        plugins = ", ".join(self._runner.holders(request))
         await self._writer.drop_finalizer(request)
-        self._unreleased[request.key] = plugins
-        note = f"Bowline was uninstalled while the pod ran: {', '.join(plugins)} will not return what the pod holds"
+        log.warning("not released: the pod runs", extra={"bindRequest": str(request.key), "plugins": plugins})
+        note = f"Bowline was uninstalled while the pod ran: {plugins} will not return what the pod holds"
         self._writer.record_event(request, Event("Warning", names.EVENT_NOT_RELEASED, note))
 
     def _on_error(self, key: ObjectKey) -> None:
@@ -254,10 +204,7 @@ def transform_held(request: dict[str, Any]) -> Object | None:
     if not is_held or status_of(request).get("phase") != Phase.SUCCEEDED.value:
         return None
     pod_name = str((request.get("spec") or {}).get("podName") or "")
-    return {
-        "metadata": {**identity_of(request), "deletionTimestamp": metadata.get("deletionTimestamp")},
-        "spec": {"podName": pod_name, "podUID": pod_uid_of(request)},
-    }
+    return {"metadata": identity_of(request), "spec": {"podName": pod_name, "podUID": pod_uid_of(request)}}
 
 
 def pod_of(held_request: Object) -> HeldPod:

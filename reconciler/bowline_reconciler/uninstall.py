@@ -10,7 +10,7 @@ Decisions 167 and 293.
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -38,16 +38,15 @@ class NotReleasedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a release still holds. ``idle``: reservation pods that no running pod uses; ``used``: the others."""
+    """What a release still holds: requests, and reservation pods that no running pod uses."""
 
     requests: Collection[ObjectKey]
-    idle: Collection[ObjectKey]
-    used: Collection[ObjectKey]
+    reservations: Collection[ObjectKey]
 
     @property
     def fields(self) -> dict[str, object]:
         """The fields of a log line: counts, and the first names of each."""
-        named = {"bindRequests": self.requests, "idleReservations": self.idle, "reservations": self.used}
+        named = {"bindRequests": self.requests, "reservations": self.reservations}
         return {
             field: {"count": len(keys), "first": [str(key) for key in sorted(keys)[:_NAMED]]}
             for field, keys in named.items()
@@ -56,16 +55,11 @@ class Remains:
 
 @dataclass(frozen=True, slots=True)
 class Uninstall:
-    """Ends one release.
-
-    ``reservations``: the namespace of reservation pods; ``unreleased``: the plugins that hold something for running
-    pods, by request.
-    """
+    """Ends one release. ``reservations``: the namespace of reservation pods."""
 
     client: KubeClient
     deployment: ObjectKey
     reservations: str
-    unreleased: Mapping[ObjectKey, tuple[str, ...]]
 
     async def stop_reconcilers(self) -> None:
         """Scale the Deployment to zero, so that its leader releases the Lease. Retried until the API server answers.
@@ -89,7 +83,7 @@ class Uninstall:
         remains: Remains | None = None
         try:
             async with asyncio.timeout(LIMIT.total_seconds()):
-                while remains is None or remains.requests or remains.idle:
+                while remains is None or remains.requests or remains.reservations:
                     await asyncio.sleep(_POLL_S)
                     try:
                         remains = await self._remains()
@@ -99,13 +93,7 @@ class Uninstall:
             fields = remains.fields if remains is not None else {}
             log.error("not everything is released", extra=fields)  # noqa: TRY400 - the cause is in the fields
             raise NotReleasedError(f"after {LIMIT}: {fields}") from None
-        if self.unreleased:
-            first = {str(key): self.unreleased[key] for key in sorted(self.unreleased)[:_NAMED]}
-            log.warning(
-                "what plugins hold for running pods is not returned; return it yourself when they end",
-                extra={"count": len(self.unreleased), "pluginsByBindRequest": first},
-            )
-        log.info("released; reservation pods of running pods remain", extra=remains.fields)
+        log.info("released; reservation pods of running pods remain")
 
     async def _remains(self) -> Remains:
         """Read, live, what is not released. Raises the client's errors."""
@@ -120,7 +108,6 @@ class Uninstall:
         return Remains(
             [key for key, has_finalizer in requests if has_finalizer],
             [key for key, used in reservations if not used],
-            [key for key, used in reservations if used],
         )
 
 

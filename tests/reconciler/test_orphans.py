@@ -3,21 +3,15 @@
 The API server's garbage collector removes the owner reference before the pod is gone; the tests remove it themselves.
 """
 
-from datetime import timedelta
-
 import pytest
 
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.resources import BINDREQUESTS
 from bowline.testing.builders import bind_request
-from bowline_reconciler.ttl import TTLController
-from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.reconciler.stage import Scripted, Stage
 from tests.reconciler.test_releases import MINE, Seats, end_pod
 from tests.waiting import until
-
-HOUR = timedelta(hours=1)
 
 
 async def wait(_: BindContext) -> Status:
@@ -66,25 +60,3 @@ async def test_nothing_is_released_while_the_pod_of_an_orphaned_request_still_ru
         await end_pod(stage)
         await until(lambda: seats.calls)
     assert seats.calls[0] == ("release", uid, True)
-
-
-async def test_a_ttl_of_zero_deletes_what_a_pod_has_left_behind(stage: Stage) -> None:
-    async with stage.working():
-        await stage.create_pod()
-        await request_by_name(stage)
-        await stage.phase("pod", "Succeeded")
-    await remove_owner(stage)
-    await stage.delete_pod()
-    stage.clock.shift += HOUR
-    async with stage.working(binding=Binding(ttl_after_succeeded=timedelta(), in_flight_timeout=NO_FLIGHT)):
-        await stage.request_deleted()
-
-
-async def test_a_ttl_of_zero_keeps_the_request_of_a_pod_that_is_there(stage: Stage) -> None:
-    async with stage.working():
-        await stage.create_pod()
-        await request_by_name(stage)
-        await stage.phase("pod", "Succeeded")
-    stage.clock.shift += HOUR
-    assert await TTLController(stage.client, timedelta(), stage.clock).round() == 0
-    assert (await stage.status())["phase"] == "Succeeded"

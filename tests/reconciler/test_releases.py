@@ -152,15 +152,14 @@ async def test_an_uninstall_returns_the_seats_of_ended_pods_and_reports_those_of
     seats = Seats()
     async with stage.working(seats, uninstalling=True) as working:
         gone = ObjectKey(stage.namespace, "none")
-        unreleased = working.parts.releases.unreleased
-        with caplog.at_level(logging.INFO, "bowline_reconciler.uninstall"):
-            await Uninstall(stage.client, gone, stage.namespace, unreleased).run()
+        with caplog.at_level(logging.INFO, "bowline_reconciler.releases"):
+            await Uninstall(stage.client, gone, stage.namespace).run()
         assert await finalizers(stage) is None
         assert await finalizers(stage, "runs") is None
         await until_awaited(partial(stage.events, "runs"), lambda reasons: "NotReleased" in reasons)
     assert seats.calls == [("release", uid, True)]
-    reports = [vars(record).get("pluginsByBindRequest") for record in caplog.records]
-    assert {f"{stage.namespace}/runs": ("seats",)} in reports
+    reports = [(vars(record).get("bindRequest"), vars(record).get("plugins")) for record in caplog.records]
+    assert (f"{stage.namespace}/runs", "seats") in reports
 
 
 async def test_an_uninstall_does_not_end_before_a_seat_is_returned(stage: Stage) -> None:
@@ -172,7 +171,6 @@ async def test_an_uninstall_does_not_end_before_a_seat_is_returned(stage: Stage)
     async with stage.working(seats, uninstalling=True) as working:
         await until(lambda: len(seats.calls) > 1)
         assert await finalizers(stage) == [names.FINALIZER]
-        assert not working.parts.releases.unreleased
         seats.down = False
         await until_awaited(partial(finalizers, stage), lambda value: value is None)
 

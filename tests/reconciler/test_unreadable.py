@@ -169,7 +169,7 @@ async def test_a_rollback_ends_that_meets_it(stage: Stage, name: str) -> None:
             hold.go.set()
         await bind_another(stage, "beside")
         condition = condition_of({"status": await failed(stage)}, "RolledBack")
-        assert (condition["status"], condition["reason"]) == ("Unknown", "NotRead")
+        assert (condition["status"], condition["reason"]) == ("Unknown", "NotUndone")
         assert f"scripted: {case.resource.plural} {key}: " in condition["message"]
 
         async def is_released() -> bool:

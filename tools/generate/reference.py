@@ -64,7 +64,11 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     ROLLED_BACK: (
         ("True", "RolledBack", "all preparations are undone"),
         ("False", "RollbackFailed", "the rollback is incomplete and is retried; the message names the obstacle"),
-        ("Unknown", "NotRead", "undone except on an object that cannot be read; the message names it"),
+        (
+            "Unknown",
+            "NotUndone",
+            "undone but for an object that is not read, or may be another's; the message names it",
+        ),
     ),
     names.CONDITION_POD_BOUND: (
         ("True", "Bound", "replaces an earlier False; a bind without a failure writes none"),

@@ -306,7 +306,7 @@ def rolled_back_status(request: BindRequest, remains: str, now: datetime) -> dic
 def _rolled_back(remains: str) -> tuple[str, str, str]:
     if not remains:
         return "True", "RolledBack", "all preparations are undone"
-    return "Unknown", "NotRead", f"not undone: {remains}; repair or delete the object, which is not read"
+    return "Unknown", "NotUndone", f"not undone: {remains}; repair or delete the object"
 
 
 def conditions(

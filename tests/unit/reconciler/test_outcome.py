@@ -328,7 +328,7 @@ def test_a_failure_reports_the_rollback_that_preceded_it() -> None:
         rolled_back_status(request(), "devices: configmaps default/a: refused", NOW),
     ):
         rolled_back = condition(status, "RolledBack")
-        assert (rolled_back["status"], rolled_back["reason"]) == ("Unknown", "NotRead")
+        assert (rolled_back["status"], rolled_back["reason"]) == ("Unknown", "NotUndone")
         assert "devices: configmaps default/a: refused" in rolled_back["message"]
 
 

@@ -252,8 +252,7 @@ class World:
         step = rotate(observation, self.now, LIVES)
         if step.is_broken:
             assert replica.last_good is not None
-            if replica.leaf is not None and stale_leaf_due(replica.leaf, self.now):
-                self.sign(replica, replica.last_good)
+            self.sign(replica, replica.last_good)
             return
         if step.action is not None:
             self.secret = after(step.action, observation, authority(self.now, LIVES.authority), self.now)

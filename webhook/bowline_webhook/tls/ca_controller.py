@@ -112,7 +112,7 @@ class CAController:
         try:
             await self._pass()
         except (KubeError, CertificateError) as error:
-            wait = self._backoff.next_delay()
+            wait = min(self._backoff.next_delay(), _every(self._config.lifetimes))
             if isinstance(error, Conflict | Invalid):
                 # Another replica wrote first; the watch will deliver its write.
                 self._metrics.ca_conflicts.inc()
@@ -129,14 +129,16 @@ class CAController:
         return _every(self._config.lifetimes)
 
     async def _pass(self) -> None:
-        self._renew_stale_leaf()
+        if self._last_good is not None and (self._reflector.last_error or self.problem):
+            # Without the API server, a usable Secret, or permission for a step, at least the leaf is renewed.
+            self._sign(self._last_good)
         if self._unsynced() is None:
             await self._serve(await self._rotate_if_due())
 
     async def _serve(self, state: CaState) -> None:
         """Sign a leaf if one is due, and publish the bundle."""
         self._last_good = state
-        self._sign(state, is_stale=self._reflector.last_error is not None)
+        self._sign(state)
         bundle = to_pem(state.bundle)
         self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.objects(), bundle))
         await self._configurations.publish(bundle, self._settled_bundle)
@@ -229,30 +231,21 @@ class CAController:
         self._trusted_since = {certificate: self._trusted_since.get(certificate, now) for certificate in cas}
         return self._trusted_since
 
-    def _sign(self, state: CaState, *, is_stale: bool) -> None:
-        """Sign a leaf if one is due. ``is_stale``: the Secret's cache is not current, so the signer may have been
-        replaced.
-        """
+    def _sign(self, state: CaState) -> None:
+        """Sign a leaf if one is due; later if the Secret's cache is not current: the signer may be a former one."""
         signer, leaf, now = state.active, self._serving.leaf, self._clock.now()
         lifetimes, moment = self._config.lifetimes, self._clock.monotonic()
         grace = lifetimes.grace.total_seconds()
         trusted_cas = [certificate for certificate, since in self._trusted_cas().items() if since + grace <= moment]
         if signer is None or not leaf_due(leaf, signer, trusted_cas, now):
             return
-        if leaf is not None and is_stale and not stale_leaf_due(leaf, now):
+        if leaf is not None and self._reflector.last_error is not None and not stale_leaf_due(leaf, now):
             return
         fresh = sign_leaf(signer, self._config.names, now, lifetimes.leaf)
         self._serving.serve_leaf(fresh)
         if leaf is not None:
             self._metrics.leaf_renewals.inc()
         log.info("serving a new certificate", extra={"until": fresh.certificate.not_valid_after_utc.isoformat()})
-
-    def _renew_stale_leaf(self) -> None:
-        """Without the API server, a usable Secret, or permission for a step, at least renew the leaf before it
-        expires.
-        """
-        if self._last_good is not None and (self._reflector.last_error or self.problem):
-            self._sign(self._last_good, is_stale=True)
 
     def _ca_end(self) -> datetime | None:
         signer = self._last_good.active if self._last_good is not None else None

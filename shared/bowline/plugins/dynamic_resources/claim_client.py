@@ -111,9 +111,7 @@ class ClaimClient:
         """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
         async with self._lock(requirement.key):
             current = await self.get(requirement.key)
-            answer = await self._execute(
-                requirement, current, lambda latest: next_removal(latest, requirement.pod_uid) or Status.ok()
-            )
+            answer = await self._execute(requirement, current, lambda latest: next_removal(latest, requirement))
         return Status.ok() if answer is None else answer
 
     async def _execute(

@@ -278,7 +278,7 @@ class ClaimReserver:
         # The claim first: without the pod's status its name could be lost.
         if answer.code is Code.OK and extended_claim_status(pod):
             result = await self._patch_pod_status(pod, None)
-            return result if result.reason is not Reason.POD_GONE else answer
+            return answer if result.code is Code.OK or result.reason is Reason.POD_GONE else result
         return answer
 
     async def _unbound_pod(self, request: BindRequest) -> Object | None:

@@ -374,11 +374,17 @@ def readiness(claim: Object, requirement: RequiredClaim, bind_timeout: timedelta
 
 
 def merge_statuses(answers: Iterable[Status]) -> Status:
-    """Return one Status for the pod from those of its claims: the first failure, else all waits merged, else OK."""
+    """Return one Status for the pod from those of its claims: the first failure, else all waits merged, else OK.
+
+    The reasons of an OK name what is not undone.
+    """
+    answers = list(answers)
     pending = [answer for answer in answers if answer.code is not Code.OK]
     failures = [answer for answer in pending if answer.code is not Code.WAIT]
-    if failures or not pending:
-        return failures[0] if failures else Status.ok()
+    if failures:
+        return failures[0]
+    if not pending:
+        return Status(Code.OK, tuple(reason for answer in answers for reason in answer.reasons))
     return replace(merge_waits(pending), plugin="")
 
 
@@ -408,12 +414,18 @@ def next_release(claim: Object, requirement: RequiredClaim) -> Write | None:
     return ClaimStatus({key: value for key, value in status_of(claim).items() if key not in of_allocation})
 
 
-def next_removal(claim: Object, pod_uid: ObjectUID) -> Write | None:
-    """Return the next write that removes a claim created for the pod's extended resources; None if there is none."""
-    annotations = claim["metadata"].get("annotations") or {}
-    if not is_controlled_by(claim, pod_uid) or annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true":
-        return None
-    return unprotection(claim) if is_deleting(claim) else Delete()
+def next_removal(claim: Object, required: RequiredClaim) -> Write | Status:
+    """Return the next write that removes a claim created for the pod's extended resources; else the result.
+
+    A claim that has lost its owner, as by another client, is the pod's if it is reserved for that pod alone. If not,
+    the OK names it: it is not removed.
+    """
+    annotations, controller = claim["metadata"].get("annotations") or {}, controller_of(claim).get("uid")
+    if annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true" or (controller and controller != required.pod_uid):
+        return Status.ok()
+    if not controller and uids_of(consumers_of(claim)) != {required.pod_uid}:
+        return Status(Code.OK, (f"{required.label} has lost its owner, so it may be another pod's",))
+    return (unprotection(claim) or Status.ok()) if is_deleting(claim) else Delete()
 
 
 def _conflict(why: str, suggestion: Suggestion | None = None) -> Status:

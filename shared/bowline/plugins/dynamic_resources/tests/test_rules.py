@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.meta import ObjectKey
 from bowline.api.selectors import Node
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -26,7 +26,6 @@ from bowline.plugins.dynamic_resources.rules import (
     unreachable,
 )
 from bowline.plugins.dynamic_resources.tests.builders import (
-    POD_UID,
     allocation,
     claim,
     owner_meta,
@@ -390,15 +389,25 @@ GOING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 REMOVE = [
     pytest.param(protected_claim(**EXTENDED, **owner_meta()), Delete(), id="it is deleted"),
     pytest.param(protected_claim(**EXTENDED, **owner_meta(), **GOING), Finalizers(()), id="and let go"),
-    pytest.param(claim(None, KEEP, **EXTENDED, **owner_meta(), **GOING), None, id="the rest is others' to do"),
-    pytest.param(protected_claim(**owner_meta()), None, id="a claim from a template remains"),
-    pytest.param(protected_claim(**EXTENDED, **owner_meta("b")), None, id="another pod's claim remains"),
+    pytest.param(claim(None, KEEP, **EXTENDED, **owner_meta(), **GOING), Status.ok(), id="the rest is others' to do"),
+    pytest.param(protected_claim(**owner_meta()), Status.ok(), id="a claim from a template remains"),
+    pytest.param(protected_claim(**EXTENDED, **owner_meta("b")), Status.ok(), id="another pod's claim remains"),
+    pytest.param(
+        protected_claim({"reservedFor": [user()]}, **EXTENDED), Delete(), id="without its owner, reserved for the pod"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("stored", "expected"), REMOVE)
 def test_the_next_write_to_delete_a_claim_of_extended_resources(stored: dict[str, Any], expected: Any) -> None:
-    assert next_removal(stored, ObjectUID(POD_UID)) == expected
+    assert next_removal(stored, required_claim(allocation())) == expected
+
+
+@pytest.mark.parametrize("consumers", [[], [user("b")], [user(), user("b")]], ids=["none", "another", "two"])
+def test_a_claim_of_extended_resources_without_an_owner_is_named_if_it_may_be_anothers(consumers: list[Any]) -> None:
+    required = required_claim(allocation())
+    result = next_removal(protected_claim({"reservedFor": consumers}, **EXTENDED), required)
+    assert result == Status(Code.OK, (f"{required.label} has lost its owner, so it may be another pod's",))
 
 
 # --- which claims ---
