@@ -27,7 +27,7 @@ _LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline"
 TEST_CONFIG = {
     "config.plugins": [{"name": "example_flaky"}],
     # Long for an agent that starts on a loaded machine, and short for a test with a silent one.
-    "config.gpuSharing": {"agentTimeout": "30s", "fakeGPUs": True},
+    "config.gpuSharing": {"agentTimeout": "30s"},
     # Kinds of other projects, whose CRDs tests install; a hook for a kind that does not exist costs nothing.
     "config.workloads": [
         *(

@@ -24,9 +24,7 @@ from bowline.plugins.gpu_sharing.agent.app import PROGRAM as AGENT
 from tests.chart.rendering import Chart
 
 # With every feature that adds rights.
-VALUES: Mapping[str, Any] = MappingProxyType(
-    {"config": {"featureGates": {GANG_BINDING: True}, "gpuSharing": {"fakeGPUs": True}}}
-)
+VALUES: Mapping[str, Any] = MappingProxyType({"config": {"featureGates": {GANG_BINDING: True}}})
 _REASON = re.compile(r'RBAC: allowed by \w+ "[^"]*" of (Cluster)?Role "([^"]*)"')
 _DENIED = "forbid"
 # How the user agents of Bowline's programs begin.

@@ -127,7 +127,7 @@ async def build(
     events = WatchEvents(queue, states, informers, requeue)
     gangs = Gangs(client, states, events.wake) if settings.feature_gates.get(GANG_BINDING, False) else None
     attempts = AttemptRunner(reads, informers.bound_pods, runner, writer, clock, gangs)
-    completer = Completer(reads, states, runner, writer, observation.metrics, clock, binding.bound_events)
+    completer = Completer(reads, states, runner, writer, observation.metrics, clock)
     reconciler = Reconciler(reads, states, attempts, completer, requeue, observation)
     memory = Memory(states, reads, requeue, writer, runner, observation, work)
     overdue = _overdue_monitor(observation, caller, memory, clock)

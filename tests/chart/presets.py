@@ -16,17 +16,19 @@ OWN_KIND = {
     "resource": "owns",
     "templates": ["spec.groups[*].roles.*.template", "spec.roles.*.groups[*].template"],
 }
-EXTRA_VOLUME: dict[str, Any] = {
-    "extraVolumes": [{"name": "ca", "configMap": {"name": "corporate-ca"}}],
-    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/corporate", "readOnly": True}],
-}
 EVERYTHING: dict[str, Any] = {
     "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "pull"}]},
     "global": {"imagePullSecrets": ["parent"]},
     "commonLabels": {"team": "gpu"},
     "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-extra"}}],
-    "reservation": {"pullSecrets": [{"name": "agents"}]},
-    "monitoring": {"service": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}}},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+    "podAnnotations": {"a": "b"},
+    "extraEnv": [{"name": "A", "value": "b"}],
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "corporate-ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/corporate", "readOnly": True}],
     "networkPolicy": {"enabled": True},
     "config": {
         "schedulerNames": ["*"],
@@ -36,14 +38,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "webhook": {
         "replicas": 3,
-        "rollingUpdate": {"maxUnavailable": "50%", "maxSurge": 0},
-        "autoscaling": {"enabled": True, "maxReplicas": 9},
-        "minReadySeconds": 5,
-        "revisionHistoryLimit": 3,
-        "serviceAccount": {"name": "admission", "annotations": {"eks.amazonaws.com/role-arn": "x"}},
-        "serviceAnnotations": {"a": "b"},
-        "podLabels": {"a": "b"},
-        **EXTRA_VOLUME,
+        "serviceAccountName": "admission",
         "url": "https://webhook.example:9443/bowline/",
         "tls": {
             "mode": "secret",
@@ -56,21 +51,9 @@ EVERYTHING: dict[str, Any] = {
             "matchLabels": {"gpu": "yes"},
             "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["infra"]}],
         },
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [{"operator": "Exists"}],
-        "affinity": {"podAntiAffinity": {}},
-        "priorityClassName": "system-cluster-critical",
-        "podAnnotations": {"a": "b"},
         "extraArgs": ["--drain=1s"],
-        "extraEnv": [{"name": "A", "value": "b"}],
     },
-    "reconciler": {
-        "extraArgs": ["--x"],
-        "topologySpreadConstraints": [],
-        "serviceAccount": {"create": False, "name": "theirs"},
-        "podLabels": {"a": "b"},
-        **EXTRA_VOLUME,
-    },
+    "reconciler": {"extraArgs": ["--x"], "serviceAccountName": "theirs"},
 }
 PRESETS = [
     pytest.param({}, id="the chart's own values"),

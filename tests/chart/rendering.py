@@ -1,12 +1,16 @@
-"""The chart as parsed objects: rendered by the real Helm, found by kind and name."""
+"""The chart as parsed objects: rendered by the real Helm, once for equal values, found by kind and name."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bowline.api.meta import Object
 from bowline.localcluster.chart import ChartRelease
+from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import Helm
 
 CHART = Path(__file__).parents[2] / "charts" / "bowline"
@@ -62,16 +66,32 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Renders the chart in the checkout."""
+    """Renders the chart in the checkout. Nobody may change what it returns: equal values have one rendering."""
 
     helm: Helm
+    _renderings: dict[str, Rendered] = field(default_factory=dict)
 
     def render(
-        self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+        self,
+        values: Mapping[str, Any] | None = None,
+        *,
+        release: str = RELEASE,
+        namespace: str = NAMESPACE,
+        files: Sequence[Path] = (),
     ) -> Rendered:
-        """Render with these values over the chart's and the required ones; CommandError with Helm's message."""
+        """Render with these values over those of the files and the required ones; else CommandError."""
         chart_values = merged(REQUIRED, values or {})
-        return Rendered(self.helm.template(ChartRelease(release, CHART, namespace, set_values=chart_values)))
+        key = json.dumps([chart_values, release, namespace, [str(file) for file in files]], sort_keys=True)
+        if key not in self._renderings:
+            chart_release = ChartRelease(release, CHART, namespace, files, chart_values)
+            self._renderings[key] = Rendered(self.helm.template(chart_release))
+        return self._renderings[key]
+
+    def refusal(self, values: Mapping[str, Any]) -> str:
+        """Return Helm's message, with which it refuses these values."""
+        with pytest.raises(CommandError) as caught:
+            self.render(values)
+        return str(caught.value)
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,14 +68,6 @@ def test_the_job_checks_the_processes_that_the_release_has(chart: Chart) -> None
     assert [job["metadata"]["name"] for job in jobs] == ["bowline-uninstall"]
 
 
-def test_replicas_of_an_autoscaler_are_not_rendered(chart: Chart) -> None:
-    for mode in ("Enforce", "Off"):
-        values = {"webhook": {"replicas": None}, "reconciler": {"replicas": None}, "admission": {"mode": mode}}
-        manifests = chart.render(values)
-        assert ["replicas" in deployment["spec"] for deployment in manifests.of_kind("Deployment")] == [False, False]
-    assert chart.render({"webhook": {"replicas": None}}).of_kind("PodDisruptionBudget")
-
-
 def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: Helm, tmp_path: Path) -> None:
     helm_command.run(["package", str(CHART), f"--destination={tmp_path}"])
     (package,) = tmp_path.iterdir()
@@ -86,13 +78,6 @@ def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: 
         *("Chart.yaml", "README.md", "values.yaml", "values.schema.json"),
         *("files", "presets", "templates"),
     }
-
-
-def test_annotations_of_pods_are_those_of_the_values(helm_command: Helm) -> None:
-    """Rendered as text: a duplicate key would be lost in a parsed object."""
-    options = ["--set=image.registry=r.example", '--set-json=webhook.podAnnotations={"checksum/config":"mine"}']
-    text = helm_command.run(["template", "bowline", str(CHART), *options])
-    assert text.count("checksum/config") == 1
 
 
 def test_the_uninstall_is_the_reconciler_with_one_more_argument(chart: Chart) -> None:

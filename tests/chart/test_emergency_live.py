@@ -28,7 +28,6 @@ WRONG = {names.GPU_FRACTION: "1.5"}
 def running() -> Iterator[tuple[Cluster, Pair]]:
     """A separate pair: these tests would disturb any other."""
     values = {
-        "config.gpuSharing": {"fakeGPUs": True},
         # A reconciler waits this long after its start before the first rollback.
         "config.binding.inFlightTimeout": "2s",
     }

@@ -1,52 +1,113 @@
-"""Values of a platform: security contexts, labels, accounts, rollout, network, registry, volumes, objects; null."""
+"""Values of a platform: contexts, plugins, labels, accounts, availability, network, registry, volumes; null."""
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from bowline.localcluster.errors import CommandError
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+OPENSHIFT = CHART / "presets" / "openshift.yaml"
 PROCESSES = ("webhook", "reconciler")
-VOLUME = {"name": "ca", "configMap": {"name": "corporate-ca"}}
-MOUNT = {"name": "ca", "mountPath": "/etc/ssl/corporate", "readOnly": True}
 
 
 def pods(manifests: Rendered) -> list[Any]:
-    """The pod templates of all Deployments and Jobs."""
-    return [owner["spec"]["template"] for owner in manifests.of_kind("Deployment", "Job")]
+    """The pod templates of all Deployments and Jobs, and the pod of `helm test`."""
+    owners = manifests.of_kind("Deployment", "Job")
+    return [*(owner["spec"]["template"] for owner in owners), *manifests.of_kind("Pod")]
 
 
 def deployment(manifests: Rendered, process: str) -> Any:
     return manifests.get("Deployment", f"bowline-{process}")["spec"]
 
 
+def plugins(manifests: Rendered) -> dict[str, Any]:
+    """The plugins of the rendered configuration, by name; each once."""
+    entries = yaml.safe_load(manifests.config_text())["plugins"]
+    by_name = {plugin["name"]: plugin for plugin in entries}
+    assert len(by_name) == len(entries)
+    return by_name
+
+
 # --- security contexts ---
 
 
-def test_security_contexts_are_those_of_the_values(chart: Chart) -> None:
+def test_security_contexts_are_those_of_the_values_also_in_reservation_pods(chart: Chart) -> None:
     contexts = {"podSecurityContext": {"runAsUser": 7}, "containerSecurityContext": {"runAsNonRoot": True}}
-    for template in pods(chart.render(contexts)):
+    manifests = chart.render(contexts)
+    for template in pods(manifests):
         assert template["spec"]["securityContext"] == VALUES["podSecurityContext"] | {"runAsUser": 7}
         for container in template["spec"]["containers"]:
             assert container["securityContext"] == VALUES["containerSecurityContext"] | {"runAsNonRoot": True}
+    arguments = plugins(manifests)["gpu_sharing"]["args"]
+    assert arguments["reservationPodSecurityContext"]["runAsUser"] == 7
+    assert arguments["reservationContainerSecurityContext"]["runAsNonRoot"] is True
 
 
 def test_a_platform_may_choose_users_itself(chart: Chart) -> None:
-    for template in pods(chart.render({"podSecurityContext": {"runAsUser": None, "runAsGroup": None}})):
-        context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-        assert template["spec"]["securityContext"] == context
-    for template in pods(chart.render({"podSecurityContext": None, "containerSecurityContext": None})):
+    openshift = chart.render(files=[OPENSHIFT])
+    context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert [template["spec"]["securityContext"] for template in pods(openshift)] == [context] * 5
+    assert plugins(openshift)["gpu_sharing"]["args"]["reservationPodSecurityContext"] == context
+    none = chart.render({"podSecurityContext": None, "containerSecurityContext": None})
+    for template in pods(none):
         assert "securityContext" not in template["spec"]
         assert not [container for container in template["spec"]["containers"] if "securityContext" in container]
+    arguments = plugins(none)["gpu_sharing"]["args"]
+    assert arguments["reservationPodSecurityContext"] == arguments["reservationContainerSecurityContext"] == {}
 
 
-# --- labels ---
+def test_the_contexts_of_reservation_pods_are_the_plugins_defaults(manifests: Rendered) -> None:
+    arguments = plugins(manifests)["gpu_sharing"]["args"]
+    default = GpuSharingConfig(reservation_priority_class_name="bowline-shares")
+    assert GpuSharingConfig.model_validate(arguments) == default
+
+
+# --- plugins ---
+
+
+def test_plugins_of_several_files_combine_and_a_list_replaces_them(chart: Chart, tmp_path: Path) -> None:
+    mine: dict[str, Any] = {
+        "node_fit": {"enabled": True},
+        "gpu_sharing": {
+            "args": {"scaleAdjustNamespace": "a", "reservationPodSecurityContext": {"runAsNonRoot": True}}
+        },
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"config": {"plugins": mine}}))
+    team = {"config": {"plugins": {"licence": {"args": {"server": "b"}}, "node_fit": {"enabled": False}}}}
+    by_name = plugins(chart.render(team, files=[OPENSHIFT, tmp_path / "mine.yaml"]))
+    assert by_name["node_fit"] == {"name": "node_fit", "enabled": False}
+    assert by_name["licence"] == {"name": "licence", "args": {"server": "b"}}
+    # A context is one argument, which is replaced as a whole.
+    assert by_name["gpu_sharing"]["args"].items() >= mine["gpu_sharing"]["args"].items()
+    as_list = plugins(chart.render({"config": {"plugins": [{"name": "checks"}]}}, files=[tmp_path / "mine.yaml"]))
+    assert set(as_list) == {"checks", "gpu_sharing"}
+    assert "scaleAdjustNamespace" not in as_list["gpu_sharing"]["args"]
+
+
+def test_values_of_the_reservation_are_arguments_that_the_plugins_own_precede(chart: Chart) -> None:
+    resources = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    values = {"reservation": {"priorityClassName": "gpu", "resources": resources}}
+    manifests = chart.render(values)
+    given = {
+        "reservationPriorityClassName": "gpu",
+        "reservationRequests": {"cpu": "1"},
+        "reservationLimits": {"memory": "1Gi"},
+    }
+    assert plugins(manifests)["gpu_sharing"]["args"].items() >= given.items()
+    policy = manifests.get("ValidatingAdmissionPolicy", "bowline-reconciler-pods")
+    assert "object.spec.priorityClassName == 'gpu'" in yaml.safe_dump(policy, width=10**6)
+    own: dict[str, Any] = {"enabled": True, "args": {"reservationPriorityClassName": "own", "reservationLimits": {}}}
+    plugin = plugins(chart.render({**values, "config": {"plugins": {"gpu_sharing": own}}}))["gpu_sharing"]
+    assert plugin["enabled"] is True
+    assert plugin["args"].items() >= own["args"].items()
+
+
+# --- labels, nodes and volumes of every pod ---
 
 
 def test_common_labels_are_on_every_object_and_pod_and_in_no_selector(chart: Chart, manifests: Rendered) -> None:
@@ -59,36 +120,71 @@ def test_common_labels_are_on_every_object_and_pod_and_in_no_selector(chart: Cha
         assert deployment(labelled, process)["selector"] == deployment(manifests, process)["selector"]
 
 
-@pytest.mark.parametrize("process", PROCESSES)
-def test_labels_of_the_pods_of_one_process(chart: Chart, process: str) -> None:
-    labelled = [
-        template["metadata"]["labels"]["app.kubernetes.io/component"]
-        for template in pods(chart.render({process: {"podLabels": {"a": "b"}}}))
-        if template["metadata"]["labels"].get("a") == "b"
-    ]
-    assert labelled == [process]
+def test_every_pod_is_where_the_values_put_it(chart: Chart) -> None:
+    values: dict[str, Any] = {
+        "nodeSelector": {"pool": "infra"},
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {}},
+        "priorityClassName": "system-cluster-critical",
+    }
+    templates = pods(chart.render(values))
+    assert len(templates) == 5
+    for template in templates:
+        assert {key: template["spec"][key] for key in ("nodeSelector", "tolerations", "priorityClassName")} == {
+            key: values[key] for key in ("nodeSelector", "tolerations", "priorityClassName")
+        }
+        assert template["spec"]["affinity"]["podAntiAffinity"] == {}
+
+
+def test_extra_volumes_and_variables_are_in_both_processes_and_in_their_jobs(chart: Chart) -> None:
+    volume = {"name": "ca", "configMap": {"name": "corporate-ca"}}
+    mount = {"name": "ca", "mountPath": "/etc/ssl/corporate", "readOnly": True}
+    variable = {"name": "A", "value": "b"}
+    values = {
+        "extraVolumes": [volume],
+        "extraVolumeMounts": [mount],
+        "extraEnv": [variable],
+        "podAnnotations": {"a": "b"},
+    }
+    manifests = chart.render(values)
+    for template in (owner["spec"]["template"] for owner in manifests.of_kind("Deployment", "Job")):
+        assert template["spec"]["volumes"].count(volume) == 1
+        assert all(mount in container["volumeMounts"] for container in template["spec"]["containers"])
+        assert all(container["env"].count(variable) == 1 for container in template["spec"]["containers"])
+    for process in PROCESSES:
+        assert deployment(manifests, process)["template"]["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_extra_objects_are_part_of_the_release(chart: Chart) -> None:
+    secret_store = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-a"}}
+    labels = '{{ include "bowline.labels" . | fromYaml | toJson }}'
+    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: b, labels: {labels}}}"
+    manifests = chart.render({"extraObjects": [secret_store, text]})
+    assert manifests.get("ConfigMap", "bowline-a")["metadata"] == {"name": "bowline-a"}
+    assert manifests.get("ConfigMap", "b")["metadata"]["labels"]["app.kubernetes.io/instance"] == "bowline"
 
 
 # --- accounts ---
 
 
-def test_every_reference_to_an_account_has_its_name(chart: Chart) -> None:
+def test_every_reference_to_an_existing_account_has_its_name(chart: Chart, manifests: Rendered) -> None:
     """RBAC, pods, and the policies that restrict the reconciler's account."""
-    account_values = {process: {"serviceAccount": {"name": f"own-{process}"}} for process in PROCESSES}
-    renamed, default = chart.render(account_values), chart.render()
+    renamed = chart.render({process: {"serviceAccountName": f"own-{process}"} for process in PROCESSES})
+    created = {obj["metadata"]["name"] for obj in renamed.of_kind("ServiceAccount")}
+    assert created == {"bowline-gpu-agent", "bowline-test"}
     for process in PROCESSES:
-        own = ("ServiceAccount", f"own-{process}")
-        assert own in renamed.by_kind
-        assert deployment(renamed, process)["template"]["spec"]["serviceAccountName"] == own[1]
+        assert deployment(renamed, process)["template"]["spec"]["serviceAccountName"] == f"own-{process}"
     job = renamed.get("Job", "bowline-uninstall")
     assert job["spec"]["template"]["spec"]["serviceAccountName"] == "own-reconciler"
-    subjects = [list(subject_names(each)) for each in (renamed, default)]
+    subjects = [list(subject_names(each)) for each in (renamed, manifests)]
     assert subjects[0] == [
         name.replace("bowline-webhook", "own-webhook").replace("bowline-reconciler", "own-reconciler")
         for name in subjects[1]
     ]
     user = f"system:serviceaccount:{NAMESPACE}:"
-    policies = [yaml.safe_dump(each.of_kind("ValidatingAdmissionPolicy"), width=10**6) for each in (renamed, default)]
+    policies = [
+        yaml.safe_dump(each.of_kind("ValidatingAdmissionPolicy"), width=10**6) for each in (renamed, manifests)
+    ]
     for process in PROCESSES:
         policies[1] = policies[1].replace(f"{user}bowline-{process}", f"{user}own-{process}")
     assert policies[0] == policies[1]
@@ -100,38 +196,7 @@ def subject_names(manifests: Rendered) -> Iterator[str]:
         yield from (subject["name"] for subject in binding["subjects"])
 
 
-def test_an_existing_account_is_not_created(chart: Chart) -> None:
-    accounts = {"create": False, "name": "theirs"}
-    names = {
-        o["metadata"]["name"]
-        for o in chart.render({"webhook": {"serviceAccount": accounts}}).of_kind("ServiceAccount")
-    }
-    assert names == {"bowline-reconciler", "bowline-gpu-agent", "bowline-test"}
-
-
-def test_annotations_of_accounts(chart: Chart) -> None:
-    annotations = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}
-    manifests = chart.render({"reconciler": {"serviceAccount": {"annotations": annotations}}})
-    assert manifests.get("ServiceAccount", "bowline-reconciler")["metadata"]["annotations"] == annotations
-    assert "annotations" not in manifests.get("ServiceAccount", "bowline-webhook")["metadata"]
-
-
-def test_two_processes_do_not_share_an_account(chart: Chart) -> None:
-    values = {process: {"serviceAccount": {"create": False, "name": "one"}} for process in PROCESSES}
-    with pytest.raises(CommandError, match=r"webhook\.serviceAccount\.name and reconciler\.serviceAccount\.name"):
-        chart.render(values)
-
-
-# --- rollout and availability ---
-
-
-@pytest.mark.parametrize("process", PROCESSES)
-def test_a_deployment_is_rolled_out_as_configured(chart: Chart, process: str) -> None:
-    rolling = {"maxUnavailable": "50%", "maxSurge": 0}
-    values = {process: {"rollingUpdate": rolling, "minReadySeconds": 5, "revisionHistoryLimit": 0}}
-    spec = deployment(chart.render(values), process)
-    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
-    assert (spec["minReadySeconds"], spec["revisionHistoryLimit"]) == (5, 0)
+# --- availability and network ---
 
 
 def test_each_process_with_replicas_has_a_disruption_budget(chart: Chart) -> None:
@@ -148,39 +213,50 @@ def test_each_process_with_replicas_has_a_disruption_budget(chart: Chart) -> Non
     assert budgets(reconciler=1) == {"bowline-webhook": "webhook"}
 
 
-def test_an_autoscaler_owns_the_replicas_of_the_webhook(chart: Chart) -> None:
-    manifests = chart.render({"webhook": {"replicas": 1, "autoscaling": {"enabled": True, "minReplicas": 3}}})
-    scaler = manifests.get("HorizontalPodAutoscaler", "bowline-webhook")["spec"]
-    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 6)
-    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "bowline-webhook"}
-    assert "replicas" not in deployment(manifests, "webhook")
-    assert ("PodDisruptionBudget", "bowline-webhook") in manifests.by_kind
-    off = chart.render({"webhook": {"autoscaling": {"enabled": True}}, "admission": {"mode": "Off"}})
-    assert not off.of_kind("HorizontalPodAutoscaler")
-    assert "replicas" not in deployment(off, "webhook"), "another manager owns the field"
-
-
-def test_an_autoscaler_has_a_range(chart: Chart) -> None:
-    with pytest.raises(CommandError, match=r"maxReplicas must not be less than"):
-        chart.render({"webhook": {"autoscaling": {"enabled": True, "minReplicas": 7}}})
-
-
-# --- network ---
+def test_replicas_of_an_autoscaler_are_not_rendered(chart: Chart) -> None:
+    for mode in ("Enforce", "Off"):
+        values = {"webhook": {"replicas": None}, "reconciler": {"replicas": None}, "admission": {"mode": mode}}
+        manifests = chart.render(values)
+        assert ["replicas" in obj["spec"] for obj in manifests.of_kind("Deployment")] == [False, False]
 
 
 def test_the_webhook_on_the_network_of_its_node(chart: Chart, manifests: Rendered) -> None:
     assert not {"hostNetwork", "dnsPolicy"} & set(deployment(manifests, "webhook")["template"]["spec"])
     on_host = chart.render({"webhook": {"hostNetwork": True, "port": 10250, "metricsPort": 10251}})
-    pod = deployment(on_host, "webhook")["template"]["spec"]
+    spec = deployment(on_host, "webhook")
+    pod = spec["template"]["spec"]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert [port["containerPort"] for port in pod["containers"][0]["ports"]] == [10250, 10251]
+    # A node has the ports of one replica.
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
     assert "hostNetwork" not in deployment(on_host, "reconciler")["template"]["spec"]
-    pod = deployment(chart.render({"webhook": {"dnsPolicy": "Default"}}), "webhook")["template"]["spec"]
-    assert pod["dnsPolicy"] == "Default"
 
 
-def test_annotations_of_the_webhooks_service(chart: Chart) -> None:
-    manifests = chart.render({"webhook": {"serviceAnnotations": {"a": "b"}}})
-    assert manifests.get("Service", "bowline-webhook")["metadata"]["annotations"] == {"a": "b"}
+PEERS = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
+MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+
+
+def ingress(manifests: Rendered, name: str) -> list[tuple[str, Any]]:
+    policy = manifests.get("NetworkPolicy", f"bowline-{name}")["spec"]
+    assert policy["podSelector"] == deployment(manifests, name)["selector"]
+    return [(rule["ports"][0]["port"], rule.get("from")) for rule in policy.get("ingress") or ()]
+
+
+def test_a_network_policy_admits_only_the_given_peers(chart: Chart, manifests: Rendered) -> None:
+    assert not manifests.of_kind("NetworkPolicy")
+    without_peers = chart.render({"networkPolicy": {"enabled": True}})
+    assert ingress(without_peers, "webhook") == [("https", None)]
+    assert ingress(without_peers, "reconciler") == []
+    assert [policy["spec"]["policyTypes"] for policy in without_peers.of_kind("NetworkPolicy")] == [["Ingress"]] * 2
+    rule = {"to": PEERS, "ports": [{"port": 6443}]}
+    policy_values = {"enabled": True, "apiServers": PEERS, "monitoring": MONITORING, "egress": [rule]}
+    limited = chart.render({"networkPolicy": policy_values})
+    assert ingress(limited, "webhook") == [("https", PEERS), ("metrics", MONITORING)]
+    assert ingress(limited, "reconciler") == [("metrics", MONITORING)]
+    assert [policy["spec"]["egress"] for policy in limited.of_kind("NetworkPolicy")] == [[rule], [rule]]
+    assert [policy["spec"]["policyTypes"] for policy in limited.of_kind("NetworkPolicy")] == [
+        ["Ingress", "Egress"]
+    ] * 2
 
 
 # --- registry ---
@@ -200,90 +276,18 @@ def test_pull_secrets_of_the_image_and_of_a_parent_chart(chart: Chart) -> None:
     values = {"image": {"pullSecrets": [{"name": "a"}]}, "global": {"imagePullSecrets": ["b", {"name": "c"}, "a"]}}
     secrets = [{"name": name} for name in "abc"]
     manifests = chart.render(values)
-    assert [template["spec"]["imagePullSecrets"] for template in pods(manifests)] == [secrets] * len(pods(manifests))
+    assert [template["spec"]["imagePullSecrets"] for template in pods(manifests)] == [secrets] * 5
     assert manifests.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == secrets
-    own = chart.render({**values, "reservation": {"pullSecrets": [{"name": "d"}]}})
-    assert own.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == [{"name": "d"}]
-
-
-# --- reservation pods ---
-
-
-def test_values_of_reservation_pods_are_arguments_of_their_plugin(chart: Chart) -> None:
-    resources = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
-    values = {"serviceAccountName": "agents", "priorityClassName": "gpu", "resources": resources}
-    manifests = chart.render({"reservation": values})
-    (plugin,) = yaml.safe_load(manifests.config_text())["plugins"]
-    assert plugin["name"] == "gpu_sharing"
-    expectation = {
-        "reservationServiceAccount": "agents",
-        "reservationPriorityClassName": "gpu",
-        "reservationRequests": {"cpu": "1"},
-        "reservationLimits": {"memory": "1Gi"},
-    }
-    assert {name: plugin["args"][name] for name in expectation} == expectation
-    GpuSharingConfig.model_validate(plugin["args"])
-    assert manifests.get("ServiceAccount", "agents")["metadata"]["namespace"] == "kai-resource-reservation"
-    (policy,) = (
-        o for o in manifests.of_kind("ValidatingAdmissionPolicy") if o["metadata"]["name"].endswith("er-pods")
-    )
-    assert "object.spec.priorityClassName == 'gpu'" in yaml.safe_dump(policy, width=10**6)
-
-
-def test_an_argument_of_the_plugin_precedes_a_value_of_the_reservation(chart: Chart) -> None:
-    own: dict[str, Any] = {
-        "name": "gpu_sharing",
-        "enabled": True,
-        "args": {"reservationPriorityClassName": "own", "reservationLimits": {}},
-    }
-    values = {"reservation": {"priorityClassName": "gpu"}, "config": {"plugins": [own, {"name": "node_fit"}]}}
-    node_fit, plugin = yaml.safe_load(chart.render(values).config_text())["plugins"]
-    assert node_fit == {"name": "node_fit"}
-    assert plugin["enabled"] is True
-    assert plugin["args"].items() >= own["args"].items()
-
-
-# --- volumes and objects ---
-
-
-def test_extra_volumes_are_mounted_in_the_process_and_in_its_jobs(chart: Chart) -> None:
-    extra = {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT]}
-    manifests = chart.render(dict.fromkeys(PROCESSES, extra))
-    for template in pods(manifests):
-        assert template["spec"]["volumes"].count(VOLUME) == 1
-        assert all(MOUNT in container["volumeMounts"] for container in template["spec"]["containers"])
-    only = chart.render({"reconciler": extra})
-    assert VOLUME not in deployment(only, "webhook")["template"]["spec"]["volumes"]
-    check = only.get("Job", "bowline-check")["spec"]["template"]["spec"]["containers"]
-    assert [MOUNT in container["volumeMounts"] for container in check] == [False, True]
-
-
-def test_extra_objects_are_part_of_the_release(chart: Chart) -> None:
-    secret_store = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-a"}}
-    labels = '{{ include "bowline.labels" . | fromYaml | toJson }}'
-    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: b, labels: {labels}}}"
-    manifests = chart.render({"extraObjects": [secret_store, text]})
-    assert manifests.get("ConfigMap", "bowline-a")["metadata"] == {"name": "bowline-a"}
-    assert manifests.get("ConfigMap", "b")["metadata"]["labels"]["app.kubernetes.io/instance"] == "bowline"
 
 
 # --- null ---
 
 # Whose null means that the chart sets nothing, as an empty list or text does.
 MAY_BE_NULL = {
-    *(
-        "commonLabels",
-        "podSecurityContext",
-        "containerSecurityContext",
-        "annotations",
-        "labels",
-        "serviceAnnotations",
-    ),
-    *("podAnnotations", "podLabels", "matchLabels", "nodeSelector", "affinity", "resources", "rollingUpdate"),
-    *("probes", "plugins", "alertLabels", "podSecurity", "replicas", "minReadySeconds", "revisionHistoryLimit"),
-    *("gpuSharing", "namespaces", "binding", "leaderElection", "featureGates"),
+    *("commonLabels", "podSecurityContext", "containerSecurityContext", "annotations", "labels", "podAnnotations"),
+    *("nodeSelector", "affinity", "resources", "plugins", "alertLabels", "podSecurity", "replicas", "issuerRef"),
+    *("namespaceSelector", "gpuSharing", "namespaces", "binding", "leaderElection", "featureGates"),
 }
-MONITORED = {"monitoring": {part: {"enabled": True} for part in ("service", "podMonitor", "rules", "dashboard")}}
 
 
 def value_paths(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:
@@ -294,8 +298,9 @@ def value_paths(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
             yield from value_paths(value, (*path, key))
 
 
-def with_null(*paths: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[str, Any] = merged({"networkPolicy": {"enabled": True}}, MONITORED)
+def with_null(paths: list[tuple[str, ...]]) -> dict[str, Any]:
+    monitored = {part: {"enabled": True} for part in ("podMonitor", "rules", "dashboard")}
+    values: dict[str, Any] = {"networkPolicy": {"enabled": True}, "monitoring": monitored}
     for path in paths:
         null: Any = None
         for key in reversed(path):
@@ -318,27 +323,26 @@ def nulls(value: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, .
 PATHS = list(value_paths(VALUES))
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=".".join(path)) for path, may in PATHS if may])
-def test_null_sets_nothing(chart: Chart, path: tuple[str, ...]) -> None:
-    objects = [obj for obj in chart.render(with_null(path)).objects if obj["kind"] != "CustomResourceDefinition"]
-    assert list(nulls(objects)) == []
+def test_null_sets_nothing(chart: Chart) -> None:
+    values = with_null([path for path, may in PATHS if may and path != ("image", "registry")])
+    for mode in ("self", "cert-manager"):
+        objects = chart.render(merged(values, {"webhook": {"tls": {"mode": mode}}})).objects
+        assert list(nulls([obj for obj in objects if obj["kind"] != "CustomResourceDefinition"])) == []
 
 
-NEEDED = [path for path, may in PATHS if not may]
-
-
-@pytest.mark.parametrize("depth", sorted({len(path) for path in NEEDED}))
-def test_null_is_an_error_where_the_chart_needs_a_value(chart: Chart, depth: int) -> None:
+def test_null_is_an_error_where_the_chart_needs_a_value(chart: Chart) -> None:
     """Helm removes a key whose value is null: a template would meet a section that does not exist.
 
     One message lists all of them, except those in a section that is itself null.
     """
-    paths = [path for path in NEEDED if len(path) == depth]
-    with pytest.raises(CommandError) as refusal:
-        chart.render(with_null(*paths))
-    missing = {
-        (*filter(None, place.split("/")), key)
-        for place, keys in re.findall(r"at '([^']*)': missing propert(?:y|ies) (.*)", str(refusal.value))
-        for key in re.findall(r"'([^']+)'", keys)
-    }
-    assert [path for path in paths if path not in missing] == []
+    needed = [path for path, may in PATHS if not may]
+    for depth in sorted({len(path) for path in needed}):
+        paths = [path for path in needed if len(path) == depth]
+        missing = {
+            (*filter(None, place.split("/")), key)
+            for place, keys in re.findall(
+                r"at '([^']*)': missing propert(?:y|ies) (.*)", chart.refusal(with_null(paths))
+            )
+            for key in re.findall(r"'([^']+)'", keys)
+        }
+        assert [path for path in paths if path not in missing] == []

@@ -30,6 +30,7 @@ from tests.pairs import local_chart
 from tests.waiting import wait_until
 
 FILES = sorted((CHART / "presets").glob("*.yaml"))
+SCHEDULER = CHART.parents[1] / "examples" / "scheduler" / "values.yaml"
 # Every hook; finished requests are deleted after a second.
 VALUES = {
     "hooks.check": True,
@@ -126,25 +127,23 @@ def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
     with release(cluster, helm_command, file) as pair:
         pair.start()
         assert "all is well" in helm_test(cluster, helm_command)
-        # The preset of the example scheduler serves only that one.
-        bind(cluster, file.stem, "bowline" if file.stem == "scheduler" else "kai-scheduler")
+        bind(cluster, file.stem, "kai-scheduler")
         upgrade_and_roll_back(cluster, helm_command, pair)
         helm_test(cluster, helm_command)
 
 
-# --- one release with the preset of the example scheduler ---
+# --- one release with the example scheduler ---
 
 
 @pytest.fixture(scope="module")
 def preset_pair(cluster: Cluster, helm_command: Helm) -> Iterator[Pair]:
-    (file,) = (file for file in FILES if file.stem == "scheduler")
-    with release(cluster, helm_command, file) as pair:
+    with release(cluster, helm_command, SCHEDULER) as pair:
         pair.start()
         yield pair
 
 
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace for the ServiceAccount's files")
-def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, preset_pair: Pair) -> None:
+def test_the_example_scheduler_of_its_values_schedules(cluster: Cluster, preset_pair: Pair) -> None:
     scheduler = start_workload(cluster, NAMESPACE, "example-scheduler", WorkloadOptions(in_pod=True))
     try:
         cluster.api.post("/api/v1/namespaces/default/pods", pod("example", "default", schedulerName="bowline"))

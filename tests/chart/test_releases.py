@@ -38,52 +38,7 @@ def test_a_name_that_is_the_releases_own_changes_no_selector(chart: Chart) -> No
     assert selectors(override) == selectors(without)
 
 
-# --- allowed connections ---
-
-PEERS = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
-MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
-
-
-def ingress(manifests: Rendered, name: str) -> list[tuple[str, Any]]:
-    policy = manifests.get("NetworkPolicy", f"bowline-{name}")["spec"]
-    deployment = manifests.get("Deployment", f"bowline-{name}")["spec"]
-    assert policy["podSelector"] == deployment["selector"]
-    assert policy["policyTypes"] == ["Ingress"]
-    return [(rule["ports"][0]["port"], rule.get("from")) for rule in policy.get("ingress") or ()]
-
-
-def test_no_network_policy_by_default(manifests: Rendered) -> None:
-    assert not manifests.of_kind("NetworkPolicy")
-
-
-def test_a_network_policy_admits_only_the_given_peers(chart: Chart) -> None:
-    policy_values = {"enabled": True, "apiServers": PEERS, "monitoring": MONITORING}
-    manifests = chart.render({"networkPolicy": policy_values})
-    assert ingress(manifests, "webhook") == [("https", PEERS), ("metrics", MONITORING)]
-    assert ingress(manifests, "reconciler") == [("metrics", MONITORING)]
-
-
-def test_a_network_policy_without_peers_leaves_only_the_webhook_open(chart: Chart) -> None:
-    manifests = chart.render({"networkPolicy": {"enabled": True}})
-    assert ingress(manifests, "webhook") == [("https", None)]
-    assert ingress(manifests, "reconciler") == []
-
-
 # --- the remaining values ---
-
-
-def test_the_role_for_schedulers_is_opt_in_and_has_no_binding(chart: Chart, manifests: Rendered) -> None:
-    assert ("ClusterRole", "bowline-scheduler") not in manifests.by_kind
-    manifests_with_role = chart.render({"schedulerRole": {"create": True}})
-    (rule,) = manifests_with_role.get("ClusterRole", "bowline-scheduler")["rules"]
-    assert rule == {
-        "apiGroups": ["scheduling.run.ai"],
-        "resources": ["bindrequests"],
-        "verbs": ["get", "list", "watch", "create", "delete"],
-    }
-    assert not [
-        b for b in manifests_with_role.of_kind("ClusterRoleBinding") if b["roleRef"]["name"] == "bowline-scheduler"
-    ]
 
 
 def test_the_namespace_of_reservations_admits_restricted_pods_only(manifests: Rendered) -> None:

@@ -80,11 +80,14 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("coordination.k8s.io", "leases", ""): {"get", "list"},
     },
     ("ClusterRole", "bowline-view"): {("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch"}},
+    # Bound to no account: for a scheduler's.
+    ("ClusterRole", "bowline-scheduler"): {
+        ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch", "create", "delete"}
+    },
 }
 
 
 NO_REPEATS: dict[str, Any] = {"config": {"admission": {"repeatBackoff": "0s"}}}
-REPEATS = {"bindrequests": {"list", "watch"}}
 
 USERS = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
 # Also that of the agents of KAI-Scheduler and of earlier versions.
@@ -140,13 +143,6 @@ def test_pod_groups_of_kai_scheduler_may_be_read_only_with_the_gate(chart: Chart
     assert key not in TABLE["ClusterRole", "bowline-reconciler"]
 
 
-def test_the_agent_may_read_nodes_only_with_fake_gpus(chart: Chart) -> None:
-    fake = chart.render({"config": {"gpuSharing": {"fakeGPUs": True}}})
-    assert rights(fake.get("ClusterRole", "bowline-fake-agent")) == {("", "nodes", ""): {"get"}}
-    binding = fake.get("ClusterRoleBinding", "bowline-fake-agent")
-    assert binding["subjects"] == accounts(AGENTS)
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -163,17 +159,12 @@ def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[
     assert ("nvidia.com", "clusterpolicies", "") not in held
 
 
-@pytest.mark.parametrize(
-    ("key", "kind", "name"),
-    [
-        pytest.param("createNamespace", "Namespace", RESERVATIONS, id="the namespace"),
-        pytest.param("createServiceAccount", "ServiceAccount", AGENT, id="the account"),
-    ],
-)
-def test_objects_of_another_chart_are_not_created(chart: Chart, key: str, kind: str, name: str) -> None:
-    existing = chart.render().get(kind, name)
-    assert existing["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert (kind, name) not in chart.render({"reservation": {key: False}}).by_kind
+def test_objects_that_outlive_the_release_are_kept_and_the_namespace_may_be_another_charts(
+    chart: Chart, manifests: Rendered
+) -> None:
+    for kind, name in (("Namespace", RESERVATIONS), ("ServiceAccount", AGENT)):
+        assert manifests.get(kind, name)["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert ("Namespace", RESERVATIONS) not in chart.render({"reservation": {"createNamespace": False}}).by_kind
 
 
 @pytest.mark.parametrize("values", PRESETS)
@@ -265,10 +256,10 @@ def test_the_test_can_be_left_out(chart: Chart) -> None:
             {"nodes": {"list", "watch"}},
             id="without shares the nodes' labels",
         ),
-        pytest.param({"webhook": {"inventory": False}}, REPEATS, id="which decisions have failed"),
-        pytest.param({**NO_REPEATS, "webhook": {"inventory": False}}, {}, id="nothing without both"),
         pytest.param(
-            {"admission": {"mode": "Off"}, "webhook": {"inventory": False}}, {}, id="nothing if it reviews nothing"
+            {"config": {"gpuSharing": {"enabled": False}}},
+            {"nodes": {"list", "watch"}, "bindrequests": {"list", "watch"}},
+            id="which decisions have failed",
         ),
     ],
 )

@@ -23,7 +23,7 @@ VALUES = {
     # The Deployment's pod stays Pending; the reconciler beside it ends when the Deployment is scaled down.
     "reconciler.replicas": 1,
     "config.binding": {"inFlightTimeout": "2s"},
-    "config.gpuSharing": {"agentTimeout": "10m", "fakeGPUs": True},
+    "config.gpuSharing": {"agentTimeout": "10m"},
 }
 # A node without a kubelet: reservation pods on it stay Pending.
 SILENT = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}}

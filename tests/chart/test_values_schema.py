@@ -14,263 +14,216 @@ from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import Helm
 from bowline_cli.main import main
-from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered, merged
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+SELECTOR = "/webhook/namespaceSelector/matchExpressions"
 
-REFUSED = [
-    pytest.param({"webhok": {}}, "", "webhok", id="a misspelt section"),
-    pytest.param({"webhook": {"replica": 1}}, "/webhook", "replica", id="a misspelt key"),
-    pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process"),
-    pytest.param(
-        {"fullnameOverride": "2nd"}, "/fullnameOverride", "begins with a letter", id="not a valid name of a Service"
+# All of them are given together: Helm reports every error.
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"webhok": {}}, "", "webhok"),
+    ({"webhook": {"replica": 1}}, "/webhook", "replica"),
+    ({"reconciler": {"hostNetwork": True}}, "/reconciler", "hostNetwork"),
+    ({"fullnameOverride": "2nd"}, "/fullnameOverride", "begins with a letter"),
+    ({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum"),
+    ({"reconciler": {"replicas": "2"}}, "/reconciler/replicas", "string"),
+    ({"admission": {"mode": "warn"}}, "/admission/mode", "Warn"),
+    ({"policy": {"trusted": {"users": ["a'] || true"]}}}, "/policy/trusted/users/0", "without quotes"),
+    ({"policy": {"agentImages": ["a'] || true"]}}, "/policy/agentImages/0", "without quotes"),
+    ({"image": {"tag": 20260101}}, "/image/tag", "--set-string"),
+    ({"image": {"digest": "sha256:1"}}, "/image/digest", "64 hexadecimal"),
+    ({"image": {"repository": ""}}, "/image/repository", "team/bowline"),
+    ({"image": {"pullSecrets": ["x", {"name": "A b"}]}}, "/image/pullSecrets/0", "object"),
+    ({}, "/image/pullSecrets/1/name", "lower-case letters"),
+    ({"webhook": {"port": 443}}, "/webhook/port", "minimum"),
+    (
+        {"webhook": {"url": "https://a?b=c"}},
+        "/webhook/url",
+        "https://HOST:PORT with an optional path, without a user",
     ),
-    pytest.param({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum", id="replicas are not negative"),
-    pytest.param({"admission": {"mode": "warn"}}, "/admission/mode", "Warn", id="an unknown admission mode"),
-    pytest.param(
-        {"policy": {"trusted": {"users": ["a'] || true"]}}},
-        "/policy/trusted/users/0",
-        "without quotes",
-        id="a user that would end the CEL expression",
-    ),
-    pytest.param({"webhook": {"replicas": "2"}}, "/webhook/replicas", "string", id="replicas are a number"),
-    pytest.param({"image": {"tag": 20260101}}, "/image/tag", "--set-string", id="a tag of digits is a text"),
-    pytest.param({"webhook": {"port": 443}}, "/webhook/port", "minimum", id="a privileged port needs root"),
-    pytest.param({"webhook": {"url": "http://host"}}, "/webhook/url", "https", id="the API server only calls https"),
-    pytest.param(
-        {"webhook": {"url": "https://a?b=c"}}, "/webhook/url", "without a user, query", id="a URL has no query"
-    ),
-    pytest.param({"webhook": {"tls": {"mode": "auto"}}}, "/webhook/tls/mode", "self", id="unknown certificate mode"),
-    pytest.param(
-        {"webhook": {"tls": {"mode": "secret"}}},
-        "/webhook/tls/secretName",
-        "because mode is secret",
-        id="a given certificate needs the name of its Secret",
-    ),
-    pytest.param(
-        {"webhook": {"tls": {"clientAllowedNames": ["kube-apiserver"]}}},
+    ({"webhook": {"tls": {"mode": "auto"}}}, "/webhook/tls/mode", "self"),
+    (
+        {"webhook": {"tls": {"clientCASecret": "", "clientAllowedNames": ["a"]}}},
         "/webhook/tls/clientCASecret",
-        "because clientAllowedNames is set",
-        id="names of callers without the authority of their certificates",
+        "because",
     ),
-    pytest.param(
-        {"webhook": {"tls": {"clientCASecret": "callers", "clientAllowedNames": "kube-apiserver"}}},
-        "/webhook/tls/clientAllowedNames",
-        "array",
-        id="the names of callers are a list",
-    ),
-    pytest.param({"webhook": {"caBundle": "x"}}, "/webhook", "caBundle", id="no caBundle can be given to render"),
-    pytest.param({"webhook": {"failurePolicy": "Ignore"}}, "/webhook", "failurePolicy", id="the gate stays closed"),
-    pytest.param(
-        {"webhook": {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}},
-        "/webhook/namespaceSelector/matchExpressions/0/operator",
+    ({"webhook": {"tls": {"secretName": "A b"}}}, "/webhook/tls/secretName", "lower-case letters"),
+    ({"webhook": {"tls": {"issuerRef": {"kind": "ClusterIssuer"}}}}, "/webhook/tls/issuerRef", "name"),
+    ({"webhook": {"caBundle": "x"}}, "/webhook", "caBundle"),
+    ({"webhook": {"failurePolicy": "Ignore"}}, "/webhook", "failurePolicy"),
+    ({"webhook": {"serviceAccountName": "A b"}}, "/webhook/serviceAccountName", "lower-case letters"),
+    ({"webhook": {"extraArgs": ["x"]}}, "/webhook/extraArgs/0", "--drain=10s"),
+    (
+        {
+            "webhook": {
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {"key": "a", "operator": "Is"},
+                        {"key": "a", "operator": "NotIn"},
+                        {"key": "a", "operator": "In", "values": []},
+                        {"key": "a", "operator": "Exists", "values": ["a"]},
+                        {"key": "a b", "operator": "In", "values": ["a b"]},
+                    ]
+                }
+            }
+        },
+        f"{SELECTOR}/0/operator",
         "NotIn",
-        id="unknown selector operator",
     ),
-    pytest.param(
-        {"image": {"digest": "sha256:1"}}, "/image/digest", "64 hexadecimal", id="a digest is a whole digest"
+    ({}, f"{SELECTOR}/1", "values"),
+    ({}, f"{SELECTOR}/2/values", "minItems"),
+    ({}, f"{SELECTOR}/3/values", "maxItems"),
+    ({}, f"{SELECTOR}/4/key", "qualified name"),
+    ({}, f"{SELECTOR}/4/values/0", "value of a label"),
+    (
+        {"webhook": {"resources": {"limits": {"a": "lots", "b": "-1", "c": -1, "d": "1 Gi", "e": ""}}}},
+        "/webhook/resources/limits/a",
+        "1.5Gi",
     ),
-    pytest.param({"image": {"repository": ""}}, "/image/repository", "team/bowline", id="an image has a name"),
-    pytest.param({"image": {"pullSecrets": ["x"]}}, "/image/pullSecrets/0", "object", id="a pull secret has a name"),
-    pytest.param({"log": {"level": "trace"}}, "/log/level", "debug", id="unknown log level"),
-    pytest.param({"config": {"scheduler": "x"}}, "/config", "scheduler", id="an unknown configuration key"),
-    pytest.param({"config": {"schedulerNames": []}}, "/config/schedulerNames", "minItems", id="no scheduler at all"),
-    pytest.param({"config": {"schedulerNames": None}}, "/config", "schedulerNames", id="the schedulers removed"),
-    pytest.param(
-        {"config": {"schedulerNames": ["a'] || true"]}},
-        "/config/schedulerNames/0",
-        "scheduler name of letters",
-        id="a scheduler name that would end the CEL expression",
-    ),
-    pytest.param(
-        {"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "2m30s", id="no duration"
-    ),
-    pytest.param(
-        {"config": {"binding": {"waitTimeout": "0s"}}},
-        "/config/binding/waitTimeout",
-        "longer than zero",
-        id="a wait of no time",
-    ),
-    pytest.param(
-        {"config": {"featureGates": {"Alpha": "on"}}},
-        "/config/featureGates/Alpha",
-        "boolean",
-        id="a feature gate that is neither true nor false",
-    ),
-    pytest.param(
-        {"config": {"workloads": [{"kind": "JobSet", "mode": "Warn"}]}},
+    ({}, "/webhook/resources/limits/b", "1.5Gi"),
+    ({}, "/webhook/resources/limits/c", "minimum"),
+    ({}, "/webhook/resources/limits/d", "1.5Gi"),
+    ({}, "/webhook/resources/limits/e", "1.5Gi"),
+    ({"log": {"level": "trace"}}, "/log/level", "debug"),
+    ({"config": {"scheduler": "x"}}, "/config", "scheduler"),
+    ({"config": {"schedulerNames": ["a'] || true"]}}, "/config/schedulerNames/0", "scheduler name of letters"),
+    ({"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "2m30s"),
+    ({"config": {"binding": {"inFlightTimeout": "0s"}}}, "/config/binding/inFlightTimeout", "longer than zero"),
+    ({"config": {"featureGates": {"Alpha": "on"}}}, "/config/featureGates/Alpha", "boolean"),
+    (
+        {
+            "config": {
+                "workloads": [
+                    {"kind": "JobSet", "mode": "Warn"},
+                    {"kind": "JobSet", "action": "warn"},
+                    {"kind": "A' || true"},
+                    {"kind": "A", "templates": ["spec.a[0].t"]},
+                ]
+            }
+        },
         "/config/workloads/0",
         "mode",
-        id="an unknown key of a workload",
     ),
-    pytest.param(
-        {"config": {"workloads": [{"kind": "JobSet", "action": "warn"}]}},
-        "/config/workloads/0/action",
-        "Warn",
-        id="an unknown action",
-    ),
-    pytest.param(
-        {"config": {"workloads": [{"kind": "A' || true"}]}},
-        "/config/workloads/0/kind",
-        "a kind such as",
-        id="a kind that would end the CEL expression",
-    ),
-    pytest.param(
-        {"config": {"workloads": [{"kind": "A", "templates": ["spec.a[0].t"]}]}},
-        "/config/workloads/0/templates/0",
-        "[*] for each item",
-        id="no path to templates",
-    ),
-    pytest.param(
-        {"config": {"plugins": [{"enabled": True}]}}, "/config/plugins/0", "name", id="a plugin without a name"
-    ),
-    *(
-        pytest.param(
-            {process: {"resources": {"limits": {"memory": value}}}}, f"/{process}/resources/limits/memory", word
-        )
-        for process in ("webhook", "reconciler")
-        for value, word in (("lots", "1.5Gi"), ("-1", "1.5Gi"), (-1, "minimum"), ("1 Gi", "1.5Gi"), ("", "1.5Gi"))
-    ),
-    *(
-        pytest.param(
-            {"webhook": {"namespaceSelector": {"matchExpressions": [{"key": "a", **expression}]}}},
-            f"/webhook/namespaceSelector/matchExpressions/0{place}",
-            word,
-        )
-        for expression, place, word in (
-            ({"operator": "NotIn"}, "", "values"),
-            ({"operator": "In", "values": []}, "/values", "minItems"),
-            ({"operator": "Exists", "values": ["a"]}, "/values", "maxItems"),
-            ({"operator": "In", "values": ["a b"]}, "/values/0", "label"),
-            ({"operator": "Exists", "key": "a b"}, "/key", "qualified name"),
-        )
-    ),
-    *(
-        pytest.param(values, place, "lower-case letters")
-        for values, place in (
-            ({"webhook": {"priorityClassName": "A b"}}, "/webhook/priorityClassName"),
-            ({"reconciler": {"priorityClassName": "A b"}}, "/reconciler/priorityClassName"),
-            ({"image": {"pullSecrets": [{"name": "A b"}]}}, "/image/pullSecrets/0/name"),
-            ({"webhook": {"tls": {"mode": "secret", "secretName": "A b"}}}, "/webhook/tls/secretName"),
-            ({"webhook": {"tls": {"clientCASecret": "A b"}}}, "/webhook/tls/clientCASecret"),
-            ({"webhook": {"tls": {"issuerRef": {"name": "A b"}}}}, "/webhook/tls/issuerRef/name"),
-        )
-    ),
-    pytest.param(
-        {"reconciler": {"nodeSelector": {"a b": "c"}}}, "/reconciler/nodeSelector", "a b", id="a label's key"
-    ),
-    pytest.param(
-        {"commonLabels": {"app.kubernetes.io/name": "x"}},
+    ({}, "/config/workloads/1/action", "Warn"),
+    ({}, "/config/workloads/2/kind", "a kind such as"),
+    ({}, "/config/workloads/3/templates/0", "[*] for each item"),
+    ({"config": {"plugins": {"node_fit": {"enable": True}, "checks": True}}}, "/config/plugins/node_fit", "enable"),
+    ({}, "/config/plugins/checks", "boolean"),
+    ({"priorityClassName": "A b"}, "/priorityClassName", "lower-case letters"),
+    ({"nodeSelector": {"a b": "c"}}, "/nodeSelector", "a b"),
+    (
+        {"commonLabels": {"app.kubernetes.io/name": "x", "a": "b c"}},
         "/commonLabels",
-        "a label that neither the chart nor Kubernetes sets",
-        id="a label by which the chart selects",
+        "a label that neither the chart",
     ),
-    pytest.param(
-        {"reconciler": {"podLabels": {"a": "b c"}}},
-        "/reconciler/podLabels/a",
-        "value of a label",
-        id="a label's value",
+    ({}, "/commonLabels/a", "value of a label"),
+    ({"podAnnotations": {"a": 1}}, "/podAnnotations/a", "string"),
+    ({"extraEnv": [{"value": "x"}]}, "/extraEnv/0", "name"),
+    ({"extraVolumes": [{"name": "tls"}]}, "/extraVolumes/0/name", "another name: the chart has a volume of this one"),
+    ({"extraVolumeMounts": [{"name": "a"}]}, "/extraVolumeMounts/0", "mountPath"),
+    ({"global": {"imagePullSecrets": ["A b"]}}, "/global/imagePullSecrets/0", "lower-case"),
+    ({"global": {"imageRegistry": "a/"}}, "/global/imageRegistry", "without a slash at the end"),
+    ({"monitoring": {"rules": {"enabled": "yes"}}}, "/monitoring/rules/enabled", "boolean"),
+]
+# Values of earlier commits. CHANGELOG.md has what replaces them.
+REMOVED = [
+    *(
+        "crds.keep",
+        "schedulerRole.create",
+        "monitoring.service",
+        "monitoring.podMonitor.interval",
+        "monitoring.rules.interval",
     ),
-    pytest.param(
-        {"webhook": {"serviceAccount": {"create": False}}},
-        "/webhook/serviceAccount/name",
-        "the name of an existing account, because create is false",
-        id="neither created nor named",
+    *("config.gpuSharing.cdi", "config.gpuSharing.fakeGPUs", "config.binding.boundEvents", "reservation.pullSecrets"),
+    *(
+        "reservation.podSecurityContext",
+        "reservation.createServiceAccount",
+        "webhook.serviceAnnotations",
+        "webhook.inventory",
     ),
-    pytest.param(
-        {"webhook": {"rollingUpdate": {"maxUnavailable": "half"}}},
-        "/webhook/rollingUpdate/maxUnavailable",
-        "a number or a percentage such as 25%",
-        id="no number of pods",
-    ),
-    pytest.param({"webhook": {"strategy": {"type": "Recreate"}}}, "/webhook", "strategy", id="a strategy"),
-    pytest.param(
-        {"reconciler": {"minReadySeconds": -1}}, "/reconciler/minReadySeconds", "minimum", id="a negative time"
-    ),
-    pytest.param(
-        {"webhook": {"dnsPolicy": "Host"}}, "/webhook/dnsPolicy", "ClusterFirstWithHostNet", id="a DNS policy"
-    ),
-    pytest.param(
-        {"reconciler": {"hostNetwork": True}}, "/reconciler", "hostNetwork", id="a key of the webhook alone"
-    ),
-    pytest.param(
-        {"webhook": {"extraVolumes": [{"name": "tls", "emptyDir": {}}]}},
-        "/webhook/extraVolumes/0/name",
-        "another name: the chart has a volume of this one",
-        id="a volume of the chart",
-    ),
-    pytest.param(
-        {"webhook": {"extraVolumeMounts": [{"name": "a"}]}},
-        "/webhook/extraVolumeMounts/0",
-        "mountPath",
-        id="a mount without a path",
-    ),
-    pytest.param(
-        {"global": {"imagePullSecrets": ["A b"]}}, "/global/imagePullSecrets/0", "lower-case", id="a parent's secret"
-    ),
-    pytest.param(
-        {"global": {"imageRegistry": "a/"}},
-        "/global/imageRegistry",
-        "without a slash at the end",
-        id="a parent's registry",
-    ),
-    pytest.param(
-        {"monitoring": {"rules": {"enabled": "yes"}}},
-        "/monitoring/rules/enabled",
-        "boolean",
-        id="alerts neither on nor off",
-    ),
-    pytest.param(
-        {"webhook": {"extraArgs": ["x"]}}, "/webhook/extraArgs/0", "--drain=10s", id="an argument is a flag"
-    ),
-    pytest.param({"webhook": {"extraEnv": [{"value": "x"}]}}, "/webhook/extraEnv/0", "name", id="env without a name"),
-    pytest.param(
-        {"webhook": {"podAnnotations": {"a": 1}}}, "/webhook/podAnnotations/a", "string", id="annotations are strings"
+    *(
+        f"{process}.{key}"
+        for process in ("webhook", "reconciler")
+        for key in ("minReadySeconds", "serviceAccount", "affinity")
     ),
 ]
 
 
-@pytest.mark.parametrize(("values", "place", "word"), REFUSED)
-def test_invalid_values_are_rejected_with_their_path(
+@pytest.fixture(scope="module")
+def refusal(chart: Chart) -> list[str]:
+    """The lines of Helm's message about all invalid values together."""
+    return chart.refusal(merged(*(values for values, *_ in REFUSED))).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("place", "word"), [pytest.param(place, word, id=f"{place} {word}") for _, place, word in REFUSED]
+)
+def test_invalid_values_are_rejected_with_their_path(refusal: list[str], place: str, word: str) -> None:
+    assert [line for line in refusal if f"at '{place}'" in line and word in line], "\n".join(refusal)
+
+
+@pytest.mark.parametrize(
+    ("values", "place", "word"),
+    [
+        ({"webhook": {"tls": {"mode": "secret"}}}, "/webhook/tls/secretName", "because mode is secret"),
+        ({"config": {"schedulerNames": []}}, "/config/schedulerNames", "minItems"),
+        ({"config": {"schedulerNames": None}}, "/config", "schedulerNames"),
+        ({"config": {"plugins": [{"enabled": True}]}}, "/config/plugins/0", "name"),
+    ],
+)
+def test_values_that_exclude_one_another_are_rejected(
     chart: Chart, values: dict[str, Any], place: str, word: str
 ) -> None:
-    with pytest.raises(CommandError) as refusal:
-        chart.render(values)
-    assert f"at '{place}'" in str(refusal.value)
-    assert word in str(refusal.value)
+    lines = chart.refusal(values).splitlines()
+    assert [line for line in lines if f"at '{place}'" in line and word in line]
+
+
+def test_a_value_that_the_chart_no_longer_has_is_named(chart: Chart) -> None:
+    values: dict[str, Any] = {}
+    for path in REMOVED:
+        removed: Any = True
+        for key in reversed(path.split(".")):
+            removed = {key: removed}
+        values = merged(values, removed)
+    lines = chart.refusal(values).splitlines()
+    for path in REMOVED:
+        section, _, key = path.rpartition(".")
+        if section == "schedulerRole":
+            section, key = "", "schedulerRole"
+        place = f"/{section.replace('.', '/')}" if section else ""
+        assert [line for line in lines if f"at '{place}': additional properties" in line and f"'{key}'" in line], path
+    changelog = (CHART.parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert [path for path in REMOVED if path.rpartition(".")[2] not in changelog] == []
 
 
 STAR = {"config": {"schedulerNames": ["*"]}}
+TWICE = {"config": {"plugins": [{"name": "node_fit"}, {"name": "node_fit"}]}}
 TOGETHER = [
     pytest.param({"image": {"registry": ""}}, r"image\.registry: .*image\.digest.*pullPolicy=Never", id="registry"),
-    pytest.param(
-        {"webhook": {"replicas": 0}},
-        r"webhook\.replicas is 0: .*mode=Off",
-        id="no webhook",
-    ),
+    pytest.param({"webhook": {"replicas": 0}}, r"webhook\.replicas is 0: .*mode=Off", id="no webhook"),
     pytest.param(STAR, r"schedulerNames is .*config\.namespaces\.exclude.*mode=Warn", id="every pod of the cluster"),
+    pytest.param({"webhook": {"port": 8080}}, r"webhook\.port and webhook\.metricsPort must differ", id="one port"),
+    pytest.param(
+        {process: {"serviceAccountName": "one"} for process in ("webhook", "reconciler")},
+        r"webhook\.serviceAccountName and reconciler\.serviceAccountName must differ",
+        id="one account",
+    ),
+    pytest.param(TWICE, r"config\.plugins\[1\]: node_fit is listed twice", id="a plugin twice"),
+    pytest.param(
+        {"config": {"workloads": [{"kind": "JobSet"}, {"kind": "JobSet"}]}},
+        r"config\.workloads\[1\]: JobSet is listed twice",
+        id="a kind twice",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("values", "message"), TOGETHER)
-def test_values_that_would_block_a_cluster_are_rejected_with_the_remedy(
+def test_values_that_cannot_be_meant_together_are_rejected_with_the_remedy(
     chart: Chart, values: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CommandError, match=message):
         chart.render(values)
-
-
-TWICE = [
-    pytest.param({"plugins": [{"name": "node_fit"}, {"name": "node_fit"}]}, "plugins", "node_fit", id="a plugin"),
-    pytest.param({"workloads": [{"kind": "JobSet"}, {"kind": "JobSet"}]}, "workloads", "JobSet", id="a kind"),
-]
-
-
-@pytest.mark.parametrize(("config", "place", "name"), TWICE)
-def test_duplicate_entries_are_rejected(chart: Chart, config: dict[str, Any], place: str, name: str) -> None:
-    with pytest.raises(CommandError, match=rf"config\.{place}\[1\]: {name} is listed twice"):
-        chart.render({"config": config})
 
 
 # What no schema can express, or only the plugins know.
@@ -295,20 +248,15 @@ def test_lint_finds_in_the_rendered_configuration_what_helm_accepts(
 
 
 NARROW = {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["infra"]}]}
+QUANTITIES = dict(zip("abcdefg", ("512Mi", "1e9", "0.5Gi", ".5G", "+1G", 1000000000, "1000M"), strict=True))
 ACCEPTED = [
     pytest.param({"image": {"registry": "", "digest": "sha256:" + "a" * 64}}, id="a digest without a registry"),
-    pytest.param({"image": {"registry": "", "pullPolicy": "Never"}}, id="an image on the nodes"),
     pytest.param({"image": {"registry": "", "repository": "r.example/bowline"}}, id="a registry in the repository"),
     pytest.param({"webhook": {"replicas": 0, "url": "https://a"}}, id="a webhook elsewhere"),
     pytest.param({"webhook": {"replicas": 0}, "admission": {"mode": "Off"}}, id="no webhook and nothing that denies"),
-    pytest.param({"webhook": {"replicas": None}, "reconciler": {"replicas": None}}, id="replicas of autoscalers"),
-    *(
-        pytest.param({"reconciler": {"resources": {"limits": {"memory": value}}}}, id=f"quantity {value}")
-        for value in ("512Mi", "1e9", "0.5Gi", ".5G", "+1G", 1000000000, "1000M")
-    ),
+    pytest.param({"reconciler": {"resources": {"limits": QUANTITIES}}}, id="quantities"),
     pytest.param({"webhook": {"replicas": 0}, "admission": {"mode": "Warn"}}, id="no webhook, hooks that fail open"),
     pytest.param({**STAR, "admission": {"mode": "Warn"}}, id="every pod, warned about"),
-    pytest.param({"config": {**STAR["config"], "namespaces": {"exclude": ["cni"]}}}, id="every other namespace"),
     pytest.param({**STAR, "webhook": {"namespaceSelector": NARROW}}, id="every pod of some namespaces"),
 ]
 
@@ -318,23 +266,11 @@ def test_values_that_block_no_cluster_are_accepted(chart: Chart, values: dict[st
     assert chart.render(values).objects
 
 
-def test_two_servers_cannot_have_one_port(chart: Chart) -> None:
-    with pytest.raises(CommandError, match=r"webhook\.port and webhook\.metricsPort must differ"):
-        chart.render({"webhook": {"port": 8080}})
-
-
 def test_an_older_kubernetes_is_rejected(helm_command: Helm) -> None:
     release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=REQUIRED)
     assert helm_command.template(release, kube_version="1.32.0-rc.1")
     with pytest.raises(CommandError, match=r"requires kubeVersion: >=1\.32\.0-0"):
         helm_command.template(release, kube_version="1.31.9")
-
-
-def test_all_errors_are_reported_together(chart: Chart) -> None:
-    with pytest.raises(CommandError) as refusal:
-        chart.render({"webhook": {"replica": 1}, "config": {"foo": 1}})
-    assert "/webhook" in str(refusal.value)
-    assert "/config" in str(refusal.value)
 
 
 def test_no_message_of_the_schema_is_a_regular_expression() -> None:
@@ -351,11 +287,8 @@ def test_every_open_object_of_the_schema_is_listed() -> None:
         if node.get("additionalProperties") is not False and not isinstance(node.get("additionalProperties"), dict)
     }
     assert open_places == {
-        "properties.global",
-        "properties.podSecurityContext",
-        "properties.containerSecurityContext",
-        "properties.reservation.properties.podSecurityContext",
-        "properties.reservation.properties.containerSecurityContext",
+        *("properties.global", "properties.podSecurityContext", "properties.containerSecurityContext"),
+        "properties.affinity",
         "properties.config.properties.plugins.additionalProperties.properties.args",
         "definitions.resources.properties.claims.items",
         "definitions.objects.items",
@@ -363,19 +296,16 @@ def test_every_open_object_of_the_schema_is_listed() -> None:
         "definitions.plugin.properties.args",
         "definitions.extraVolumes.items",
         "definitions.extraVolumeMounts.items",
-        "properties.webhook.properties.affinity",
-        "properties.reconciler.properties.affinity",
     }
 
 
 def test_the_chart_gives_every_value_that_the_schema_knows_and_no_other() -> None:
     """Of ``config`` the chart sets four itself; names below resources and affinity are Kubernetes'."""
-    kubernetes = ("resources", "affinity", "rollingUpdate", "probes")
-    processes = (f".{process}.{key}." for process in ("webhook", "reconciler", "reservation") for key in kubernetes)
+    kubernetes = (".affinity", ".podSecurityContext.", ".containerSecurityContext.", ".webhook.namespaceSelector.")
+    maps = (".webhook.tls.issuerRef.", ".monitoring.dashboard.labels.")
+    resources = (f".{process}.resources" for process in ("webhook", "reconciler", "reservation"))
     own = (".config.apiVersion", ".config.kind", ".config.admission", ".config.grantedPlugins")
-    contexts = (".podSecurityContext.", ".containerSecurityContext.")
-    free = (*contexts, *(f".reservation{path}" for path in contexts), ".monitoring.dashboard.labels.")
-    elsewhere = (".global", *own, *free, *processes)
+    elsewhere = (".global", *own, *maps, *kubernetes, *resources)
     known = {path for path in _paths(SCHEMA, SCHEMA) if "[]" not in path and not path.startswith(elsewhere)}
     assert {path for path in _value_paths(VALUES) if not path.startswith(elsewhere)} == known
 

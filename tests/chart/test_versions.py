@@ -19,17 +19,18 @@ from referencing import Registry, Resource
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.helm import Helm
 from tests.chart.presets import EVERYTHING
-from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Rendered
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE
 
 VERSIONS = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 REGISTRY = {"image.registry": "registry.example"}
 FILES = sorted((CHART / "presets").glob("*.yaml"))
+SCHEDULER = CHART.parents[1] / "examples" / "scheduler" / "values.yaml"
+EXAMPLE = SCHEDULER.with_name("rbac.yaml")
 PRESETS = [
     pytest.param((), {}, id="defaults"),
     pytest.param((), EVERYTHING, id="every value"),
-    *(pytest.param((file,), {}, id=file.stem) for file in FILES),
+    *(pytest.param((file,), {}, id=file.stem) for file in (*FILES, SCHEDULER)),
 ]
-EXAMPLE = CHART.parents[1] / "examples" / "scheduler" / "rbac.yaml"
 
 
 @lru_cache
@@ -82,17 +83,9 @@ def test_the_readme_describes_every_preset(file: Path) -> None:
     assert f"`presets/{file.name}`" in (CHART / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_preset_of_the_example_scheduler_grants_what_the_example_grants() -> None:
+def test_the_values_of_the_example_scheduler_grant_what_the_example_grants() -> None:
     def rules(objects: Iterator[Any]) -> Any:
         return next(obj["rules"] for obj in objects if isinstance(obj, dict) and obj["kind"] == "ClusterRole")
 
-    preset = yaml.safe_load((CHART / "presets" / "scheduler.yaml").read_text(encoding="utf-8"))
+    preset = yaml.safe_load(SCHEDULER.read_text(encoding="utf-8"))
     assert rules(iter(preset["extraObjects"])) == rules(yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8")))
-
-
-def test_an_openshift_platform_chooses_every_user(helm_command: Helm) -> None:
-    files = (CHART / "presets" / "openshift.yaml",)
-    manifests = Rendered(helm_command.template(ChartRelease(RELEASE, CHART, NAMESPACE, files, REGISTRY)))
-    assert "runAsUser" not in yaml.safe_dump_all(manifests.of_kind("Deployment", "Job"))
-    (plugin,) = yaml.safe_load(manifests.config_text())["plugins"]
-    assert "runAsUser" not in plugin["args"]["reservationPodSecurityContext"]

@@ -50,7 +50,6 @@ PLUGINS_CONFIG: Mapping[str, object] = {
         {"name": "example_flaky"},
         {"name": "fault_effects"},
     ],
-    "config.gpuSharing": {"fakeGPUs": True},
     "config.featureGates": {GANG_BINDING: True},
 }
 # The test plugin's rights, beside those that the chart grants.

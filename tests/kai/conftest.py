@@ -12,7 +12,6 @@ from tests.plugins.leftovers import clean_up
 
 CONFIG = {
     "config.plugins": [{"name": "example_flaky"}],
-    "config.gpuSharing": {"fakeGPUs": True},
     # Short, for the test in which a decision fails terminally.
     "config.binding": {"backoffLimit": 1, "backoff": {"base": "50ms"}, "inFlightTimeout": "2s"},
 }

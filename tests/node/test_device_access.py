@@ -16,13 +16,23 @@ from tests.node.test_pods import UUID_PREFIX
 from tests.plugins.test_gpu_sharing_detection import CRD, CRDS, POLICIES, POLICY
 
 GPUS = 4
-_BY_CDI = {"config.gpuSharing.cdi": True, "config.gpuSharing.agentTimeout": "5s"}
 
 
 @pytest.fixture(scope="module")
-def by_cdi(node: NodeCluster) -> Iterator[None]:
-    """The device plugin and Bowline name devices by CDI; as before afterwards."""
-    install_chart(node, _BY_CDI)
+def gpu_operator(node: NodeCluster) -> Iterator[None]:
+    """NVIDIA's GPU operator, as far as its ClusterPolicy shows that the runtime takes devices by CDI."""
+    api = node.cluster.api
+    api.post(CRDS, CRD)
+    node.cluster.wait_established("clusterpolicies.nvidia.com")
+    api.post(POLICIES, POLICY)
+    yield
+    api.delete(f"{CRDS}/clusterpolicies.nvidia.com")
+
+
+@pytest.fixture(scope="module")
+def by_cdi(node: NodeCluster, gpu_operator: None) -> Iterator[None]:
+    """The device plugin names devices by CDI, and a reconciler that starts so detects it; as before afterwards."""
+    install_chart(node, {"config.gpuSharing.agentTimeout": "5s"})
     node.layout.by_cdi.touch()
     yield
     node.layout.by_cdi.unlink()
@@ -49,15 +59,12 @@ def _reserved(live: NodeLive) -> str:
     return str(reservation["metadata"]["annotations"][names.RESERVED_DEVICE])
 
 
-@pytest.fixture
-def gpu_operator(node: NodeCluster) -> Iterator[None]:
-    """NVIDIA's GPU operator, as far as its ClusterPolicy shows that the runtime takes devices by CDI."""
-    api = node.cluster.api
-    api.post(CRDS, CRD)
-    node.cluster.wait_established("clusterpolicies.nvidia.com")
-    api.post(POLICIES, POLICY)
-    yield
-    api.delete(f"{CRDS}/clusterpolicies.nvidia.com")
+def test_share_sees_its_device_by_the_environment(live: NodeLive) -> None:
+    live.run_pod("share", {"gpu-fraction": "0.5"})
+    live.bind_share("share", "0.50", "access-env")
+    live.running("share")
+    environment = live.environment("share")
+    assert environment[names.VISIBLE_DEVICES] == environment["FAKE_GPU_DEVICES"] == _reserved(live)
 
 
 @pytest.mark.usefixtures("gpu_operator")

@@ -21,7 +21,6 @@ GUARDED_CONFIG = {
         {"name": "node_fit"},
         {"name": "nv_fractions"},
     ],
-    "config.gpuSharing": {"fakeGPUs": True},
 }
 
 

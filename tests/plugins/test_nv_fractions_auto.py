@@ -13,7 +13,7 @@ from tests.plugins.sharing import Shares
 from tests.plugins.test_nv_fractions import DEVICES, REQUEST, fractions
 
 READY_NODE, OTHER_NODE = "gpu-node-0", "gpu-node-1"
-CONFIG = {"config.gpuSharing": {"fakeGPUs": True, "nvFractions": "Auto"}}
+CONFIG = {"config.gpuSharing": {"nvFractions": "Auto"}}
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ NRI = {"cdi": {"enabled": True, "nriPluginEnabled": True}}
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
     """A pair of its own: the test removes the RuntimeClass."""
-    with running_pair(2, {"config.gpuSharing": {"fakeGPUs": True}}) as pair, own_namespace(*pair) as live:
+    with running_pair(2, {}) as pair, own_namespace(*pair) as live:
         yield live
 
 

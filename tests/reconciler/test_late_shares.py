@@ -42,7 +42,7 @@ class Devices:
 
     def plugin(self) -> GpuSharing:
         """Return a plugin that reserves in this namespace."""
-        sharing = GpuSharingSettings(reservation_namespace=self.namespace, cdi=False, fake_gpus=False)
+        sharing = GpuSharingSettings(reservation_namespace=self.namespace)
         return GpuSharing(GpuSharingConfig(), Settings(gpu_sharing=sharing))
 
     def group(self, name: str) -> str:

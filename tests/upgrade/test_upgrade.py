@@ -39,7 +39,7 @@ from tests.waiting import until_awaited
 NAMESPACE, WORK = "bowline-system", "default"
 OVERLAP_S, CALM_S = 10, 4
 REVIEWS_PER_S, BINDS_PER_S, SHARES_PER_S = 15, 3, 1
-VALUES = {"config.gpuSharing": {"fakeGPUs": True}, "config.binding.inFlightTimeout": "2s"}
+VALUES = {"config.binding.inFlightTimeout": "2s"}
 
 
 @dataclass(slots=True)

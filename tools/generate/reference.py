@@ -20,7 +20,7 @@ _RESERVED, _UNRESERVED = "SharedGPUReserved", "SharedGPUUnreserved"
 
 # Name to type and meaning.
 EVENTS: Final[Mapping[str, tuple[str, str]]] = {
-    names.EVENT_BOUND: ("Normal", "the pod is bound; not sent with `binding.boundEvents: false`"),
+    names.EVENT_BOUND: ("Normal", "the pod is bound"),
     names.EVENT_WAITING: (
         "Normal",
         "the request waits; the note names cause, object and limit; `status.reason` has the deadline",

@@ -282,14 +282,15 @@ request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && ({{
 {{/* kube-system and our own namespace are never in scope: a webhook in their path could lock the cluster out of itself. */}}
 {{- define "bowline.namespaceSelector" -}}
 {{- $always := list "kube-system" .Release.Namespace -}}
-{{- with .Values.webhook.namespaceSelector.matchLabels }}
+{{- $selector := .Values.webhook.namespaceSelector | default dict -}}
+{{- with $selector.matchLabels }}
 matchLabels: {{- toYaml . | nindent 2 }}
 {{- end }}
 matchExpressions:
   - key: kubernetes.io/metadata.name
     operator: NotIn
     values: {{- concat $always (dig "namespaces" "exclude" list .Values.config) | uniq | toYaml | nindent 6 }}
-{{- with .Values.webhook.namespaceSelector.matchExpressions }}
+{{- with $selector.matchExpressions }}
 {{ toYaml . | indent 2 }}
 {{- end }}
 {{- end }}

@@ -54,11 +54,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{/* The ServiceAccount of a process: the configured one, or that of the process's name. Takes the root. */}}
 {{- define "bowline.webhook.account" -}}
-{{ .Values.webhook.serviceAccount.name | default (include "bowline.webhook.name" .) }}
+{{ .Values.webhook.serviceAccountName | default (include "bowline.webhook.name" .) }}
 {{- end }}
 
 {{- define "bowline.reconciler.account" -}}
-{{ .Values.reconciler.serviceAccount.name | default (include "bowline.reconciler.name" .) }}
+{{ .Values.reconciler.serviceAccountName | default (include "bowline.reconciler.name" .) }}
 {{- end }}
 
 {{/*
@@ -169,9 +169,9 @@ registry, repository and tag are those of the release.
 {{ .Values.reservation.priorityClassName | default (printf "%s-shares" (include "bowline.fullname" .)) }}
 {{- end }}
 
-{{/* These plugins with the values of reservation as arguments of gpu_sharing, which an argument there precedes: a JSON array. */}}
+{{/* These plugins with the security contexts and the values of reservation as arguments of gpu_sharing, which an argument there precedes: a JSON array. */}}
 {{- define "bowline.plugins" -}}
-{{- $given := dict "reservationServiceAccount" .Values.reservation.serviceAccountName "reservationPriorityClassName" (include "bowline.reservationPriorityClass" .) }}
+{{- $given := dict "reservationPriorityClassName" (include "bowline.reservationPriorityClass" .) }}
 {{- $_ := set $given "reservationRequests" (dig "requests" dict (.Values.reservation.resources | default dict)) }}
 {{- $_ := set $given "reservationLimits" (dig "limits" dict (.Values.reservation.resources | default dict)) }}
 {{- $args := dict }}
@@ -179,8 +179,8 @@ registry, repository and tag are those of the release.
 {{- if $value }}{{ $_ := set $args $name $value }}{{ end }}
 {{- end }}
 {{- /* Without a context there is none: the plugin's own default would be one. */}}
-{{- $_ := set $args "reservationPodSecurityContext" (.Values.reservation.podSecurityContext | default dict) }}
-{{- $_ := set $args "reservationContainerSecurityContext" (.Values.reservation.containerSecurityContext | default dict) }}
+{{- $_ := set $args "reservationPodSecurityContext" (.Values.podSecurityContext | default dict) }}
+{{- $_ := set $args "reservationContainerSecurityContext" (.Values.containerSecurityContext | default dict) }}
 {{- $plugins := list }}
 {{- $own := dict "name" "gpu_sharing" "args" $args }}
 {{- range $plugin := include "bowline.givenPlugins" . | fromJsonArray }}
@@ -239,23 +239,8 @@ which an earlier version's reconciler creates until the upgrade has replaced it.
 {{ dig "gpuSharing" "reservationNamespace" "kai-resource-reservation" .Values.config }}
 {{- end }}
 
-{{/* How a process's Deployment replaces its pods. Takes the process's values. */}}
-{{- define "bowline.rollout" -}}
-{{- with .rollingUpdate }}
-strategy:
-  type: RollingUpdate
-  rollingUpdate: {{- toYaml . | nindent 4 }}
-{{- end }}
-{{- with .minReadySeconds }}
-minReadySeconds: {{ . }}
-{{- end }}
-{{- if not (kindIs "invalid" .revisionHistoryLimit) }}
-revisionHistoryLimit: {{ .revisionHistoryLimit }}
-{{- end }}
-{{- end }}
-
 {{/*
-What the pods of both processes have in common. Takes dict "root", "values" of the process and "labels" its pods are found by.
+What the pods of both processes have in common. Takes dict "root" and "labels", by which the process's pods are found.
 */}}
 {{- define "bowline.pod" -}}
 # Otherwise every Service of the namespace is in the environment.
@@ -266,19 +251,19 @@ securityContext: {{- toYaml . | nindent 2 }}
 {{- with include "bowline.pullSecrets" .root | fromJsonArray }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.priorityClassName }}
+{{- with .root.Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-{{- with merge (dict) (.values.nodeSelector | default dict) (.root.Values.nodeSelector | default dict) }}
+{{- with .root.Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with concat (.root.Values.tolerations | default list) (.values.tolerations | default list) | uniq }}
+{{- with .root.Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.affinity }}
+{{- with .root.Values.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.topologySpreadConstraints }}
+{{- with .root.Values.topologySpreadConstraints }}
 topologySpreadConstraints:
 {{- range . }}
 {{- $selector := .labelSelector }}
@@ -303,18 +288,26 @@ topologySpreadConstraints:
   valueFrom:
     fieldRef:
       fieldPath: metadata.uid
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
-{{/* The probes of a process, with what its values change. Takes the process's values. */}}
+{{/* The probes of a process. */}}
 {{- define "bowline.probes" -}}
-{{- /* Two minutes to start; only then does liveness count. */ -}}
-{{- $startup := dict "httpGet" (dict "path" "/healthz" "port" "metrics") "periodSeconds" 1 "failureThreshold" 120 }}
-{{- $liveness := dict "httpGet" (dict "path" "/healthz" "port" "metrics") "periodSeconds" 10 "timeoutSeconds" 5 }}
-{{- $readiness := dict "httpGet" (dict "path" "/readyz" "port" "metrics") "periodSeconds" 2 "timeoutSeconds" 5 }}
-{{- $probes := .probes | default dict }}
-startupProbe: {{- merge (dict) ($probes.startup | default dict) $startup | toYaml | nindent 2 }}
-livenessProbe: {{- merge (dict) ($probes.liveness | default dict) $liveness | toYaml | nindent 2 }}
-readinessProbe: {{- merge (dict) ($probes.readiness | default dict) $readiness | toYaml | nindent 2 }}
+# Two minutes to start; only then does liveness count.
+startupProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 1
+  failureThreshold: 120
+livenessProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 10
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics}
+  periodSeconds: 2
+  timeoutSeconds: 5
 {{- end }}
 
 {{/* Whether a plugin is enabled: "true" or nothing. Takes the root, the plugin's name and its default. */}}

@@ -207,7 +207,7 @@ servers, admission plugins and mutating webhooks add without giving the pod more
     && object.spec.containers[0].all(k, k in {{ toJson $container }})
     && has(object.spec.containers[0].command) && object.spec.containers[0].command == ['python', '-m', 'bowline.plugins.gpu_sharing.agent']
     && has(object.spec.containers[0].args) && object.spec.containers[0].args.all(a, a in ['--fake', '--listen=:8080'])
-    && (!has(object.spec.containers[0].env) || object.spec.containers[0].env.all(e, e.name in ['POD_NAME', 'POD_NAMESPACE', 'NODE_NAME']
+    && (!has(object.spec.containers[0].env) || object.spec.containers[0].env.all(e, e.name in ['POD_NAME', 'POD_NAMESPACE']
     && has(e.valueFrom) && has(e.valueFrom.fieldRef)))
     && (!has(object.spec.containers[0].ports) || object.spec.containers[0].ports.all(p, !has(p.hostPort) || p.hostPort == 0))
     {{- range list "livenessProbe" "readinessProbe" }}

@@ -49,7 +49,7 @@ ROLLBACK_PAUSE = timedelta(seconds=1)
 @dataclass(frozen=True, slots=True)
 class Completer:
     """Completes, fails and rolls back. Methods raise the client's errors, and ReconcileError while a rollback is
-    incomplete; repeating one after a crash is safe. ``bound_events``: a bind is reported in an event.
+    incomplete; repeating one after a crash is safe.
     """
 
     reads: Reads
@@ -58,7 +58,6 @@ class Completer:
     writer: Writer
     metrics: ReconcilerMetrics
     clock: Clock
-    bound_events: bool
 
     async def complete(
         self,
@@ -86,7 +85,7 @@ class Completer:
             return await self._close(snapshot.request, state)
         now = self.clock.now()
         preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
-        report = success_report(request, preparation_status, pod, started_at, now, bound_events=self.bound_events)
+        report = success_report(request, preparation_status, pod, started_at, now)
         await self.writer.write_report(request, report, pod)
         self.metrics.request_finished(Phase.SUCCEEDED.value)
         if request.created is not None:

@@ -197,16 +197,12 @@ def success_report(
     pod: Object | None,
     started_at: datetime | None,
     now: datetime,
-    *,
-    bound_events: bool,
 ) -> Report:
-    """Return what is written when a request completes. ``bound_events``: send an event for each bound pod."""
+    """Return what is written when a request completes."""
     bound = f"bound to node {request.selected_node}"
-    event = None
+    event = Event("Normal", names.EVENT_BOUND, bound)
     if preparation_status.warning:
         event = Event("Warning", names.EVENT_NOT_PREPARED, preparation_status.warning)
-    elif bound_events:
-        event = Event("Normal", names.EVENT_BOUND, bound)
     replaces = pod is not None and _reports_failure(request, pod)
     condition = PodBound("True", "Bound", bound) if replaces else None
     return Report(succeeded_status(request, preparation_status, started_at, now), event, condition)

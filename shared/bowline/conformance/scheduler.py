@@ -65,7 +65,6 @@ class SchedulerCluster:
         """Start it for pods of these schedulers; it ends with the block. Raises LocalClusterError."""
         values: dict[str, object] = {
             "config.schedulerNames": list(dict.fromkeys((*scheduler_names, OTHER))),
-            "config.gpuSharing": {"fakeGPUs": True},
             "config.binding": _BINDING,
             "config.leaderElection": _LEASE,
         }

@@ -120,10 +120,6 @@ class GpuSharingSettings(_Model):
     """Image of those pods, with the agent in it; the chart puts its own here."""
     agent_timeout: PositiveDuration = timedelta(seconds=40)
     """How long a reservation pod may take to report its device."""
-    cdi: Detected = "Auto"
-    """Write CDI names instead of bare device UUIDs. Auto: as NVIDIA's GPU operator is configured (ClusterPolicy)."""
-    fake_gpus: Detected = Field(default="Auto", alias="fakeGPUs")
-    """Devices without hardware, for test clusters only. Auto: on nodes that are labelled run.ai/fake.gpu=true."""
     nv_fractions: Detected = False
     """NVIDIA's GPU fractioning enforces shares (plugin nv_fractions). Auto: on nodes that report the condition
     gpu-fractioning.nvidia.com/Ready."""
@@ -162,9 +158,6 @@ class Binding(_Model):
     """When a Succeeded BindRequest is deleted, or a Failed one without an owner. 0s: with its pod only."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 64
     """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
-    bound_events: bool = True
-    """false: no event Bound, one write less per bind, for very large clusters. Failures are reported by events either
-    way."""
 
 
 class LeaderElection(_Model):

@@ -35,7 +35,7 @@ from tests.plugins.sharing import Shares
 from tools.generate.dashboard import PANELS, Panel
 
 NODES = 4
-VALUES: Mapping[str, object] = {"config.gpuSharing": {"fakeGPUs": True}}
+VALUES: Mapping[str, object] = {}
 _MIB = 1 << 20
 
 

@@ -36,7 +36,7 @@ PLUGINS = str(Path(__file__).parent / "plugins")
 VALUES: dict[str, object] = {
     "config.plugins": [{"name": "alert_binding"}, {"name": "alert_review"}],
     "pluginAccess": [{"plugin": "alert_review", "hooks": ["pods"]}],
-    "config.gpuSharing": {"fakeGPUs": True, "agentTimeout": "30s"},
+    "config.gpuSharing": {"agentTimeout": "30s"},
 }
 POLICY = "validatingadmissionpolicy/bowline-reconciler-pods"
 DENY_ALL = '{"spec": {"validations": [{"expression": "false", "message": "test", "reason": "Forbidden"}]}}'

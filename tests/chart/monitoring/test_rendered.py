@@ -17,7 +17,6 @@ from tests.unit.reconciler.test_metrics import documented
 from tools.generate.dashboard import PANELS
 
 EVERY: Mapping[str, Any] = {
-    "service": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}},
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "rules": {"enabled": True, "labels": {"release": "prometheus"}},
     "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPU"}},
@@ -53,26 +52,19 @@ def promtool(folder: Path, spec: Any, *arguments: str) -> subprocess.CompletedPr
 
 def test_nothing_is_rendered_by_default(manifests: Rendered) -> None:
     assert manifests.of_kind("PodMonitor", "ServiceMonitor", "PrometheusRule") == []
-    assert [service["metadata"]["name"] for service in manifests.of_kind("Service")] == ["bowline-webhook"]
 
 
 def test_both_processes_are_scraped_and_no_job_is(monitoring_manifests: Rendered) -> None:
-    service, monitor = (
-        monitoring_manifests.get("Service", "bowline-metrics"),
-        monitoring_manifests.get("PodMonitor", "bowline"),
-    )
-    (port,), (endpoint,) = service["spec"]["ports"], monitor["spec"]["podMetricsEndpoints"]
-    assert service["spec"]["selector"] == monitor["spec"]["selector"]["matchLabels"]
-    assert service["metadata"]["annotations"] == {"prometheus.io/scrape": "true"}
+    monitor = monitoring_manifests.get("PodMonitor", "bowline")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     scraped = []
     for owner in monitoring_manifests.of_kind("Deployment", "Job"):
         template = owner["spec"]["template"]
-        if service["spec"]["selector"].items() <= template["metadata"]["labels"].items():
+        if monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items():
             containers = template["spec"]["containers"]
             names = [named["name"] for container in containers for named in container.get("ports", ())]
-            scraped += [owner["metadata"]["name"]] * names.count(port["targetPort"])
-    assert port["targetPort"] == endpoint["port"]
+            scraped += [owner["metadata"]["name"]] * names.count(endpoint["port"])
     assert sorted(scraped) == ["bowline-reconciler", "bowline-webhook"]
 
 
@@ -152,13 +144,10 @@ def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
         "enabled": True,
         "alertLabels": {"team": "gpu", "severity": "page"},
         "disabled": ["BowlineWebhookSlow"],
-        "interval": "1m",
         "runbookURL": "https://docs.example.com/operations",
     }
-    monitor = {"enabled": True, "interval": "30s", "scrapeTimeout": "10s"}
-    manifests = chart.render({"monitoring": {"rules": rule_values, "podMonitor": monitor}})
+    manifests = chart.render({"monitoring": {"rules": rule_values}})
     (group,) = manifests.get("PrometheusRule", "bowline")["spec"]["groups"]
-    assert group["interval"] == "1m"
     assert "BowlineWebhookSlow" not in [rule["alert"] for rule in group["rules"]]
     assert {(rule["labels"]["team"], rule["labels"]["severity"]) for rule in group["rules"]} == {("gpu", "page")}
     url = group["rules"][0]["annotations"]["runbook_url"]
@@ -167,8 +156,6 @@ def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
         rendering = chart.render({"monitoring": EVERY, "config": {"docsURL": config}})
         annotations = rendering.get("PrometheusRule", "bowline")["spec"]["groups"][0]["rules"][0]["annotations"]
         assert annotations.get("runbook_url") == (f"{page}#bowlinenoleader" if page else None)
-    (endpoint,) = manifests.get("PodMonitor", "bowline")["spec"]["podMetricsEndpoints"]
-    assert endpoint == {"port": "metrics", "interval": "30s", "scrapeTimeout": "10s"}
 
 
 def test_promtool_accepts_the_rules(

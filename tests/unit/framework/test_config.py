@@ -24,11 +24,11 @@ def test_an_empty_document_gives_the_defaults(text: str) -> None:
 
 def test_given_values_are_used_and_others_have_their_default() -> None:
     settings = parse_settings(
-        HEAD + "schedulerNames: ['*']\ngpuSharing: {enabled: false, fakeGPUs: true}\n"
+        HEAD + "schedulerNames: ['*']\ngpuSharing: {enabled: false, agentTimeout: 5s}\n"
         "binding: {backoff: {base: 500ms}, waitTimeout: 2m30s}\n"
     )
     assert settings.schedules("any-scheduler")
-    assert (settings.gpu_sharing.enabled, settings.gpu_sharing.fake_gpus) == (False, True)
+    assert (settings.gpu_sharing.enabled, settings.gpu_sharing.agent_timeout) == (False, timedelta(seconds=5))
     assert settings.binding.backoff.base == timedelta(milliseconds=500)
     assert settings.binding.wait_timeout == timedelta(seconds=150)
     assert settings.binding.backoff_limit == 6

@@ -218,9 +218,7 @@ class Cycle:
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )
         attempts = AttemptRunner(self.reads, caches.bound_pods, runner, writer, self.clock)
-        self.completer = Completer(
-            self.reads, self.states, runner, writer, observation.metrics, self.clock, bound_events=True
-        )
+        self.completer = Completer(self.reads, self.states, runner, writer, observation.metrics, self.clock)
         self.reconciler = Reconciler(self.reads, self.states, attempts, self.completer, requeue, observation)
         self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, requeue)
 

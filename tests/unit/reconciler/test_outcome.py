@@ -434,7 +434,7 @@ def test_the_pod_condition_costs_a_write_only_after_a_failure(
     pod_conditions: list[dict[str, str]], is_written: bool
 ) -> None:
     seen = pod() | {"status": {"conditions": pod_conditions}}
-    report = success_report(request(), PREPARED_BY_US, seen, STARTED, NOW, bound_events=True)
+    report = success_report(request(), PREPARED_BY_US, seen, STARTED, NOW)
     assert (report.condition is not None) is is_written
 
 

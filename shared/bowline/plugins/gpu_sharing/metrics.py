@@ -2,7 +2,6 @@
 
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.kube.store import Store
-from bowline.plugins.gpu_sharing.detection import Detection
 from bowline.plugins.gpu_sharing.idle_groups import has_reported
 
 
@@ -37,14 +36,6 @@ class SharingMetrics:
         self.unreserved_groups = metrics.gauge(
             "groups_unreserved", "Groups that pods use and nothing reserves, by the last resync of this process."
         )
-
-        self._contradicted = metrics.gauge(
-            "cdi_contradicted", "1 while the setting gpuSharing.cdi contradicts NVIDIA's ClusterPolicy, else 0."
-        )
-
-    def follow_detection(self, detection: Detection) -> None:
-        """Export what was detected of the cluster; computed at each scrape."""
-        self._contradicted.set_function(lambda: bool(detection.contradiction()))
 
     def follow(self, reservations: Store) -> None:
         """Export the numbers of reservation pods in the watch cache; computed at each scrape."""

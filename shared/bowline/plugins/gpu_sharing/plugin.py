@@ -98,7 +98,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._detection = Detection(settings)
+        self._detection = Detection()
 
     # --- binding ---
 
@@ -113,14 +113,11 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             namespace=sharing.reservation_namespace,
             image=sharing.agent_image,
             is_fake=self._detection.is_fake,
-            # Where fake GPUs are detected, the node has the label already, and the agent may not read nodes.
-            verifies_fakes=sharing.fake_gpus is True,
             settings=self.args,
         )
         self._clock = handle.clock
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
-        self._metrics.follow_detection(self._detection)
         self._idle = IdleGroups()
         self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
         self._orphan_scan = OrphanScan(handle, self._client, self._controller, self._metrics)
@@ -162,26 +159,18 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         yield EventSource(
             CLUSTERPOLICIES,
             transform=transform_policy,
-            on_change=self._policy_changed,
+            on_change=self._detection.policy_changed,
             optional=True,
         )
-        if self._detection.detects_fakes:
-            yield EventSource(
-                NODES.as_metadata(),
-                label_selector=f"{names.NODE_FAKE_GPU}=true",
-                transform=transform_identity,
-                on_change=self._detection.node_changed,
-            )
+        yield EventSource(
+            NODES.as_metadata(),
+            label_selector=f"{names.NODE_FAKE_GPU}=true",
+            transform=transform_identity,
+            on_change=self._detection.node_changed,
+        )
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
             yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_other)
-
-    def _policy_changed(self, old: Object | None, new: Object | None) -> None:
-        self._detection.policy_changed(old, new)
-        contradiction = self._detection.contradiction()
-        if contradiction:
-            remedy = "the containers of shares may see no GPU; remove the setting, or correct it"
-            log.warning("a setting contradicts the cluster", extra={"why": contradiction, "remedy": remedy})
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)

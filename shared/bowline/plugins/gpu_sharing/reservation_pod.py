@@ -18,13 +18,12 @@ from bowline.plugins.gpu_sharing.reservation import DeviceRequest, reservation_n
 class ReservationSpec:
     """What the reservation pods of this cluster have in common.
 
-    ``is_fake``: whether a node's GPUs are fake; ``verifies_fakes``: the agent itself checks the node's label.
+    ``is_fake``: whether a node's GPUs are fake.
     """
 
     namespace: str
     image: str
     is_fake: Callable[[str], bool] = lambda _: False
-    verifies_fakes: bool = True
     settings: GpuSharingConfig = field(default_factory=GpuSharingConfig)
 
 
@@ -41,8 +40,6 @@ def reservation_object(
     annotations = {names.DO_NOT_DISRUPT: "true", **{key: text for key, text in optional_annotations.items() if text}}
     is_fake = spec.is_fake(claim.node)
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
-    if is_fake and spec.verifies_fakes:
-        env.append(_field("NODE_NAME", "spec.nodeName"))
     settings = spec.settings
     pull_secrets = [{"name": name} for name in settings.reservation_image_pull_secrets]
     # Empty settings are left to the cluster's defaults.

@@ -22,8 +22,8 @@ from bowline.framework.options import add_api_server, api_server, argument_type
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ApiError, CredentialsError, InfrastructureError, NotStoredError
-from bowline.kube.resources import NODES, PODS
-from bowline.plugins.gpu_sharing.agent.device import DeviceError, fake_device, read_device
+from bowline.kube.resources import PODS
+from bowline.plugins.gpu_sharing.agent.device import DeviceError, read_device
 from bowline.runtime.address import ListenAddress, parse_listen
 from bowline.runtime.backoff import Backoff
 from bowline.runtime.logging import configure_logging
@@ -46,8 +46,7 @@ class Options:
     """The agent's configuration."""
 
     pod: ObjectKey
-    node: str  # only used with ``fake``; empty: the reconciler has verified its label
-    fake: bool
+    fake: bool  # report a device that does not exist
     listen: ListenAddress
     api_server: ApiServer | None
     period: timedelta = PERIOD
@@ -56,9 +55,7 @@ class Options:
 def parse_options(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
     """Parse the command line; exits with 2 if it, or the environment, is incomplete."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Writes the reserved GPU into its pod's annotation.")
-    parser.add_argument(
-        "--fake", action="store_true", help=f"report a fake device, on nodes with {names.NODE_FAKE_GPU}=true"
-    )
+    parser.add_argument("--fake", action="store_true", help="report a fake device, for clusters without GPUs")
     parser.add_argument(
         "--listen",
         type=argument_type(parse_listen),
@@ -73,7 +70,6 @@ def parse_options(arguments: list[str] | None = None, environment: Mapping[str, 
         parser.error(f"environment: {', '.join(missing)} must be set; a pod gets it by fieldRef")
     return Options(
         ObjectKey(environment["POD_NAMESPACE"], environment["POD_NAME"]),
-        environment.get("NODE_NAME", ""),
         flags.fake,
         flags.listen,
         api_server(flags),
@@ -137,8 +133,7 @@ class Agent:
             return
         else:
             pod = await self._own_pod(client)
-            node = await client.get(NODES, "", self._options.node) if self._options.node else None
-            device = fake_device(pod, node)
+            device = f"GPU-{uid_of(pod)}"
         before = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
         if before != device:
             # By UID: another pod of the same name has an agent of its own.

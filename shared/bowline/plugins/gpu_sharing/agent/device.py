@@ -1,4 +1,4 @@
-"""The GPU that is visible to this container: read through NVML, or a fake one for clusters without GPUs.
+"""The GPU that is visible to this container, read through NVML.
 
 NVML is opened and closed for every read: an open handle would show the devices as of its opening, and block the
 replacement of the driver. The error message of a failed read names what to check.
@@ -7,9 +7,6 @@ replacement of the driver. The error message of a failed read names what to chec
 import importlib
 from collections.abc import Callable
 from typing import Any, Protocol
-
-from bowline.api.meta import Object
-from bowline.api.names import NODE_FAKE_GPU
 
 
 class DeviceError(Exception):
@@ -61,20 +58,3 @@ def read_device(load: Callable[[], Nvml] = load_nvml) -> str:
             "class exposes it (args.reservationRuntimeClassName of plugin gpu_sharing)"
         ) from error
     return uuid.decode() if isinstance(uuid, bytes) else uuid
-
-
-def fake_device(pod: Object, node: Object | None) -> str:
-    """Return a fake UUID, constant for the pod. Raises DeviceError on a node that is not labelled as fake.
-
-    ``node``: None if the reconciler has read its label.
-    """
-    if node is None:
-        return f"GPU-{pod['metadata']['uid']}"
-    name = node["metadata"]["name"]
-    label = (node["metadata"].get("labels") or {}).get(NODE_FAKE_GPU)
-    if label != "true":
-        raise DeviceError(
-            f"node {name} is not labelled {NODE_FAKE_GPU}=true, so it gets no fake GPU; "
-            "set gpuSharing.fakeGPUs to false, or label the node"
-        )
-    return f"GPU-{pod['metadata']['uid']}"

@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api.meta import ObjectKey
 from bowline.plugins.gpu_sharing.agent.app import parse_options
-from bowline.plugins.gpu_sharing.agent.device import DeviceError, Nvml, fake_device, load_nvml, read_device
+from bowline.plugins.gpu_sharing.agent.device import DeviceError, Nvml, load_nvml, read_device
 
 
 class DriverError(Exception):
@@ -78,38 +78,14 @@ def test_without_the_bindings_the_error_names_what_to_install(monkeypatch: pytes
         load_nvml()
 
 
-POD = {"metadata": {"name": "r", "uid": "u-1"}}
-
-
-def node(labels: dict[str, str]) -> dict[str, Any]:
-    return {"metadata": {"name": "n", "labels": labels}}
-
-
-def test_a_fake_device_is_the_same_for_the_pods_whole_life() -> None:
-    assert fake_device(POD, node({"run.ai/fake.gpu": "true"})) == "GPU-u-1"
-    assert fake_device(POD, None) == "GPU-u-1", "the reconciler has read the label"
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        pytest.param({"run.ai/fake.gpu": "false"}, id="labelled as real"),
-        pytest.param({"run.ai/fake.gpu": "True"}, id="spelt otherwise"),
-    ],
-)
-def test_no_device_is_invented_on_a_node_with_real_ones(labels: dict[str, str]) -> None:
-    with pytest.raises(DeviceError, match=r"node n is not labelled run\.ai/fake\.gpu=true"):
-        fake_device(POD, node(labels))
-
-
 ENVIRONMENT = {"POD_NAMESPACE": "res", "POD_NAME": "r"}
 
 
 def test_options() -> None:
     options = parse_options([], ENVIRONMENT)
     assert (options.pod, options.fake, str(options.listen)) == (ObjectKey("res", "r"), False, ":8080")
-    fake = parse_options(["--fake", "--listen=127.0.0.1:0"], {**ENVIRONMENT, "NODE_NAME": "n"})
-    assert (fake.fake, fake.node, str(fake.listen)) == (True, "n", "127.0.0.1:0")
+    fake = parse_options(["--fake", "--listen=127.0.0.1:0"], ENVIRONMENT)
+    assert (fake.fake, str(fake.listen)) == (True, "127.0.0.1:0")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from bowline.api.gpu_operator import cdi_of, is_at_least, transform_policy
-from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
 
 Json = dict[str, Any]
@@ -62,7 +61,7 @@ def test_the_cache_keeps_little_of_a_policy() -> None:
 
 
 def test_a_changed_policy_is_detected() -> None:
-    detection = Detection(Settings(gpu_sharing=GpuSharingSettings()))
+    detection = Detection()
     off, on = (transform_policy(entry) for entry in (policy(), policy({"enabled": True}, "v26.1")))
     states = []
     for old, new in ((None, off), (off, on), (on, None)):
@@ -72,37 +71,9 @@ def test_a_changed_policy_is_detected() -> None:
 
 
 def test_nodes_with_fake_gpus_are_detected() -> None:
-    detection = Detection(Settings(gpu_sharing=GpuSharingSettings()))
+    detection = Detection()
     node = transform_identity({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {}}})
     detection.node_changed(None, node)
     assert (detection.is_fake("n"), detection.is_fake("other")) == (True, False)
     detection.node_changed(node, None)
     assert not detection.is_fake("n")
-
-
-@pytest.mark.parametrize("setting", [True, False])
-def test_a_setting_precedes_what_is_detected(setting: bool) -> None:
-    detection = Detection(Settings(gpu_sharing=GpuSharingSettings(cdi=setting, fake_gpus=setting)))
-    assert not detection.detects_fakes
-    detection.policy_changed(None, transform_policy(policy({"enabled": not setting, "default": True})))
-    assert detection.uses_cdi() is setting
-    assert detection.is_fake("n") is setting
-
-
-@pytest.mark.parametrize(
-    ("setting", "cdi", "expected"),
-    [
-        pytest.param(True, {"enabled": True}, "", id="CDI names where CDI is not the default"),
-        pytest.param(True, {"enabled": False}, "is true, but", id="CDI names without CDI"),
-        pytest.param(False, {"enabled": True, "default": True}, "is false, but", id="UUIDs where CDI is the default"),
-        pytest.param(False, {"enabled": True}, "", id="UUIDs where CDI is not the default"),
-        pytest.param("Auto", {"enabled": True, "default": True}, "", id="no setting"),
-    ],
-)
-def test_a_setting_that_contradicts_the_policy_is_named(setting: Any, cdi: Json | None, expected: str) -> None:
-    detection = Detection(Settings(gpu_sharing=GpuSharingSettings(cdi=setting)))
-    assert detection.contradiction() == "", "without a policy there is nothing to contradict"
-    detection.policy_changed(None, transform_policy(policy(cdi, "v25.3.4")))
-    assert (expected in detection.contradiction()) if expected else detection.contradiction() == ""
-    detection.policy_changed(transform_policy(policy(cdi)), None)
-    assert detection.contradiction() == ""

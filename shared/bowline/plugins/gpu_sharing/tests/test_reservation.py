@@ -283,7 +283,6 @@ def test_settings_of_reservation_pods_reach_them() -> None:
     }
     assert pod["spec"]["serviceAccountName"] == "agent"
     assert "--fake" in container["args"]
-    assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
 
 
 @pytest.mark.parametrize(
