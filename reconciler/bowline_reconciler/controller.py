@@ -91,8 +91,6 @@ class Controller:
         self._keys_on_hold: set[ObjectKey] = set()
         metrics.oldest_request.set_function(lambda: informers.oldest_age() / timedelta(seconds=1))
         metrics.queue_depth.set_function(lambda: queue.depth)
-        metrics.queue_delayed.set_function(lambda: queue.delayed)
-        metrics.queue_age.set_function(lambda: queue.oldest_age / timedelta(seconds=1))
 
     # --- leading ---
 

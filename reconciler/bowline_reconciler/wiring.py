@@ -158,7 +158,7 @@ def _overdue_monitor(observation: Observation, caller: PluginCaller, memory: Mem
     metrics, reconciles = observation.metrics, observation.reconciles
     metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
     metrics.remembered(lambda: memory.sizes)
-    return OverdueMonitor(reconciles, lambda: caller.in_progress, metrics.overdue, clock)
+    return OverdueMonitor(reconciles, lambda: caller.in_progress, clock)
 
 
 def _late_handlers(events: Callable[[], WatchEvents]) -> EventHandlers:

@@ -72,11 +72,9 @@ async def test_leadership_is_counted_as_acquired_and_released(counted: Counted, 
     async with asyncio.timeout(LIMIT_S):
         running = asyncio.create_task(elector.run(stop))
         await elector.is_leader.wait()
-        assert (counted.value("bowline_lease_renewed_timestamp_seconds") or 0) > 0
         stop.set()
         await running
     assert changes(counted) == {"acquired": 1, "released": 1, "lost": 0}
-    assert counted.value("bowline_lease_renewed_timestamp_seconds") == 0
 
 
 async def test_a_lease_that_cannot_be_renewed_is_counted_as_lost(
@@ -92,7 +90,6 @@ async def test_a_lease_that_cannot_be_renewed_is_counted_as_lost(
         await running
         counted = Counted(client, registry)
         assert changes(counted) == {"acquired": 1, "released": 0, "lost": 1}
-        assert counted.value("bowline_lease_renewed_timestamp_seconds") == 0
 
 
 def changes(counted: Counted) -> dict[str, float | None]:
@@ -124,7 +121,7 @@ async def test_events_are_counted_by_their_result(counted: Counted, namespace: s
     recorder = EventRecorder(counted.client, "test", capacity=1)
     recorder.record(event("a"))
     recorder.record(event("b"))
-    assert counted.value("bowline_events_in_line") == len(recorder) == 1
+    assert len(recorder) == 1
     running = asyncio.create_task(recorder.run())
     async with asyncio.timeout(LIMIT_S):
         await recorder.flush()
@@ -132,7 +129,6 @@ async def test_events_are_counted_by_their_result(counted: Counted, namespace: s
     await asyncio.gather(running, return_exceptions=True)
     outcomes = {o: counted.value("bowline_events_total", outcome=o) for o in ("written", "dropped", "failed")}
     assert outcomes == {"written": 1, "dropped": 1, "failed": 0}
-    assert counted.value("bowline_events_in_line") == 0
 
 
 async def test_requests_without_a_reply_are_counted(bare_cluster: Cluster, access: ClusterAccess) -> None:

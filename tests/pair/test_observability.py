@@ -111,7 +111,6 @@ def test_a_bind_is_visible_in_the_metrics(live: Watched) -> None:
     binder = {"plugin": "default_binder", "point": "bind", "code": "OK"}
     # Counted when the pass ends, after the reply to the write that is seen here.
     live.until("it is counted", lambda: live.value("bowline_attempts_total", outcome="OK") == before + 1)
-    assert live.value("bowline_plugin_calls_total", **binder) == before + 1
     assert (live.value("bowline_plugin_duration_seconds_count", **binder) or 0) == before + 1
     bindings = {"verb": "create", "resource": "pods/binding"}
     assert live.value("bowline_kube_requests_total", **bindings, code="201") == before + 1
@@ -119,7 +118,6 @@ def test_a_bind_is_visible_in_the_metrics(live: Watched) -> None:
     assert live.value("bowline_kube_request_seconds_count", **bindings) == before + 1
     live.until("the event is counted", lambda: live.value("bowline_events_total", outcome="written") or None)
     assert live.value("bowline_leadership_total", change="acquired") == 1
-    assert (live.value("bowline_lease_renewed_timestamp_seconds") or 0) > 0
     assert live.value("bowline_reflector_relists_total", resource="bindrequests") == 1
     assert live.value("bowline_reflector_objects", resource="nodes") == 1
     # The watch may report the request's completion before its own reply does.
@@ -192,7 +190,6 @@ def test_a_plugin_that_delays_an_attempt_is_named(live: Watched) -> None:
 
     # A machine that stalls for seconds may log only the end of the call, which is reported, too.
     assert any(while_it_hung(f"held-up-{number}") for number in range(3))
-    assert live.value("bowline_attempt_overdue_total", plugin="pair_slow", point="post_bind")
 
 
 def test_every_log_line_of_an_attempt_names_it_and_no_message_has_a_value(live: Watched) -> None:

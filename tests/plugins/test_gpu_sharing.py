@@ -64,14 +64,9 @@ def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> N
     shares.live.until("its ConfigMaps are deleted", lambda: len(shares.maps()) == 2)
     assert shares.device("two-halves") == device
     series.until(1, "gpu_sharing_reservations", state="held")
-    # From here on: the release after the previous test may have been counted later than this one's start.
-    before_release = Series(shares.live)
     shares.delete("half-b")
     shares.await_release()
     series.until(0, "gpu_sharing_reservations", state="held")
-    assert series.increase("gpu_sharing_devices_total", change="reserved") == 1
-    # Counted after the deletion's response, which may be after its watch event.
-    before_release.until_increase(1, "gpu_sharing_devices_total", change="freed")
 
 
 def test_a_fraction_costs_eight_writes_on_a_fresh_device_and_seven_on_a_shared_one(shares: Shares) -> None:

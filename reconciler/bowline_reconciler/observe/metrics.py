@@ -17,7 +17,6 @@ from bowline_reconciler.observe.reconciles import BETWEEN, OWN, ReconcileInProgr
 OUTCOMES = tuple(code.value for code in Code if code is not Code.SKIP)
 # Creations are stored in whole seconds; what is faster is in the duration of attempts.
 AGE_BUCKETS = tuple(float(2**k) for k in range(11))
-CODES = tuple(code.value for code in Code)
 # Extension points whose calls take time; the others are plain functions.
 POINTS = ("pre_bind", "bind", "post_bind", "rollback")
 STEPS = (*POINTS, BETWEEN)
@@ -73,9 +72,6 @@ class ReconcilerMetrics:
     def _plugins(
         self, registry: CollectorRegistry, calls: Iterable[tuple[str, str]], acting: Mapping[str, Iterable[str]]
     ) -> None:
-        self.plugin_calls = Counter(
-            "bowline_plugin_calls_total", "Calls of plugins.", ["plugin", "point", "code"], registry=registry
-        )
         self.plugin_seconds = Histogram(
             "bowline_plugin_duration_seconds",
             "Duration of calls of plugins.",
@@ -89,23 +85,13 @@ class ReconcilerMetrics:
             ["plugin", "point"],
             registry=registry,
         )
-        self.overdue = Counter(
-            "bowline_attempt_overdue_total",
-            "Attempts that have been stuck at a step for too long; again whenever that time has doubled.",
-            ["plugin", "point"],
-            registry=registry,
-        )
-        # A histogram takes 5.4 KB, a counter 0.7 KB: counters exist for every code, histograms from the first call
-        # on.
-        init_series(self.overdue, plugin=(OWN,), point=(BETWEEN,))
+        # A histogram takes 5.4 KB: those of other codes begin with the first call.
         for plugin, point in calls:
-            init_series(self.plugin_calls, plugin=(plugin,), point=(point,), code=CODES)
             init_series(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Code.OK.value,))
-            init_series(self.overdue, plugin=(plugin,), point=(point,))
         for point, plugins in acting.items():
             init_series(self.plugin_errors, plugin=plugins, point=(point,))
         # labels() costs more than counting, and the same few combinations recur.
-        self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self._calls: dict[tuple[str, str, str], Histogram] = {}
 
     def _state(self, registry: CollectorRegistry, plugins: Iterable[str]) -> None:
         self.oldest_request = Gauge(
@@ -114,8 +100,6 @@ class ReconcilerMetrics:
             registry=registry,
         )
         self.queue_depth = Gauge("bowline_queue_depth", "Keys that could be taken now.", registry=registry)
-        self.queue_age = Gauge("bowline_queue_oldest_seconds", "Age of the oldest ready key.", registry=registry)
-        self.queue_delayed = Gauge("bowline_queue_delayed", "Keys to be reconciled later.", registry=registry)
         self.leader = Gauge("bowline_leader", "1 while this process leads.", registry=registry)
         self._in_flight = Gauge(
             "bowline_attempts_in_flight",
@@ -148,9 +132,8 @@ class ReconcilerMetrics:
         key = (plugin, point, code)
         series = self._calls.get(key)
         if series is None:
-            series = self._calls[key] = (self.plugin_calls.labels(*key), self.plugin_seconds.labels(*key))
-        series[0].inc()
-        series[1].observe(seconds)
+            series = self._calls[key] = self.plugin_seconds.labels(*key)
+        series.observe(seconds)
 
     def in_flight(self, count: Callable[[], Mapping[str, int]]) -> None:
         """Export the number of reconciles in progress by step; ``count`` is called at each scrape."""

@@ -18,8 +18,6 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-import prometheus_client
-
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.calls import PluginCall
 from bowline.runtime.clock import Clock
@@ -94,21 +92,16 @@ def is_overdue(point: str, seconds: float, reports: int) -> bool:
 
 
 class OverdueMonitor:
-    """Reports overdue calls in the log and in a counter by plugin and point.
-
-    ``reconciles`` and ``calls``: those in progress.
-    """
+    """Reports overdue calls in the log. ``reconciles`` and ``calls``: those in progress."""
 
     def __init__(
         self,
         reconciles: Mapping[ObjectKey, ReconcileInProgress],
         calls: Callable[[], Collection[PluginCall]],
-        overdue: prometheus_client.Counter,
         clock: Clock,
     ) -> None:
         self._reconciles = reconciles
         self._calls = calls
-        self._overdue = overdue
         self._clock = clock
         self._reports: Mapping[PluginCall, int] = {}  # of the calls that the last scan has checked
 
@@ -125,7 +118,6 @@ class OverdueMonitor:
         if not is_overdue(call.point, seconds, reports):
             return reports
         current = self._reconciles.get(call.key) if call.key is not None else None
-        self._overdue.labels(plugin=call.plugin, point=call.point).inc()
         log.warning(
             "attempt is overdue",
             extra={

@@ -147,8 +147,6 @@ class EventRecorder:
         self._idle.set()
         # Error types logged since an event was last written: an outage is one line, not one per event.
         self._complaints: set[str] = set()
-        if client.metrics is not None:
-            client.metrics.events_in_line.set_function(lambda: len(self._waiting))
 
     def __len__(self) -> int:
         """Return the number of queued events."""

@@ -298,15 +298,11 @@ class LeaderElector:
             self._last_error = complaint
             return False
         self._last_error = ""
-        if is_held and self._client.metrics is not None:
-            self._client.metrics.lease_renewed.set(self._client.clock.now().timestamp())
         return is_held
 
     def _count(self, change: str) -> None:
         if self._client.metrics is not None:
             self._client.metrics.leadership.labels(change).inc()
-            if change != "acquired":
-                self._client.metrics.lease_renewed.set(0)
 
     async def _acquire_or_renew(self) -> bool:
         if self._lease is not None and holder_of(self._lease) == self.identity:

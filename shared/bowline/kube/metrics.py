@@ -57,12 +57,6 @@ class KubeMetrics:
             registry=registry,
         )
         init_series(self._policy_denials, policy=names.POLICIES)
-        self._unreadable_objects = Counter(
-            "bowline_kube_unreadable_objects_total",
-            "Times that an object was not decoded, because it has too many values or JSON that the reader refuses.",
-            ("resource",),
-            registry=registry,
-        )
         # labels() costs more than the increment, and the same few combinations recur.
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._histograms: dict[tuple[str, str], Histogram] = {}
@@ -72,12 +66,6 @@ class KubeMetrics:
             "bowline_reflector_relists_total",
             "Lists of a whole selection, the first one included.",
             ("resource",),
-            registry=registry,
-        )
-        self.watch_restarts = Counter(
-            "bowline_reflector_watch_restarts_total",
-            "Watches opened again, by what ended the one before: closed, lost or expired.",
-            ("resource", "cause"),
             registry=registry,
         )
         self.callback_errors = Counter(
@@ -105,18 +93,10 @@ class KubeMetrics:
             ("outcome",),
             registry=registry,
         )
-        self.events_in_line = Gauge(
-            "bowline_events_in_line", "Events waiting to be written; beyond 4096 they are dropped.", registry=registry
-        )
         self.leadership = Counter(
             "bowline_leadership_total",
             "Changes of this process's leadership: acquired, released in good order, or lost.",
             ("change",),
-            registry=registry,
-        )
-        self.lease_renewed = Gauge(
-            "bowline_lease_renewed_timestamp_seconds",
-            "When this process last renewed the Lease that it holds; 0 while it holds none.",
             registry=registry,
         )
         init_series(self.events, outcome=("written", "dropped", "failed"))
@@ -140,10 +120,6 @@ class KubeMetrics:
         """Count one write that one of Bowline's own policies denied."""
         self._policy_denials.labels(policy).inc()
 
-    def count_unreadable(self, resource: str) -> None:
-        """Count one object that was not decoded."""
-        self._unreadable_objects.labels(resource).inc()
-
     def follow(self, resource: str, reflector: Followed) -> None:
         """Report a reflector's state while it exists; evaluated at each scrape."""
         reflectors = self._reflectors.get(resource)
@@ -156,8 +132,6 @@ class KubeMetrics:
             lambda: min((r.last_contact.timestamp() if r.last_contact else 0.0 for r in reflectors), default=0.0)
         )
         init_series(self.relists, resource=(resource,))
-        init_series(self.watch_restarts, resource=(resource,), cause=("closed", "lost", "expired"))
-        init_series(self._unreadable_objects, resource=(resource,))
 
     def expect_callbacks(self, plugin: str, resource: str, callbacks: Iterable[str]) -> None:
         """Preset the error counters of these callbacks to 0."""

@@ -191,7 +191,6 @@ class Reflector:
                 if not self._version:
                     await self._list()
                 await self._watch()
-                self._count_restart("closed")
             except (InfrastructureError, ApiError) as error:
                 await self._recover(error)
 
@@ -380,10 +379,8 @@ class Reflector:
             self.first_list_ended.set()
         if isinstance(error, Expired):
             # Not a failure: the API server compacts its history after some minutes.
-            self._count_restart("expired")
             log.info("listing again", extra={"selection": str(self.selection), "why": str(error)})
         else:
-            self._count_restart("lost")
             if self.connected_since is not None:
                 self._contact_loss = (self._client.clock.now(), self.connected_since)
             self.connected_since = None
@@ -406,10 +403,6 @@ class Reflector:
         with suppress(KubeError):
             return error.code == 404 and not await self._client.serves(self.selection.resource)
         return False
-
-    def _count_restart(self, cause: str) -> None:
-        if self._client.metrics is not None:
-            self._client.metrics.watch_restarts.labels(self.selection.resource.plural, cause).inc()
 
 
 def describe_error(selection: Selection, error: InfrastructureError | ApiError) -> str:

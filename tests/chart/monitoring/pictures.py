@@ -35,7 +35,6 @@ from tests.plugins.sharing import Shares
 from tools.generate.dashboard import PANELS, Panel
 
 NODES = 4
-VALUES: Mapping[str, object] = {}
 _MIB = 1 << 20
 
 
@@ -48,7 +47,7 @@ def main() -> int:
     binary = find_binary("prometheus")
     if binary is None:
         parser.error("there is no prometheus: install Debian's package of that name")
-    with running_pair(NODES, VALUES) as (cluster, pair), own_namespace(cluster, pair) as live:
+    with running_pair(NODES, {}) as (cluster, pair), own_namespace(cluster, pair) as live:
         pair.launch_reconciler(WorkloadOptions(name="bowline-reconciler-standby")).wait_ready()
         prometheus = start_prometheus(binary, cluster, targets_of(pair), {})
         start = prometheus.now()

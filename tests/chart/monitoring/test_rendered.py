@@ -25,6 +25,8 @@ OPERATIONS = CHART.parents[1] / "docs" / "operations.md"
 APISERVER = {"apiserver_admission_webhook_rejection_count", "apiserver_admission_webhook_fail_open_count"}
 # Labels of a target: the operator's PodMonitor sets them.
 TARGET = {"namespace", "job"}
+# Verbs of kubectl that change nothing; the one ``create`` is a dry run.
+LOOKING = {"get", "describe", "logs", "auth", "top", "create"}
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +123,19 @@ def test_every_alert_has_a_section_that_its_annotation_names(rules: list[dict[st
     sections = {part.split("\n", 1)[0]: part for part in text.split("\n### ")[1:]}
     alerts = [rule["alert"] for rule in rules]
     assert alerts == [title for title in sections if title.startswith("Bowline")]
+    assert len(alerts) <= 12
+    assert "create --dry-run=server" in text
     for rule in rules:
         assert "runbook_url" not in rule["annotations"], "no documentation is published by default"
         assert rule["annotations"]["summary"]
         assert rule["annotations"]["description"]
         assert rule["labels"]["severity"] in ("critical", "warning")
         section = sections[rule["alert"]]
+        first = re.search(r"First commands?(.*?)Mitigation: ", section, re.DOTALL)
+        assert first
+        verbs = re.findall(r"\bkubectl (?:-n \S+ )?([a-z]+)", first[1])
+        assert verbs
+        assert set(verbs) <= LOOKING, rule["alert"]
         assert all(word in section for word in ("Symptom: ", "Cause: ", "First command", "Mitigation: ")), rule[
             "alert"
         ]

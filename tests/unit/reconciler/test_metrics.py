@@ -84,6 +84,7 @@ def labels(metric: Metric) -> set[str]:
 def test_every_series_is_documented_with_its_type_and_labels_and_nothing_else_is(exported: dict[str, Metric]) -> None:
     table = {row["name"]: (row["type"], set(re.findall(r"\w+", row["labels"]))) for row in documented()}
     assert table == {name: (metric.type, labels(metric)) for name, metric in exported.items()}
+    assert len(table) <= 40, "first see whether a label of an existing series counts it"
 
 
 def test_no_label_is_one_that_could_hold_the_name_of_an_object(exported: dict[str, Metric]) -> None:
@@ -105,9 +106,7 @@ def test_series_exist_before_anything_has_happened() -> None:
         for plugin in ACTING[point]:
             of = {"plugin": plugin, "point": point}
             expectation += [
-                ("bowline_plugin_calls_total", {**of, "code": "FATAL"}),
                 ("bowline_plugin_duration_seconds_count", {**of, "code": "OK"}),
-                ("bowline_attempt_overdue_total", of),
             ]
     for point, plugins in ACTING.items():
         expectation += [("bowline_plugin_errors_total", {"plugin": plugin, "point": point}) for plugin in plugins]

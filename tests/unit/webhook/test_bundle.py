@@ -6,7 +6,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from bowline_webhook.tls.bundle import bundle_patch, mismatches, published_cas, trusted_by_all
+from bowline_webhook.tls.bundle import bundle_patch, published_cas, trusted_by_all
 from bowline_webhook.tls.ca import to_pem
 from tests.unit.webhook.tls import authority
 
@@ -33,10 +33,8 @@ def configuration(*bundles: bytes | str | None) -> dict[str, Any]:
 )
 def test_an_existing_entry_is_replaced(before: Any) -> None:
     webhook_configuration = configuration(before)
-    assert mismatches([webhook_configuration], B) == 1
     after = jsonpatch.apply_patch(webhook_configuration, bundle_patch(webhook_configuration, B))
     assert base64.b64decode(after["webhooks"][0]["clientConfig"]["caBundle"]) == B
-    assert mismatches([after], B) == 0
 
 
 def test_only_bundles_are_patched_and_only_where_needed() -> None:

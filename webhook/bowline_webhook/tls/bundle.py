@@ -34,11 +34,6 @@ def published_cas(configurations: Iterable[Object]) -> tuple[x509.Certificate, .
     return tuple(dict.fromkeys(c for bundle in sorted(bundles) for c in from_pem(bundle)))
 
 
-def mismatches(configurations: Iterable[Object], bundle: bytes) -> int:
-    """Return how many entries have a different bundle."""
-    return sum(bundle_of(client) != bundle for client in entries(configurations))
-
-
 def bundle_patch(configuration: Object, bundle: bytes) -> list[dict[str, Any]]:
     """Return the JSON Patch that sets the bundle in every entry; empty if all have it.
 

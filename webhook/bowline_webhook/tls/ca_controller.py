@@ -21,7 +21,7 @@ from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import SECRETS, Selection
 from bowline.runtime.backoff import Backoff
 from bowline.runtime.tasks import wait_until
-from bowline_webhook.tls.bundle import mismatches, published_cas, trusted_by_all
+from bowline_webhook.tls.bundle import published_cas, trusted_by_all
 from bowline_webhook.tls.ca import is_valid_at, make_authority, sign_leaf, to_pem
 from bowline_webhook.tls.ca_bundle import Configurations
 from bowline_webhook.tls.metrics import CertificateMetrics
@@ -113,11 +113,9 @@ class CAController:
             await self._pass()
         except (KubeError, CertificateError) as error:
             wait = min(self._backoff.next_delay(), _every(self._config.lifetimes))
-            if isinstance(error, Conflict | Invalid):
-                # Another replica wrote first; the watch will deliver its write.
-                self._metrics.ca_conflicts.inc()
-                if self._backoff.count <= _BAD_LUCK:
-                    return wait
+            # Another replica wrote first; the watch will deliver its write.
+            if isinstance(error, Conflict | Invalid) and self._backoff.count <= _BAD_LUCK:
+                return wait
             if str(error) != self.problem:
                 log.warning("the CA cannot be maintained, retrying", extra={"error": str(error)})
             self.problem = str(error)
@@ -140,7 +138,6 @@ class CAController:
         self._last_good = state
         self._sign(state)
         bundle = to_pem(state.bundle)
-        self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.objects(), bundle))
         await self._configurations.publish(bundle, self._settled_bundle)
 
     async def _rotate_if_due(self) -> CaState:

@@ -10,7 +10,7 @@ from bowline_webhook.tls.rotation import Action
 
 
 class CertificateMetrics:
-    """Certificate metrics: expiry, renewals, rotation steps, conflicts and caBundle mismatches."""
+    """Certificate metrics: expiry, renewals, steps of the rotation, and whether they can be written."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._not_after = Gauge(
@@ -26,14 +26,6 @@ class CertificateMetrics:
             "bowline_ca_steps",
             "Steps of the CA's rotation executed by this replica.",
             ["step"],
-            registry=registry,
-        )
-        self.ca_conflicts = Counter(
-            "bowline_ca_write_conflicts", "Writes rejected because another replica was first.", registry=registry
-        )
-        self.ca_bundle_mismatches = Gauge(
-            "bowline_ca_bundle_mismatches",
-            "Webhook entries with another caBundle than required; corrected if this webhook publishes it.",
             registry=registry,
         )
         self.ca_unwritable = Gauge(

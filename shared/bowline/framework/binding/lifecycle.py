@@ -64,9 +64,6 @@ class PluginLifecycle:
         self._settings = settings
         self._clock = clock
         self._registry = registry
-        self._depth = Gauge(
-            "bowline_plugin_queue_depth", "Ready keys in a plugin's queue.", ["plugin", "worker"], registry=registry
-        )
         self._errors = Counter(
             "bowline_plugin_background_errors_total",
             "Exceptions of a plugin's queues, which continue after a backoff.",
@@ -202,7 +199,6 @@ class PluginLifecycle:
         failed = self._errors.labels(plugin.name, name).inc
         limit_s = plugin.budgets.reconcile_s
         worker = self._workers[full] = PluginWorker(full, reconcile, limit_s, failed, self._jitter)
-        self._depth.labels(plugin.name, name).set_function(lambda: worker.queue.depth)
         return worker.queue.add
 
 

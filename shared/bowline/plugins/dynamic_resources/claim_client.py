@@ -13,12 +13,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from bowline.api.meta import Object, ObjectKey, is_deleting, key_of, status_of, uid_of, version_of
-from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotStoredError, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import RESOURCECLAIMS
-from bowline.plugins.dynamic_resources.claim import consumers_of
 from bowline.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,
@@ -44,12 +42,9 @@ class ClaimsNotServedError(Exception):
 class ClaimClient:
     """Client for ResourceClaims. Methods raise the client's errors except Conflict; also NotStoredError."""
 
-    def __init__(self, client: ObjectClient, metrics: PluginMetrics, bind_timeout: timedelta | None) -> None:
+    def __init__(self, client: ObjectClient, bind_timeout: timedelta | None) -> None:
         self._client = client
         self._bind_timeout = bind_timeout
-        self._changes = metrics.counter(
-            "reservations_total", "Pods added to the consumers of claims, and removed.", change=("made", "released")
-        )
         self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, key: ObjectKey) -> Object | None:
@@ -153,18 +148,12 @@ class ClaimClient:
                 except NotStoredError as error:
                     await update({**error.stored, "status": status_of(claim)})
                     raise
-                self._count(len(consumers_of(claim)), len(consumers_of(updated_claim)))
                 return updated_claim
             case Delete():
                 left = await self._client.delete(
                     RESOURCECLAIMS, namespace, name, uid=uid_of(claim), resource_version=version_of(claim)
                 )
-                self._count(len(consumers_of(claim)), 0)
                 return left if left.get("kind") == RESOURCECLAIMS.kind else None
-
-    def _count(self, before: int, after: int) -> None:
-        """Count a write that changed the number of a claim's consumers."""
-        self._changes.labels("made" if after > before else "released").inc(abs(after - before))
 
     def _lock(self, key: ObjectKey) -> asyncio.Lock:
         return self._locks.setdefault(key, asyncio.Lock())

@@ -25,7 +25,6 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.selectors import Node, reads_labels
-from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.node_labels import NodeLabels
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -76,17 +75,13 @@ class ClaimReserver:
     def __init__(
         self,
         client: ObjectClient,
-        metrics: PluginMetrics,
         clock: Clock,
         bind_timeout: timedelta | None,
         taints: TaintWatch,
     ) -> None:
         self._client = client
         self._taints = taints
-        self._device_wait = metrics.histogram(
-            "device_wait_seconds", "Time from the first check of devices that are not ready until they are."
-        )
-        self._claims = ClaimClient(client, metrics, bind_timeout)
+        self._claims = ClaimClient(client, bind_timeout)
         self._node_labels = NodeLabels(client)
         self._leftovers = LeftoverClaims(client, self._claims, clock)
 
@@ -115,18 +110,7 @@ class ClaimReserver:
                 return answers[-1]
         if decision is not None and decision.allocation:
             answers.append(await self._reserve_extended(pod, decision, state))
-        answer = merge_statuses(answers)
-        if answer.code in (Code.OK, Code.WAIT):
-            self._observe_wait(state, is_waiting=answer.code is Code.WAIT)
-        return answer
-
-    def _observe_wait(self, state: dict[str, Any], *, is_waiting: bool) -> None:
-        """Start, or end and observe, the wait for a pod's devices. ``state`` has its begin, in monotonic seconds."""
-        now = self._client.clock.monotonic()
-        if is_waiting:
-            state.setdefault("waiting_since", now)
-        elif "waiting_since" in state:
-            self._device_wait.observe(now - state.pop("waiting_since"))
+        return merge_statuses(answers)
 
     async def _pod_group(self, pod: Object) -> Object | Status | None:
         """Return the PodGroup that may share claims with the pod; a Status while it does not exist.

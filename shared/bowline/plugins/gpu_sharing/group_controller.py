@@ -304,7 +304,6 @@ class GroupController:
         reservation = await self._client.create(claim)
         if isinstance(reservation, str):
             return Lost(reservation)
-        self._metrics.reserved_devices.inc()
         log.info(
             "device reserved", extra={"group": claim.group, "node": claim.node, "reservation": str(reservation.key)}
         )
@@ -338,7 +337,6 @@ class GroupController:
         loss = self._losses.get(group)
         if loss is None:
             loss = self._losses[group] = Loss()
-            self._metrics.lost_devices.inc()
             log.warning("a shared device is no longer reserved", extra={"group": group, "node": node})
             note = f"the GPU of group {group} is no longer reserved: the kubelet may assign it to another pod"
             await self._client.report(users, "SharedGPUUnreserved", note)
@@ -356,7 +354,6 @@ class GroupController:
         loss = self._losses.pop(group, None)
         await self._remove_all([reservation for reservation in reservations if reservation.is_blocker], reservations)
         if loss is not None:
-            self._metrics.recovered_devices.inc()
             log.info("a shared device is reserved again", extra={"group": group})
             users = running_users(await self._client.users(group))
             note = f"the GPU of group {group} is reserved again"
@@ -400,7 +397,6 @@ class GroupController:
                     note = f"the GPU of group {group} cannot be reserved again now: {step.why}; restart this pod"
                     await self._client.report(users, "SharedGPUUnreserved", note)
                 self._losses[group] = Loss(step.why, now + SEARCH_INTERVAL.total_seconds())
-                self._metrics.unrecovered_devices.inc()
                 log.warning("a lost device cannot be reserved", extra={"group": group, "why": step.why})
             case _:
                 assert_never(step)
@@ -461,7 +457,6 @@ class GroupController:
                 log.warning("a device cannot be released", extra={"reservation": str(reservation.key), "error": why})
                 continue
             if is_removed:
-                self._metrics.freed_devices.inc()
                 log.info(
                     "device released",
                     extra={"group": group, "node": reservation.node, "reservation": str(reservation.key)},

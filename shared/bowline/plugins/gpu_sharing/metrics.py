@@ -14,25 +14,12 @@ class SharingMetrics:
             "Reservation pods, by whether the agent reported the device.",
             state=("held", "waiting"),
         )
-        devices = metrics.counter("devices_total", "Devices reserved and released.", change=("reserved", "freed"))
-        self.reserved_devices, self.freed_devices = devices.labels("reserved"), devices.labels("freed")
         failures = metrics.counter(
             "reservations_failed_total",
             "Reservation pods released before they reported a device: the agent timed out, or the pod ended.",
             cause=("silent", "ended"),
         )
         self.silent_reservations, self.ended_reservations = failures.labels("silent"), failures.labels("ended")
-        losses = metrics.counter(
-            "devices_lost_total",
-            "Devices in use without a reservation: detected, reserved again, or a search without success.",
-            change=("lost", "recovered", "unrecovered"),
-        )
-        self.lost_devices, self.recovered_devices, self.unrecovered_devices = (
-            losses.labels(change) for change in ("lost", "recovered", "unrecovered")
-        )
-        self.refused_configmaps = metrics.counter(
-            "configmaps_refused_total", "ConfigMaps that were not written because another object owns them."
-        )
         self.unreserved_groups = metrics.gauge(
             "groups_unreserved", "Groups that pods use and nothing reserves, by the last resync of this process."
         )

@@ -275,8 +275,6 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         if status.code is Code.OK:
             ctx.state["granted"] = devices
             ctx.shared[SHARED_DEVICES] = maps.visible
-        elif status.code is Code.FATAL:
-            self._metrics.refused_configmaps.inc()
         return status
 
     async def _label(self, ctx: BindContext, pod: Object) -> bool:

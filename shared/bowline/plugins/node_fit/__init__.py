@@ -7,7 +7,7 @@ another node. Off by default: each bind costs a GET of the node and a list of it
 The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using the same resources. It writes nothing.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from bowline.api.meta import uid_of
 from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
@@ -17,7 +17,6 @@ from bowline.plugin import (
     BindingPlugin,
     BindRequestSpec,
     Code,
-    Handle,
     Object,
     ObjectKey,
     PluginConfig,
@@ -29,10 +28,8 @@ from bowline.plugin import (
 )
 from bowline.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
 from bowline.plugins.node_fit.rules import (
-    KINDS,
     Amounts,
     allocatable,
-    kind_of,
     occupied_by,
     pod_requests,
     shortages,
@@ -51,11 +48,6 @@ class NodeFit(BindingPlugin):
     def __init__(self, args: PluginConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._assumed_pods = AssumedPods()
-
-    async def setup(self, handle: Handle) -> None:
-        self._misfits = handle.metrics.counter(
-            "misfits_total", "Checks that found too little of a resource free on the node.", resource=KINDS
-        )
 
     async def stop(self) -> None:
         self._assumed_pods.clear()
@@ -83,9 +75,7 @@ class NodeFit(BindingPlugin):
         # No await from here on: no other check may run between the verdict and the entry.
         usage_by_pod = {uid: amounts for uid, amounts in pods if uid != pod_uid}
         assumed_requests = not_listed(check.assumed_requests, frozenset(usage_by_pod), pod_uid)
-        status, short = verdict(live_node, requests, total(usage_by_pod.values()), total(assumed_requests))
-        for kind in {kind_of(resource) for resource in short}:
-            self._misfits.labels(kind).inc()
+        status = verdict(live_node, requests, total(usage_by_pod.values()), total(assumed_requests))
         if status.code is Code.OK:
             self._assumed_pods.assume(ctx.request.key, AssumedPod(node, pod_uid, requests))
         else:
@@ -114,23 +104,21 @@ def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
     )
 
 
-def verdict(
-    node: Object, requests: Amounts, usage: Amounts, assumed_usage: Amounts
-) -> tuple[Status, Collection[str]]:
+def verdict(node: Object, requests: Amounts, usage: Amounts, assumed_usage: Amounts) -> Status:
     """Return OK if the pod fits beside the node's pods (``usage``) and the assumed ones (``assumed_usage``).
 
-    Otherwise return the failure and the resources that are short: terminal if the node's pods alone leave too little,
-    retriable if only the assumed pods do.
+    Otherwise return the failure: terminal if the node's pods alone leave too little, retriable if only the assumed
+    pods do.
     """
     name, has, elsewhere = node["metadata"]["name"], allocatable(node), Suggestion.RESCHEDULE_ELSEWHERE
     short = shortages(requests, has, usage)
     if short:
         why = f"node {name} has too little left of {', '.join(short.values())}; choose another node"
-        return Status.fatal(why, Reason.REJECTED, elsewhere), short.keys()
+        return Status.fatal(why, Reason.REJECTED, elsewhere)
     short = shortages(requests, has, total((usage, assumed_usage)))
     if short:
         # Retriable: the assumed pods may not be bound.
         listing = ", ".join(short.values())
         why = f"node {name} has too little left beside pods that are about to run there: {listing}"
-        return Status.retry(why, suggestion=elsewhere), short.keys()
-    return Status.ok(), ()
+        return Status.retry(why, suggestion=elsewhere)
+    return Status.ok()

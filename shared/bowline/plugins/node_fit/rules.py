@@ -19,9 +19,6 @@ from bowline.api.quantity import parse_quantity
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 
-# The kinds of counted resources, as label values of the metric.
-KINDS = ("cpu", "memory", "pods", "gpu", "mig")
-
 # Amounts by resource; absent means not requested.
 Amounts = Mapping[str, Decimal]
 
@@ -29,13 +26,6 @@ Amounts = Mapping[str, Decimal]
 def is_counted(resource: str) -> bool:
     """Return whether the resource is compared, besides the number of pods."""
     return resource in (CPU, MEMORY, names.RESOURCE_GPU) or resource.startswith(names.RESOURCE_MIG_PREFIX)
-
-
-def kind_of(resource: str) -> str:
-    """Return the kind (one of KINDS) of the resource."""
-    if resource == names.RESOURCE_GPU:
-        return "gpu"
-    return "mig" if resource.startswith(names.RESOURCE_MIG_PREFIX) else resource
 
 
 def pod_requests(pod: Object) -> Amounts:

@@ -50,7 +50,7 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
 
     async def setup(self, handle: Handle) -> None:
         self._storage = Storage(handle.client, handle.clock)
-        self._binder = VolumeBinder(handle.client, self._storage, handle.metrics, self.args.bind_timeout)
+        self._binder = VolumeBinder(handle.client, self._storage, self.args.bind_timeout)
 
     async def stop(self) -> None:
         """Drop all state: another process binds from here on."""

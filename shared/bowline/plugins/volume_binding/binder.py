@@ -14,7 +14,6 @@ from datetime import timedelta
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.api.selectors import Node
-from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
@@ -57,8 +56,6 @@ from bowline.plugins.volume_binding.volumes import (
 MAX_EVALUATIONS = 5
 # Below this time, the provisioner's capacities are not worth two reads.
 _HINT_AFTER_S = 4.0
-# Label values of the metric: an existing volume that is reserved for the PVC; one that a provisioner creates.
-STATIC, DYNAMIC = "static", "dynamic"
 
 
 @dataclass(slots=True)
@@ -71,8 +68,6 @@ class BindState:
     requested_at: dict[ObjectUID, float] = field(default_factory=dict)  # by PVC: when provisioning was first seen
     hints: dict[str, str] = field(default_factory=dict)  # by PVC name
     usable: set[str] = field(default_factory=set)  # names of volumes that are usable on the node
-    # By PVC: STATIC or DYNAMIC, and the time of the write of this process that requested its volume.
-    requests_sent: dict[ObjectUID, tuple[str, float]] = field(default_factory=dict)
     reserved_volumes: dict[ObjectUID, str] = field(
         default_factory=dict
     )  # by PVC: the volume whose claimRef was written
@@ -89,21 +84,11 @@ class _Retry(Exception):  # noqa: N818 - not an error: another writer was faster
 class VolumeBinder:
     """Evaluates and writes, for all requests. ``bind_timeout``: how long a wait for the volumes may last."""
 
-    def __init__(
-        self, client: ObjectClient, storage: Storage, metrics: PluginMetrics, bind_timeout: timedelta | None
-    ) -> None:
+    def __init__(self, client: ObjectClient, storage: Storage, bind_timeout: timedelta | None) -> None:
         self._client = client
         self._storage = storage
         self._bind_timeout = bind_timeout
         self._assume_cache = storage.assume_cache
-        self._bound_seconds = metrics.histogram(
-            "claim_bound_seconds",
-            "Time from the write that requests a PVC's volume until the PVC is bound.",
-            how=(STATIC, DYNAMIC),
-        )
-        self._rejections = metrics.counter(
-            "decisions_handed_back_total", "PVCs whose provisioner could not create a volume on the node."
-        )
 
     async def bind_pod_volumes(self, request: BindRequest, pod: Object, node: Object, state: BindState) -> Status:
         """Evaluate until there is a result: OK once every PVC has a volume that is usable on the node.
@@ -212,7 +197,6 @@ class VolumeBinder:
             for volume, claim in zip(volumes, claims, strict=True)
         ]
         bound = [check.claim for check in checks if isinstance(check, Bound)]
-        self._observe(bound, state)
         # A terminal failure takes precedence over all waits.
         statuses = [check for check in checks if isinstance(check, Status)]
         final = next((status for status in statuses if status.code is not Code.WAIT), None)
@@ -261,7 +245,6 @@ class VolumeBinder:
         was_requested = usable_claim.uid in state.requested_at and usable_claim.requested_by == request_uid
         result = check_unbound(usable_claim, cls, node, was_requested)
         if isinstance(result, ProvisioningRejected):
-            self._rejections.inc()
             return result.status.about(volume.ref)
         return result.about(volume.ref) if isinstance(result, Status) else result
 
@@ -339,9 +322,7 @@ class VolumeBinder:
         patch = claim_ref_patch(choice.volume, choice.claim)
         if patch is None:
             return choice.volume
-        since = self._client.clock.monotonic()
         volume = await self._patch(PERSISTENTVOLUMES, ObjectKey("", choice.volume.name), patch)
-        state.requests_sent[choice.claim.uid] = (STATIC, since)
         state.reserved_volumes[choice.claim.uid] = choice.volume.name
         return read_volume(volume)
 
@@ -349,7 +330,6 @@ class VolumeBinder:
         self, claim: PersistentVolumeClaim, node: Node, request_uid: ObjectUID, state: BindState
     ) -> PersistentVolumeClaim:
         """Request provisioning for the PVC on the node; returns the PVC as stored."""
-        since = self._client.clock.monotonic()
         patch = selected_node_patch(claim, node.name, request_uid)
         try:
             updated_claim = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch)
@@ -357,7 +337,6 @@ class VolumeBinder:
             undo = selected_node_patch(read_claim(error.stored), None, None)
             await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, undo)
             raise
-        state.requests_sent[claim.uid] = (DYNAMIC, since)
         return read_claim(updated_claim)
 
     async def _patch(self, resource: Resource, key: ObjectKey, patch: Object) -> dict[str, object]:
@@ -367,13 +346,6 @@ class VolumeBinder:
             raise _Retry from error
 
     # --- observe ---
-
-    def _observe(self, bound: Iterable[PersistentVolumeClaim], state: BindState) -> None:
-        """Observe the time until PVCs were bound whose volumes this process had requested."""
-        for claim in bound:
-            how, since = state.requests_sent.pop(claim.uid, ("", 0.0))
-            if how:
-                self._bound_seconds.labels(how).observe(self._client.clock.monotonic() - since)
 
     async def _add_hints(self, provisioning: Iterable[PersistentVolumeClaim], node: Node, state: BindState) -> None:
         """Record when provisioning was first observed, and add hints for the PVCs for which it takes long."""

@@ -3,7 +3,6 @@
 Loaded by their entry points when this folder is on PYTHONPATH; nothing is installed.
 """
 
-import asyncio
 import time
 from collections.abc import Iterable
 
@@ -11,14 +10,14 @@ from bowline import AdmissionInfo, AdmissionPlugin, BindContext, BindingPlugin, 
 from bowline.api.meta import ObjectKey, ObjectRef
 
 FAULT = "alerts.example/fault"
-RAISE, FAIL, WAIT, SLOW = "raise", "fail", "wait", "slow"
+RAISE, FAIL, WAIT = "raise", "fail", "wait"
 RAISE_REVIEW, SLOW_REVIEW = "raise-review", "slow-review"
-# Longer than the overdue threshold of post_bind.
+# Longer than the shortened limit of a review.
 SLOW_S = 3.0
 
 
 class BindingFaults(BindingPlugin):
-    """Raises, fails or waits in pre_bind, or is slow in post_bind."""
+    """Raises, fails or waits in pre_bind."""
 
     name = "alert_binding"
 
@@ -32,11 +31,6 @@ class BindingFaults(BindingPlugin):
         if fault == WAIT:
             return Status.wait("never", ObjectRef("v1", "ConfigMap", ObjectKey(ctx.request.key.namespace, "never")))
         return Status.ok()
-
-    async def post_bind(self, ctx: BindContext) -> None:
-        """Delay the completion."""
-        if _fault(ctx.pod) == SLOW:
-            await asyncio.sleep(SLOW_S)
 
 
 class ReviewFaults(AdmissionPlugin):

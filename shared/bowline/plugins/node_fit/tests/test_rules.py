@@ -9,10 +9,8 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.node_fit import verdict
 from bowline.plugins.node_fit.rules import (
-    KINDS,
     Amounts,
     allocatable,
-    kind_of,
     occupied_by,
     pod_requests,
     shortages,
@@ -223,23 +221,14 @@ FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"c
 def test_the_verdict_on_a_node(
     usage: Amounts, assumed_usage: Amounts, code: Code, suggestion: Suggestion | None
 ) -> None:
-    status, short = verdict(FULL, pod_amounts(cpu=1), usage, assumed_usage)
+    status = verdict(FULL, pod_amounts(cpu=1), usage, assumed_usage)
     assert (status.code, status.suggestion) == (code, suggestion)
-    assert list(short) == ([] if code is Code.OK else ["cpu"])
 
 
 def test_the_message_for_a_full_node() -> None:
-    status, _ = verdict(FULL, pod_amounts(cpu="0.5"), amounts(cpu=4), {})
+    status = verdict(FULL, pod_amounts(cpu="0.5"), amounts(cpu=4), {})
     assert status == Status.fatal(
         "node n has too little left of cpu (requests 0.5, free 0 of 4); choose another node",
         Reason.REJECTED,
         Suggestion.RESCHEDULE_ELSEWHERE,
     )
-
-
-def test_every_compared_resource_has_a_label_of_a_closed_list() -> None:
-    kinds = {key: kind_of(key) for key in ("cpu", "memory", "pods", GPU, MIG, "nvidia.com/mig-7g.80gb")}
-    assert kinds == {**dict.fromkeys((MIG, "nvidia.com/mig-7g.80gb"), "mig"), GPU: "gpu"} | {
-        word: word for word in ("cpu", "memory", "pods")
-    }
-    assert set(kinds.values()) == set(KINDS)
