@@ -83,7 +83,8 @@ def test_plugins_of_several_files_combine_and_a_list_replaces_them(chart: Chart,
     assert by_name["node_fit"] == {"name": "node_fit", "enabled": False}
     assert by_name["licence"] == {"name": "licence", "args": {"server": "b"}}
     # A context is one argument, which is replaced as a whole.
-    assert by_name["gpu_sharing"]["args"].items() >= mine["gpu_sharing"]["args"].items()
+    arguments = by_name["gpu_sharing"]["args"]
+    assert {name: arguments[name] for name in mine["gpu_sharing"]["args"]} == mine["gpu_sharing"]["args"]
     as_list = plugins(chart.render({"config": {"plugins": [{"name": "checks"}]}}, files=[tmp_path / "mine.yaml"]))
     assert set(as_list) == {"checks", "gpu_sharing"}
     assert "scaleAdjustNamespace" not in as_list["gpu_sharing"]["args"]
@@ -98,13 +99,14 @@ def test_values_of_the_reservation_are_arguments_that_the_plugins_own_precede(ch
         "reservationRequests": {"cpu": "1"},
         "reservationLimits": {"memory": "1Gi"},
     }
-    assert plugins(manifests)["gpu_sharing"]["args"].items() >= given.items()
+    arguments = plugins(manifests)["gpu_sharing"]["args"]
+    assert {name: arguments[name] for name in given} == given
     policy = manifests.get("ValidatingAdmissionPolicy", "bowline-reconciler-pods")
     assert "object.spec.priorityClassName == 'gpu'" in yaml.safe_dump(policy, width=10**6)
     own: dict[str, Any] = {"enabled": True, "args": {"reservationPriorityClassName": "own", "reservationLimits": {}}}
     plugin = plugins(chart.render({**values, "config": {"plugins": {"gpu_sharing": own}}}))["gpu_sharing"]
     assert plugin["enabled"] is True
-    assert plugin["args"].items() >= own["args"].items()
+    assert {name: plugin["args"][name] for name in own["args"]} == own["args"]
 
 
 # --- labels, nodes and volumes of every pod ---

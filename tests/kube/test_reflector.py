@@ -203,9 +203,9 @@ async def test_a_future_or_expired_version_causes_a_relist(
     access: ClusterAccess, client: KubeClient, namespace: str
 ) -> None:
     registry = CollectorRegistry()
-    options = ClientOptions(metrics=KubeMetrics(registry), watch_silence_s=0.5)
+    impatient = CountingClient(access, ClientOptions(metrics=KubeMetrics(registry), watch_silence_s=0.5))
     async with (
-        CountingClient(access, options) as impatient,
+        impatient,
         running(Reflector(impatient, Selection(CONFIGMAPS, namespace))) as reflector,
     ):
         await client.create(CONFIGMAPS, namespace, configmap("a"))

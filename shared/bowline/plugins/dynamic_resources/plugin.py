@@ -56,9 +56,7 @@ class DynamicResources(DynamicResourcesAdmission, BindingPlugin[BindTimeoutConfi
         return SERVED
 
     async def setup(self, handle: Handle) -> None:
-        self._reserver = ClaimReserver(
-            handle.client, handle.metrics, handle.clock, self.args.bind_timeout, self.taints
-        )
+        self._reserver = ClaimReserver(handle.client, handle.clock, self.args.bind_timeout, self.taints)
 
     async def stop(self) -> None:
         """Drop all awaited claims: another process binds from here on."""
