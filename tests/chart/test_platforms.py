@@ -77,15 +77,18 @@ def test_plugins_of_several_files_combine_and_a_list_replaces_them(chart: Chart,
             "args": {"scaleAdjustNamespace": "a", "reservationPodSecurityContext": {"runAsNonRoot": True}}
         },
     }
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"config": {"plugins": mine}}))
-    team = {"config": {"plugins": {"licence": {"args": {"server": "b"}}, "node_fit": {"enabled": False}}}}
-    by_name = plugins(chart.render(team, files=[OPENSHIFT, tmp_path / "mine.yaml"]))
+    team = {"licence": {"args": {"server": "b"}}, "node_fit": {"enabled": False}}
+    files = [OPENSHIFT]
+    for name, given in (("mine", mine), ("team", team), ("list", [{"name": "checks"}])):
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(yaml.safe_dump({"config": {"plugins": given}}))
+    by_name = plugins(chart.render(files=files[:3]))
     assert by_name["node_fit"] == {"name": "node_fit", "enabled": False}
     assert by_name["licence"] == {"name": "licence", "args": {"server": "b"}}
     # A context is one argument, which is replaced as a whole.
     arguments = by_name["gpu_sharing"]["args"]
     assert {name: arguments[name] for name in mine["gpu_sharing"]["args"]} == mine["gpu_sharing"]["args"]
-    as_list = plugins(chart.render({"config": {"plugins": [{"name": "checks"}]}}, files=[tmp_path / "mine.yaml"]))
+    as_list = plugins(chart.render(files=files))
     assert set(as_list) == {"checks", "gpu_sharing"}
     assert "scaleAdjustNamespace" not in as_list["gpu_sharing"]["args"]
 
@@ -103,7 +106,7 @@ def test_values_of_the_reservation_are_arguments_that_the_plugins_own_precede(ch
     assert {name: arguments[name] for name in given} == given
     policy = manifests.get("ValidatingAdmissionPolicy", "bowline-reconciler-pods")
     assert "object.spec.priorityClassName == 'gpu'" in yaml.safe_dump(policy, width=10**6)
-    own: dict[str, Any] = {"enabled": True, "args": {"reservationPriorityClassName": "own", "reservationLimits": {}}}
+    own: dict[str, Any] = {"enabled": True, "args": {"reservationPriorityClassName": "own"}}
     plugin = plugins(chart.render({**values, "config": {"plugins": {"gpu_sharing": own}}}))["gpu_sharing"]
     assert plugin["enabled"] is True
     assert {name: plugin["args"][name] for name in own["args"]} == own["args"]
