@@ -1,7 +1,7 @@
 """Random calls for the comparison of the model with a real API server, and what is compared of their answers.
 
 Both get the same calls: creations, updates with the current, an older or no version, patches with the right and a
-wrong UID, deletions with preconditions, finalizers, status, Bindings. Versions and UIDs differ between the two, so
+wrong UID, deletions with preconditions, finalizers, status, Bindings, lists in pages. Versions and UIDs differ, so
 they are filled in for each.
 
 Not compared, because the model leaves it out: what admission adds, and managed fields (with the first patch by a
@@ -22,7 +22,13 @@ PODS = "/api/v1/namespaces/default/pods"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 VOLUMES = "/api/v1/persistentvolumes"
-PATHS = (BINDREQUESTS, BINDREQUESTS, PODS, PODS, CLAIMS, CLAIMS, CONFIGMAPS, VOLUMES)
+VOLUME_CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+NODES = "/api/v1/nodes"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+PATHS = (
+    *(BINDREQUESTS, BINDREQUESTS, PODS, PODS, CLAIMS, CLAIMS),
+    *(CONFIGMAPS, VOLUMES, VOLUME_CLAIMS, NODES, LEASES, LEASES),
+)
 # The selections of the product's watches.
 WATCHES = (
     (BINDREQUESTS, "fieldSelector=status.phase%21%3DSucceeded"),
@@ -34,6 +40,13 @@ _VERBS = (
     *("create", "create", "get", "patch", "patch", "status", "status", "put"),
     *("delete", "delete", "finalizers", "bind", "spec"),
 )
+_CHANGES: Mapping[str, dict[str, Any]] = {
+    BINDREQUESTS: {"backoffLimit": 2},
+    VOLUMES: {"claimRef": {"namespace": "default", "name": "c", "uid": "u"}},
+    VOLUME_CLAIMS: {"volumeName": "pv"},
+    NODES: {"taints": [{"key": "x", "effect": "NoSchedule"}]},
+    LEASES: {"holderIdentity": None},
+}
 _WRONG_UID = "00000000-0000-4000-8000-00000000000f"
 
 
@@ -82,7 +95,7 @@ def draw_call(chance: Random, name: str) -> Callable[[Stored], Call]:
     }
     if path in (BINDREQUESTS, PODS, CLAIMS):
         makers["status"] = lambda stored: patch({"status": status}, stored, content_type, "/status")
-    if path in (BINDREQUESTS, CONFIGMAPS):
+    if path in (BINDREQUESTS, CONFIGMAPS, LEASES):
         makers["put"] = lambda stored: Call(
             "PUT", target, target, {**body, "metadata": {**body["metadata"], **guards(stored)}}
         )
@@ -90,14 +103,12 @@ def draw_call(chance: Random, name: str) -> Callable[[Stored], Call]:
         finalizer = names.FINALIZER if path == BINDREQUESTS else "example.com/f"
         finalizers = [] if label is None else [finalizer]
         makers["finalizers"] = lambda stored: patch({"metadata": {"finalizers": finalizers}}, stored)
-    if path == VOLUMES:
-        del makers["delete"]  # admission protects volumes by a finalizer
+    if path in (VOLUMES, VOLUME_CLAIMS):
+        del makers["delete"]  # admission protects them by a finalizer
     if path == PODS:
         makers["bind"] = lambda stored: _bind(target, name, guards(stored).get("uid"))
-    if path in (BINDREQUESTS, VOLUMES):
-        reference = {"namespace": "default", "name": "c", "uid": "u"}
-        spec: dict[str, Any] = {"backoffLimit": 2} if path == BINDREQUESTS else {"claimRef": reference}
-        makers["spec"] = lambda stored: patch({"spec": spec}, stored)
+    if path in _CHANGES:
+        makers["spec"] = lambda stored: patch({"spec": _CHANGES[path]}, stored)
     return makers.get(verb, lambda _: Call("GET", target, target))
 
 
@@ -118,31 +129,32 @@ def _bind(target: str, name: str, uid: str | None) -> Call:
 def new_object(path: str, name: str, chance: Random) -> dict[str, Any]:
     """Return an object to create."""
     is_held, label, is_gated = chance.random() < 0.4, chance.choice("xy"), chance.random() < 0.2
+    storage = {"accessModes": ["ReadWriteOnce"], "storageClassName": "late"}
+    gates = {"schedulingGates": [{"name": "example.com/g"}]} if is_gated else {}
+    volume = {"capacity": {"storage": "1Gi"}, "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/x"}}
+    finalizer = {BINDREQUESTS: names.FINALIZER, CLAIMS: names.RESOURCE_CLAIM_PROTECTION, CONFIGMAPS: "example.com/f"}
+    specs: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+        PODS: ("v1", "Pod", {"schedulerName": "bowline", "containers": [{"name": "m", "image": "i"}], **gates}),
+        NODES: ("v1", "Node", {}),
+        LEASES: ("coordination.k8s.io/v1", "Lease", {"holderIdentity": chance.choice("ab")}),
+        VOLUMES: ("v1", "PersistentVolume", {**storage, **volume}),
+        VOLUME_CLAIMS: ("v1", "PersistentVolumeClaim", {**storage, "resources": {"requests": {"storage": "1Gi"}}}),
+        BINDREQUESTS: (
+            *(names.API_VERSION, names.KIND),
+            {"podName": name, "selectedNode": "n", "receivedGPU": {"portion": "0.00"}},
+        ),
+        CLAIMS: (
+            *("resource.k8s.io/v1", "ResourceClaim"),
+            {"devices": {"requests": [{"name": "dev", "exactly": {"deviceClassName": "c"}}]}},
+        ),
+    }
     metadata: dict[str, Any] = {"name": name, "labels": {"app": label}}
-    if path == PODS:
-        gates = {"schedulingGates": [{"name": "example.com/g"}]} if is_gated else {}
-        spec = {"schedulerName": "bowline", "containers": [{"name": "m", "image": "i"}], **gates}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    if path == VOLUMES:
-        volume = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "late",
-            "persistentVolumeReclaimPolicy": "Retain",
-            "hostPath": {"path": "/x"},
-        }
-        return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": volume}
-    if path == BINDREQUESTS:
-        metadata["finalizers"] = [names.FINALIZER] if is_held else []
-        request = {"podName": name, "selectedNode": "n", "receivedGPU": {"portion": "0.00"}}
-        return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": request}
-    if path == CLAIMS:
-        metadata["finalizers"] = [names.RESOURCE_CLAIM_PROTECTION] if is_held else []
-        devices = {"requests": [{"name": "dev", "exactly": {"deviceClassName": "c"}}]}
-        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
-        return {**kind, "metadata": metadata, "spec": {"devices": devices}}
-    metadata["finalizers"] = ["example.com/f"] if is_held else []
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": chance.choice("12")}}
+    if path in finalizer:
+        metadata["finalizers"] = [finalizer[path]] if is_held else []
+    if path == CONFIGMAPS:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": chance.choice("12")}}
+    api_version, kind, spec = specs[path]
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _status(path: str, chance: Random) -> dict[str, Any]:
@@ -189,7 +201,11 @@ def content_of(stored: Object) -> tuple[Any, ...]:
         spec.get("nodeName"),
         spec.get("backoffLimit"),
         (spec.get("claimRef") or {}).get("name"),
-        status.get("phase") if stored["kind"] != "PersistentVolume" else None,
+        (spec.get("volumeName"), spec.get("holderIdentity")),
+        # Admission adds that of a node that is not ready.
+        [taint["key"] for taint in spec.get("taints") or () if not taint["key"].startswith("node.kubernetes.io/")],
+        # Of volumes and nodes the world sets it.
+        status.get("phase") if not stored["kind"].startswith(("PersistentVolume", "Node")) else None,
         sorted((condition["type"], condition["status"]) for condition in status.get("conditions") or ()),
         status.get("failedAttempts"),
         bool(status.get("allocation")),

@@ -5,7 +5,7 @@ product depends on it: resourceVersions and UIDs, optimistic concurrency of PUT 
 finalizers, graceful deletion of pods, status as a subresource, ``pods/binding``, writes that change nothing, pages of
 a list, watches with selections, bookmarks and expired versions. ``validate`` compares it with a real API server.
 
-Not modelled: admission, schemas, server-side apply, dry run, authorization, managed fields.
+Not modelled: admission, schemas, JSON patches, server-side apply, dry run, authorization, managed fields.
 """
 
 import itertools
@@ -15,17 +15,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import jsonpatch
 import orjson
 
 from tests.simulation.objects import Object, field_selector, label_selector, merge_patch, strategic_patch
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-MERGE, JSON_PATCH, STRATEGIC = (
-    "application/merge-patch+json",
-    "application/json-patch+json",
-    "application/strategic-merge-patch+json",
-)
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +38,7 @@ class Kind:
 
 KINDS = (
     Kind("v1", "pods", "Pod"),
-    Kind("v1", "nodes", "Node", namespaced=False),
+    Kind("v1", "nodes", "Node", namespaced=False, returns_deleted=False),
     Kind("v1", "namespaces", "Namespace", namespaced=False),
     Kind("v1", "configmaps", "ConfigMap", has_status=False, returns_deleted=False),
     Kind("v1", "persistentvolumes", "PersistentVolume", namespaced=False),
@@ -225,6 +220,9 @@ class Server:
                 return Answer(201, self._create(user, kind, namespace, body))
             if method == "DELETE":
                 return Answer(200, self._delete(user, kind, (namespace, name), body or {}))
+            is_new = (namespace, name) not in self._objects[kind] and not body["metadata"].get("resourceVersion")
+            if method == "PUT" and kind.plural == "leases" and is_new:
+                return Answer(201, self._create(user, kind, namespace, body))
             return Answer(200, self._write(user, method, kind, (namespace, name), subresource, body, content_type))
         except RejectedError as rejection:
             return Answer(rejection.code, _status(rejection, kind, name))
@@ -337,8 +335,6 @@ class Server:
         if method == "PUT":
             self._check_uid_of_update(body, old)
             new = body
-        elif content_type == JSON_PATCH:
-            new = _json_patch(old, body)
         else:
             new = (strategic_patch if content_type == STRATEGIC else merge_patch)(old, body)
         before, after = old["metadata"], dict(new["metadata"])
@@ -347,7 +343,7 @@ class Server:
             raise RejectedError(
                 409, "Conflict", f"the object {key[1]} has been modified; apply your changes to the latest"
             )
-        if method == "PUT" and not version and kind.is_custom:
+        if method == "PUT" and not version and (kind.is_custom or kind.plural == "leases"):
             raise RejectedError(422, "Invalid", "metadata.resourceVersion: must be specified for an update")
         # Of a custom resource's status patch, the API server takes the resourceVersion and no other metadata.
         is_uid_read = not (kind.is_custom and subresource == "status")
@@ -530,17 +526,6 @@ def _validate_claim(old: Object, new: Object) -> None:
         raise RejectedError(422, "Invalid", "status.reservedFor: new users may not be added while being deleted")
     if before.get("allocation") and after.get("allocation") and before["allocation"] != after["allocation"]:
         raise RejectedError(422, "Invalid", "status.allocation: field is immutable")
-
-
-def _json_patch(old: Object, operations: Any) -> Any:
-    try:
-        return jsonpatch.apply_patch(orjson.loads(orjson.dumps(old)), operations)
-    except jsonpatch.JsonPatchTestFailed as error:
-        raise RejectedError(
-            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
-        ) from error
-    except jsonpatch.JsonPatchException as error:
-        raise RejectedError(422, "Invalid", str(error)) from error
 
 
 def _status(rejection: RejectedError, kind: Kind, name: str) -> Object:
