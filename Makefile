@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -89,9 +89,6 @@ simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=,
 
 simulate-stories: setup ## Every fault at every request of every simulated story; PART=3/20 runs the third twentieth
 	$(BIN)/python -m tests.simulation stories $(if $(KINDS),--kinds $(KINDS)) $(if $(PART),--part $(PART))
-
-simulate-mutants: setup ## Put defects into the simulated product: each must be found
-	$(BIN)/python -m tests.simulation mutants
 
 mutants: setup ## Put each of 170 defects into a copy of the product (hours): a suite must find it; ONLY=NAMES, SUITES=unit,live,simulation
 	$(BIN)/python -m bowline.localcluster assets

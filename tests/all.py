@@ -50,7 +50,6 @@ PARTS = (
     Part("schedulers", "make test-scheduler-conformance", "the example scheduler, and those with a mistake"),
     Part("simulation", "make simulate SECONDS=3600", "an hour of new seeds"),
     Part("stories", "make simulate-stories", "every fault at every request of every story"),
-    Part("simulation-mutants", "make simulate-mutants", "defects that the simulation must find"),
     Part("mutants", "make mutants", "small defects of the product, each found by a suite"),
     Part("soak", "make soak", "50,000 requests through one process"),
 )

@@ -18,7 +18,6 @@ from typing import TypeVar
 
 from tests.simulation.children import Result, has_fixed_hashes, run_in_child, warm_up
 from tests.simulation.coverage import table
-from tests.simulation.mutants import MUTANTS, is_found
 from tests.simulation.plans import FOCUSES, focused
 from tests.simulation.simulation import Simulation
 from tests.simulation.stories import KINDS, STORIES, Scene, Story, is_played, scenes
@@ -143,20 +142,6 @@ def replay(arguments: argparse.Namespace) -> int:
     return show(run_seed((arguments.seed, arguments.focus), trace=True))
 
 
-def run_mutants(part: str, runs: int) -> int:
-    """Put each defect into the product; returns how many are not found."""
-    missed = 0
-    for mutant in MUTANTS:
-        if part not in mutant.name:
-            continue
-        began = time.monotonic()
-        kinds, number = is_found(mutant, runs)
-        missed += not kinds
-        how = f"found as {'; '.join(sorted(kinds))}" if kinds else "NOT FOUND"
-        print(f"{mutant.name}: {how}; {number} runs, {time.monotonic() - began:.0f} s", flush=True)
-    return missed
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -178,21 +163,16 @@ def _parser() -> argparse.ArgumentParser:
     repeat.add_argument("--seed", type=int, default=0)
     repeat.add_argument("--focus", default=FOCUSES[0])
     repeat.add_argument("--scene", default="", help="KIND/STORY/FAULT/NUMBER")
-    mutants = commands.add_parser("mutants", help="put defects into the product, and see whether they are found")
-    mutants.add_argument("--only", default="", help="a part of a defect's name")
-    mutants.add_argument("--runs", type=int, default=60)
     return parser
 
 
 def main() -> int:
-    """Run the command; returns the number of violations, or of defects that are not found."""
+    """Run the command; returns the number of violations."""
     arguments = _parser().parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     warm_up()
     if arguments.command == "replay":
         return replay(arguments)
-    if arguments.command == "mutants":
-        return run_mutants(arguments.only, arguments.runs)
     if arguments.command == "stories":
         kinds, stories = arguments.kinds.split(","), arguments.stories.split(",")
         summary = run_stories(kinds, stories, arguments.seconds, arguments.part, arguments.processes)
