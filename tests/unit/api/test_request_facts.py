@@ -32,11 +32,6 @@ def test_what_is_written_is_read() -> None:
     assert wait_of({"wait": WaitFact("gang").as_field()}) == WaitFact("gang")
 
 
-@pytest.mark.parametrize("status", [{}, {"wait": "x", "failure": []}, {"failure": {"reason": ""}}])
-def test_another_writers_status_has_no_facts(status: dict[str, Any]) -> None:
-    assert (wait_of(status), failure_of(status)) == (None, None)
-
-
 def test_what_is_not_understood_is_absent() -> None:
     assert wait_of({"wait": {"objects": [1, {"kind": "Pod"}], "deadline": "soon"}}) == WaitFact(
         "", (ObjectRef("", "Pod", ObjectKey("", "")),)
@@ -74,10 +69,3 @@ def test_the_annotation_has_what_the_crd_prunes() -> None:
 )
 def test_another_annotation_is_ignored(annotation: str, phase: str) -> None:
     assert reported_status(carrying(annotation, phase=phase)) == {"phase": phase}
-
-
-def test_a_wait_with_another_deadline_is_the_same() -> None:
-    assert WaitFact(WAIT.cause, WAIT.objects).is_same(WAIT)
-    assert not WaitFact(WAIT.cause, (CLAIM,)).is_same(WAIT)
-    assert not WaitFact("gang", WAIT.objects).is_same(WAIT)
-    assert not WAIT.is_same(None)

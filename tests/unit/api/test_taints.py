@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.api.taints import CORDONED, describe, hard_taints, untolerated
+from bowline.api.taints import CORDONED, hard_taints, untolerated
 
 DEDICATED = {"key": "dedicated", "value": "a", "effect": "NoSchedule"}
 GONE = {"key": "gone", "effect": "NoExecute"}
@@ -44,18 +44,8 @@ def test_a_toleration(taint: dict[str, str], toleration: dict[str, Any], is_tole
     assert untolerated([taint], [toleration]) == (None if is_tolerated else taint)
 
 
-def test_a_pod_needs_a_toleration_for_each_taint() -> None:
-    assert untolerated([DEDICATED, GONE], [{"key": "dedicated", "operator": "Exists"}]) == GONE
-    assert untolerated([DEDICATED], []) == DEDICATED
-    assert untolerated([], []) is None
-
-
 def test_hard_taints_include_a_cordon_and_no_preference() -> None:
     assert hard_taints({}) == ()
     assert hard_taints({"taints": None, "unschedulable": False}) == ()
     preference = {"key": "x", "effect": "PreferNoSchedule"}
     assert hard_taints({"taints": [preference, GONE], "unschedulable": True}) == (CORDONED, GONE)
-
-
-def test_the_notation_of_kubectl() -> None:
-    assert [describe(DEDICATED), describe(GONE)] == ["dedicated=a:NoSchedule", "gone:NoExecute"]

@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_tim
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline_cli.diagnosis import explain
 from bowline_cli.explain import ExplainedObject, as_json, as_table, as_text, info_of
-from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, age, current_request, named_objects
+from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, current_request, named_objects
 from bowline_cli.reader import Unread, acquired_at
 from bowline_cli.undecided import explain_uncreated
 
@@ -315,11 +315,6 @@ def test_what_is_explained(facts: dict[str, Any], what: str, until: str, since_s
     assert explanation.since == (None if since_s is None else NOW - timedelta(seconds=since_s))
 
 
-def test_leases_that_may_not_be_read_prove_nothing() -> None:
-    facts = {"request": waiting(), "leases": Unread("403 Forbidden")}
-    assert explained(**facts).cause == "claim data is not bound"
-
-
 @pytest.mark.parametrize(
     ("changes", "is_held"), [({}, True), ({"holder": ""}, False), ({"age_s": 14}, True), ({"age_s": 16}, False)]
 )
@@ -531,13 +526,6 @@ def test_the_table_and_the_json_have_every_subject() -> None:
         "train",
         "2026-01-01T11:59:20Z",
     )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(-5, "0s"), (0, "0s"), (59, "59s"), (252, "4m12s"), (3600, "1h0m"), (90061, "1d1h")]
-)
-def test_durations_have_two_units(seconds: float, text: str) -> None:
-    assert age(timedelta(seconds=seconds)) == text
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,6 @@ def test_keys_are_strings_and_anchors_share_nothing() -> None:
     assert document["1"] == {"true": "z"}
 
 
-def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
-    file = tmp_path / "pod.yaml"
-    file.write_bytes(b"\xef\xbb\xbf" + POD.encode())
-    assert [manifest.kind for manifest in read_manifests(str(file))] == ["Pod"]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "No such file"), (b"\x80kind", "is not text in UTF-8 or UTF-16 (byte 0)")],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.framework.config import Admission, GpuSharingSettings, PluginEntry, Settings
+from bowline.framework.config import Admission, GpuSharingSettings, Settings
 from bowline_cli.reader import Unread
 from bowline_cli.release import STATUS_FIELDS, InstalledRelease, Reply, findings
 from bowline_webhook.tls.ca import make_authority, to_pem
@@ -330,12 +330,6 @@ def test_a_webhook_that_does_not_answer_without_any_ca_lacks_both() -> None:
     assert len(texts) == 3
     assert "an answer" in texts[0]
     assert all("caBundle of 2 of 2" in text for text in texts[1:])
-
-
-def test_the_account_of_agents_is_the_configured_one() -> None:
-    plugin = PluginEntry(name="gpu_sharing", args={"reservationServiceAccount": "own"})
-    settings = Settings(plugins=(plugin,), gpu_sharing=GpuSharingSettings(reservation_namespace="gpus"))
-    assert replace(HEALTHY, settings=settings).agent_account == ("gpus", "own")
 
 
 def test_the_fields_of_the_status_are_those_that_kai_s_crd_lacks() -> None:

@@ -82,12 +82,6 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str], command: tuple[
 
 
 @BOTH
-def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
-    assert main([*command]) == 0
-    assert capsys.readouterr().out.split() == list(all_rules())
-
-
-@BOTH
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.access import Access, AccessRule, access_errors, as_values, hooks_of
+from bowline.framework.access import Access, AccessRule, access_errors, as_values
 from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import AdmissionPlugin, PluginConfig
+from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_class import class_errors
-from bowline.plugins.catalog import BUILTINS
 
 READ = ("get", "list", "watch")
 SEATS = Access(
@@ -94,17 +93,3 @@ def test_the_values_have_the_charts_keys_the_arguments_and_nothing_empty() -> No
         "reviewedAnnotations": ["seats.example/count"],
         "reviewedFields": ["spec.tolerations"],
     }
-
-
-def test_the_hooks_are_those_whose_methods_are_overridden() -> None:
-    members = {"validate_pod": lambda *_: (), "mutate_bind_request": lambda *_: None}
-    plugin = type("Seats", (AdmissionPlugin, BindingPlugin), members)
-    assert hooks_of(plugin, AdmissionPlugin) == ["pods", "bindrequests"]
-    assert hooks_of(BindingPlugin, AdmissionPlugin) == []
-
-
-@pytest.mark.parametrize("plugin", [pytest.param(builtin.plugin, id=builtin.plugin.name) for builtin in BUILTINS])
-def test_the_built_in_plugins_declare_valid_names(plugin: Any) -> None:
-    # Policies of their own limit what they write.
-    errors = [error for error in access_errors(plugin.access, {}) if "writes any of" not in error]
-    assert errors == []

@@ -11,12 +11,6 @@ KNOWN = (
 )
 
 
-def test_unset_gates_have_their_default() -> None:
-    gates, errors = resolve_gates({}, KNOWN)
-    assert not errors
-    assert gates == {"Alpha": False, "Beta": True, "Done": True}
-
-
 def test_alpha_and_beta_are_switched_both_ways() -> None:
     gates, errors = resolve_gates({"Alpha": True, "Beta": False}, KNOWN)
     assert not errors
@@ -27,10 +21,6 @@ def test_every_error_is_listed_with_its_path() -> None:
     _, errors = resolve_gates({"Nope": True, "Done": False, "Other": False, "Alpha": True}, KNOWN)
     assert [fault.path for fault in errors] == ["featureGates.Nope", "featureGates.Done", "featureGates.Other"]
     assert "known: Alpha, Beta, Done" in errors[0].message
-
-
-def test_a_stable_gate_may_still_be_enabled() -> None:
-    assert not resolve_gates({"Done": True}, KNOWN)[1]
 
 
 @pytest.mark.parametrize(

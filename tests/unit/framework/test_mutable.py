@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule, Severity
-from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation
+from bowline.framework.mutable import MutableObject, PatchOperation
 
 KEYS = st.sampled_from(["a", "b", "a/b", "~", "~1", "", "metadata"])
 VALUES = st.recursive(
@@ -70,24 +70,6 @@ def test_a_warning_is_undone_with_the_changes_of_its_plugin() -> None:
     assert (target.raw, target.warnings) == ({}, [ODD])
 
 
-@pytest.mark.parametrize("value", ["text", FieldError(Rule("a/denies", "a test's"), "a", 1, "must not be")])
-def test_only_a_warning_is_one(value: Any) -> None:
-    target = MutableObject({})
-    with pytest.raises(TypeError, match="is no warning"):
-        target.warn(value)
-    assert target.warnings == []
-
-
-@settings(max_examples=30)
-@given(OBJECTS, VALUES)
-def test_setting_an_equal_value_records_nothing(before: dict[str, Any], value: Any) -> None:
-    target = MutableObject(before)
-    target.set(value, "x")
-    mark = target.checkpoint()
-    target.set(copy.deepcopy(value), "x")
-    assert target.checkpoint() == mark
-
-
 @pytest.mark.parametrize(
     ("before", "tokens", "operations"),
     [
@@ -130,19 +112,6 @@ def test_a_parent_that_is_no_object_is_a_bug_and_changes_nothing(value: Any) -> 
     with pytest.raises(TypeError, match="/metadata"):
         target.set("x", "metadata", "labels", "k")
     assert target.raw == {"metadata": value}
-
-
-def test_a_checkpoint_reverts_only_later_changes() -> None:
-    pod = MutablePod({"metadata": {}})
-    pod.set_annotation("a", "1")
-    mark = pod.checkpoint()
-    pod.set_annotation("a", "2")
-    pod.set("x", "metadata", "labels", "l")
-    pod.append("f", "metadata", "finalizers")
-    pod.remove("metadata", "annotations", "a")
-    pod.revert(mark)
-    assert pod.raw == {"metadata": {"annotations": {"a": "1"}}}
-    assert pod.annotations == {"a": "1"}
 
 
 @pytest.mark.parametrize(

@@ -170,16 +170,6 @@ def test_the_rules_of_a_plugin_begin_with_its_name() -> None:
         assert rule == "config/plugin"
 
 
-def test_every_mistake_of_a_class_is_reported() -> None:
-    members = {"prebind": binding, "applies": undo, "sizes": undo}
-    assert [rule for rule, _ in messages(plugin_class(members))] == [
-        "plugin/async",
-        "plugin/unknown-method",
-        "plugin/async",
-        "plugin/arguments",
-    ]
-
-
 @pytest.mark.parametrize("point", sorted(POINTS))
 def test_every_extension_point_is_checked(point: str) -> None:
     recording = {**vars(AdmissionPlugin), **vars(BindingPlugin), "has_side_effects": lambda self, request, pod: True}
@@ -288,11 +278,3 @@ def test_no_process_starts_with_a_plugin_that_has_the_name_of_a_built_in_one(
     assert status_of(monkeypatch, tmp_path, program, "") == 2
     text = capsys.readouterr().err
     assert '"gpu_request": is the name of a built-in plugin and of clash (bowline_test_clash:Licence)' in text
-
-
-def test_an_unused_clash_of_two_other_plugins_does_not_prevent_the_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("third", "fourth"):
-        distribution(tmp_path, name, "licence", CORRECT)
-    assert status_of(monkeypatch, tmp_path, LINT, "") == 0

@@ -59,13 +59,6 @@ def test_an_invalid_name_is_rejected_with_the_plugin_and_the_rule(
     assert rule in str(caught.value)
 
 
-def test_series_of_two_plugins_are_distinct_and_duplicates_are_rejected() -> None:
-    registry = CollectorRegistry()
-    PluginMetrics("gpu", registry).counter("sharing_things_total", "Things.")
-    with pytest.raises(ValueError, match="bowline_gpu_sharing_things_total is registered already"):
-        PluginMetrics("gpu_sharing", registry).counter("things_total", "Things.")
-
-
 class Counting(BindingPlugin):
     """A third-party plugin: counts, and has a queue whose work it blocks."""
 

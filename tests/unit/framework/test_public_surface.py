@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bowline
 import bowline.plugin
 from bowline import AdmissionPlugin, BindingPlugin
 from tests import public_api
@@ -28,19 +27,6 @@ def test_the_public_api_is_that_of_the_snapshot() -> None:
     After an intended change: ``python -m tests.public_api > tests/unit/framework/public_api.txt``.
     """
     assert list(public_api.lines()) == SNAPSHOT.read_text(encoding="utf-8").splitlines()
-
-
-def test_all_lists_exactly_the_imported_names() -> None:
-    # pytest adds names that begin with @ to the modules of a distribution with fixtures.
-    names = {name for name in vars(bowline.plugin) if not name.startswith(("__", "@"))}
-    assert names == set(bowline.plugin.__all__)
-
-
-def test_the_package_has_the_names_of_the_interface_and_no_others() -> None:
-    for name in bowline.plugin.__all__:
-        assert getattr(bowline, name) is getattr(bowline.plugin, name)
-    assert set(bowline.plugin.__all__) <= set(dir(bowline))
-    assert not hasattr(bowline, "FrozenInstanceError")
 
 
 def test_importing_the_package_does_not_load_the_framework() -> None:

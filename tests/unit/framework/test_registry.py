@@ -331,16 +331,8 @@ class TestGatesOfPlugins:
         assert [entry.name for entry in plugins] == ["one", "mine", LAST]
         assert all(entry.settings.feature_gates == effective.feature_gates for entry in plugins)
 
-    def test_a_gate_of_a_plugin_that_is_named_nowhere_does_not_exist(self) -> None:
-        faults = errors(self.registry_with(), settings_of(feature_gates={"MyAlpha": True}))
-        assert places(faults) == [("config/feature-gate", "featureGates.MyAlpha")]
-
     def test_a_plugin_enabled_by_name_without_its_gate_is_an_error(self) -> None:
         faults = errors(self.registry_with(gate="MyAlpha"), settings_of({"name": "mine"}))
-        assert places(faults) == [("config/feature-gate", "plugins[0]")]
-
-    def test_a_gate_that_no_plugin_declares_is_an_error(self) -> None:
-        faults = errors(self.registry_with(gate="Ghost"), settings_of({"name": "mine"}))
         assert places(faults) == [("config/feature-gate", "plugins[0]")]
 
     def test_a_gate_declared_twice_with_different_defaults_is_an_error(self) -> None:

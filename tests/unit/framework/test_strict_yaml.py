@@ -37,10 +37,6 @@ def test_scalars(text: str, value: Any) -> None:
     assert type(loaded_value) is type(value)
 
 
-def test_merge_keys_may_be_overridden() -> None:
-    assert load("a: &a {x: 1, y: 1}\nb: {<<: *a, x: 2}")["b"] == {"x": 2, "y": 1}
-
-
 @pytest.mark.parametrize("text", ["a: 1\na: 2", "x: {a: 1, b: 2, a: 3}", "1: a\n'1': b"])
 def test_a_key_given_twice_is_rejected_with_its_line(text: str) -> None:
     with pytest.raises(yaml.MarkedYAMLError, match="given twice") as caught:
@@ -74,8 +70,3 @@ def bomb(levels: int, level: str) -> str:
 def test_aliases_that_expand_to_too_many_values_are_rejected(text: str, error: str) -> None:
     with pytest.raises(yaml.YAMLError, match=error):
         load(text)
-
-
-def test_aliases_that_repeat_little_are_read() -> None:
-    assert load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &c {d: 1}, e: *a}\n")["c"] == {"d": 1, "e": [1, 2]}
-    assert len(load("a: &a [1, 2]\nb: [" + ", ".join(["*a"] * 10_000) + "]")["b"]) == 10_000

@@ -60,12 +60,6 @@ def test_an_own_kind_is_configured_with_all_of_its_fields() -> None:
     assert [template.steps for template in own_kind.templates] == steps
 
 
-def test_a_known_name_in_another_group_is_an_own_kind() -> None:
-    own_kind = "{group: a.b, kind: Job, resource: jobs, templates: ['spec.tasks[*].template']}"
-    workloads, _ = resolve_workloads(parse_settings(f"{HEAD}workloads: [{own_kind}]").workloads)
-    assert {group for group, kind in workloads if kind == "Job"} == {"batch", "a.b"}
-
-
 @pytest.mark.parametrize("kind", ["Deployment", "CronJob", "ReplicationController", "JobSet"])
 def test_each_kind_can_be_warned_about_only(kind: str) -> None:
     workloads = kinds(f"[{{kind: {kind}, action: Warn}}]")
@@ -190,11 +184,6 @@ def test_templates_are_found_where_the_path_leads(path: str, paths: list[str]) -
     assert [template.path for template in own_kind(path).templates_in(RAW)] == paths
 
 
-def test_templates_are_ordered_by_their_paths() -> None:
-    templates = own_kind("spec.groups[*].template", "spec.head.template").templates_in(RAW)
-    assert [template.content for template in templates] == ["g0", "g2", "h"]
-
-
 # --- pod specs ---
 
 
@@ -245,11 +234,6 @@ def test_an_error_of_the_pod_has_the_path_in_the_object(path: str, expectation: 
     assert template.place(FieldError(Rule("x/y", "a test's"), path, 1, "must not be")) == FieldError(
         Rule("x/y", "a test's"), expectation, 1, "must not be"
     )
-
-
-def test_without_metadata_a_pod_has_none() -> None:
-    (template,) = own_pod_specs("spec.pod").templates_in({"spec": {"pod": {"nodeName": "n"}}})
-    assert template.content == {"metadata": {}, "spec": {"nodeName": "n"}}
 
 
 @pytest.mark.parametrize(

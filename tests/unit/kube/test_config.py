@@ -84,11 +84,6 @@ async def test_outside_a_pod_the_flags_are_named() -> None:
         await load_access(environ={"KUBECONFIG": "/home/me/.kube/config"})
 
 
-async def test_a_server_without_a_token_names_the_flag() -> None:
-    with pytest.raises(CredentialsError, match=f"{URL}: without a token; pass --token-file"):
-        await load_access(ApiServer(URL))
-
-
 @pytest.mark.parametrize(
     ("file", "content", "expectation"),
     [

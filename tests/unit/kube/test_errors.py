@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from bowline.kube import errors
-from bowline.kube.errors import ApiError, Cause, InfrastructureError, KubeError, from_response
+from bowline.kube.errors import ApiError, InfrastructureError, KubeError, from_response
 
 
 def status(code: int, reason: str = "", message: str = "text", **details: Any) -> bytes:
@@ -70,15 +70,6 @@ def test_whether_a_failed_write_may_have_been_executed(error: InfrastructureErro
     assert error.may_have_been_applied is expectation
 
 
-def test_causes_and_details_are_kept() -> None:
-    body = status(422, "Invalid", name="a", causes=[{"reason": "R", "message": "M", "field": "metadata.uid"}, "odd"])
-    error = from_response(422, {}, body)
-    assert isinstance(error, errors.Invalid)
-    assert error.causes == (Cause("R", "M", "metadata.uid"),)
-    assert error.details["name"] == "a"
-    assert (error.reason, error.message, str(error)) == ("Invalid", "text", "422 Invalid: text")
-
-
 @pytest.mark.parametrize(
     ("headers", "details", "expectation"),
     [
@@ -139,12 +130,6 @@ def test_a_404_that_names_no_missing_object_is_no_absence(reason: str, details: 
     assert not isinstance(error, errors.NotFound)
 
 
-def test_a_long_message_is_cut_to_what_a_status_may_hold() -> None:
-    error = from_response(422, {}, status(422, message="m" * 5000))
-    assert isinstance(error, ApiError)
-    assert len(error.message) == 1024
-
-
 @pytest.mark.parametrize(
     "raw",
     [
@@ -155,8 +140,3 @@ def test_a_long_message_is_cut_to_what_a_status_may_hold() -> None:
 )
 def test_a_malformed_status_is_an_internal_error(raw: dict[str, Any]) -> None:
     assert isinstance(errors.from_status(errors.decode_status(raw)), errors.ServerError)
-
-
-def test_an_error_event_of_a_watch_carries_its_code_itself() -> None:
-    raw = orjson.loads(status(410, "Expired", "too old resource version"))
-    assert isinstance(errors.from_status(errors.decode_status(raw)), errors.Expired)

@@ -36,13 +36,6 @@ def test_golden_event() -> None:
     }
 
 
-def test_every_text_is_cut_to_the_api_servers_limits() -> None:
-    event = EventNote(POD, "R" * 200, "ü" * 1000, action="A" * 200)
-    body = event_body(event, "n", "i" * 200, NOW)
-    assert (len(body["reason"]), len(body["action"]), len(body["reportingInstance"])) == (128, 128, 128)
-    assert body["note"] == "ü" * 512, "1,024 bytes, and no split character"
-
-
 def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() -> None:
     node = ObjectRef("v1", "Node", ObjectKey("", "n"))
     assert event_body(EventNote(node, "R", "n"), "x", "i", NOW)["metadata"]["namespace"] == "default"

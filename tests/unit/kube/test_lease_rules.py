@@ -1,6 +1,5 @@
 """The content of a Lease."""
 
-import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,6 @@ from bowline.kube.lease import (
     may_have_left_writes,
     new_identity,
     spec_of_holder,
-    spec_without_holder,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -42,11 +40,6 @@ def test_claims(before: dict[str, Any], acquired: str, transitions: int) -> None
         "renewTime": STAMP,
         "leaseTransitions": transitions,
     }
-
-
-def test_a_release_clears_the_holder_and_keeps_the_count() -> None:
-    spec = spec_without_holder({"holderIdentity": "me", "leaseTransitions": 4, "acquireTime": OLD}, NOW)
-    assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("", 4, 1)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +72,6 @@ def test_identity_has_the_pod_uid_where_it_is_proof(environ: dict[str, str], pid
     for identity in (first_identity, second_identity):
         assert identity.startswith(prefix)
         assert identity.count("_") == prefix.count("_")
-
-
-def test_identity_without_a_pod_has_one_part_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "gethostname", lambda: "my_host")
-    assert new_identity({}, 1).startswith("my-host_")
-    assert not is_earlier_term(new_identity({}, 1), new_identity({}, 1))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from bowline.kube.own_writes import OwnWrites
 from bowline.kube.resources import CONFIGMAPS, PODS
 
 POD = WrittenObject(PODS, ObjectKey("default", "p"))
-OTHER = WrittenObject(PODS, ObjectKey("default", "other"))
 GUARDED = {"metadata": {"resourceVersion": "1"}}
 
 
@@ -72,13 +71,6 @@ async def test_events_before_the_reply_are_judged_with_it() -> None:
     assert (writing.foreign, len(writing.own)) == (["3"], 0)
 
 
-async def test_an_event_of_another_object_does_not_wait() -> None:
-    writing = Writing()
-    await writing.event("2", OTHER)
-    assert writing.foreign == ["2"]
-    await writing.reply("2")
-
-
 @pytest.mark.parametrize(
     "error",
     [NoResponse("lost"), Conflict(ApiStatus(409)), from_status(ApiStatus(500))],
@@ -89,14 +81,6 @@ async def test_without_a_reply_every_event_is_another_clients(error: Exception) 
     await writing.event("2")
     await writing.fail(error)
     assert writing.foreign == ["2"]
-
-
-async def test_a_write_that_changed_nothing_has_the_version_of_another_client() -> None:
-    """The object had the content already: the version is that of whoever wrote it."""
-    writing = Writing()
-    await writing.reply("1")
-    await writing.event("1")
-    assert writing.foreign == ["1"]
 
 
 @pytest.mark.parametrize(

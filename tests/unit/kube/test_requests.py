@@ -4,7 +4,6 @@ import pytest
 
 from bowline.kube.calls import accept, object_path, warning_texts
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource
-from bowline.kube.watching import LineSplitter
 
 
 @pytest.mark.parametrize(
@@ -85,20 +84,3 @@ def test_what_is_accepted(resource: Resource, verb: str, expectation: str) -> No
 )
 def test_warnings(headers: list[str], expectation: list[str]) -> None:
     assert warning_texts(headers) == expectation
-
-
-@pytest.mark.parametrize(
-    ("chunks", "lines", "unfinished"),
-    [
-        pytest.param([b"a\nb\n"], [b"a", b"b"], False, id="whole lines in one chunk"),
-        pytest.param([b"a", b"b", b"c\nd", b"\n"], [b"abc", b"d"], False, id="a line in many chunks"),
-        pytest.param([b"a\n", b"\n", b"b"], [b"a"], True, id="an empty line, and one that is cut off"),
-        pytest.param([b"", b"a", b"", b"\n"], [b"a"], False, id="empty chunks"),
-        pytest.param([b"ab\xc3", b"\xbc\n"], ["abü".encode()], False, id="a character in two chunks"),
-        pytest.param([], [], False, id="nothing at all"),
-    ],
-)
-def test_lines(chunks: list[bytes], lines: list[bytes], unfinished: bool) -> None:
-    splitter = LineSplitter()
-    assert [line for chunk in chunks for line in splitter.feed(chunk)] == lines
-    assert splitter.ends_inside_line is unfinished

@@ -46,11 +46,3 @@ async def test_lost_contact_is_unready_at_first_and_then_ends_the_process(caplog
         await running
     assert asyncio.get_running_loop().time() == pytest.approx(1000 + EXIT_S, abs=CHECK_S)
     assert [record.levelname for record in caplog.records].count("ERROR") == 1
-
-
-async def test_contact_that_returns_in_time_is_forgotten() -> None:
-    api_contact = contact(Answers(silent_from=1000, silent_until=1000 + EXIT_S - 2 * CHECK_S))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5000):
-            await api_contact.run()
-    assert api_contact.missing() is None

@@ -285,10 +285,6 @@ def test_a_rollback_that_is_not_complete_is_continued(observation: Observed, exp
     assert decide(observation, SETTINGS) == expectation
 
 
-def test_a_first_attempt_needs_no_live_read() -> None:
-    assert decide(seen(live=frozenset()), SETTINGS) == Attempt()
-
-
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
     fact = {"reason": "DeviceConflict", "plugin": "gpu_sharing"}
     failure = request({**UNRELEASED, "phase": "Failed", "failure": fact}, **OURS)
@@ -315,12 +311,6 @@ def test_a_cordoned_node_is_named_so() -> None:
     decision = decide(seen(node=cordoned), SETTINGS)
     assert isinstance(decision, Fail)
     assert decision.message == "node node-0 is cordoned, which pod default/pod does not tolerate"
-
-
-def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
-    decision = decide(seen(node=Absent.NOT_FOUND), SETTINGS)
-    assert isinstance(decision, Fail)
-    assert decision.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
 
 @pytest.mark.parametrize(

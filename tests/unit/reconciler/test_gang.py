@@ -1,16 +1,15 @@
 """Which pods form a gang, how many of them are bound together, and when: as tables."""
 
-import weakref
 from typing import Any
 
 import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.gang import counts_as_bound, gang_of, min_members
-from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.binding.state import PreparedPods, RequestStates
-from bowline_reconciler.decide.gang import incomplete_message, is_complete
+from bowline_reconciler.decide.gang import is_complete
 
 KAI = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("ns", "gang"))
 KUBERNETES = ObjectRef("scheduling.k8s.io/v1beta1", "PodGroup", ObjectKey("ns", "own"))
@@ -100,11 +99,6 @@ def test_which_bound_pods_count(change: dict[str, Any], counts: bool) -> None:
     assert counts_as_bound({"metadata": {}, **change}) is counts
 
 
-def test_the_message_names_group_and_minimum_and_does_not_change_with_each_pod() -> None:
-    message = incomplete_message(KAI, 8)
-    assert message.startswith("fewer than 8 pods of PodGroup ns/gang are prepared or bound")
-
-
 # --- the prepared pods of a gang, in memory ---
 
 
@@ -112,42 +106,10 @@ def request_of(name: str) -> BindRequest:
     return decode_bind_request(stored(bind_request(name, uid=f"{name}-pod"), uid=f"{name}-uid"))
 
 
-def names_of(prepared_pods: PreparedPods) -> list[str]:
-    return [key.name for key in prepared_pods.values()]
-
-
 def joined(states: RequestStates, prepared_pods: PreparedPods, *requests: str) -> None:
     for name in requests:
         request = request_of(name)
         states.ensure(request).gang.prepare(request, prepared_pods)
-
-
-def test_a_prepared_pod_is_in_one_gang() -> None:
-    states, gang, other = RequestStates(), PreparedPods(), PreparedPods()
-    joined(states, gang, "a", "b")
-    joined(states, other, "c")
-    assert (set(gang), names_of(other)) == ({"a-pod", "b-pod"}, ["c"])
-    joined(states, other, "b")
-    assert (names_of(gang), names_of(other)) == (["a"], ["c", "b"])
-
-
-def test_a_pod_that_is_not_prepared_any_more_leaves_its_gang() -> None:
-    states, gang = RequestStates(), PreparedPods()
-    joined(states, gang, "failed", "finished", "dropped", "stays")
-    states.ensure(request_of("failed")).gang.leave()
-    states.ensure(request_of("finished")).finish(ResourceVersion("7"))
-    states.drop(request_of("dropped").key)
-    assert names_of(gang) == ["stays"]
-
-
-def test_prepared_pods_are_dropped_with_the_last_state() -> None:
-    states, gang = RequestStates(), PreparedPods()
-    joined(states, gang, "a")
-    kept = weakref.ref(gang)
-    del gang
-    assert kept() is not None
-    states.clear()
-    assert kept() is None
 
 
 def test_an_admission_is_of_one_gang_and_ends_when_the_pod_leaves() -> None:

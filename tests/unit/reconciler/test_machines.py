@@ -104,7 +104,7 @@ def decided(of: BindRequest, retry_in: timedelta) -> Any:
 
 
 def _outcomes() -> Iterator[tuple[BindRequest, Status, Binding, float]]:
-    durations = (None, timedelta(seconds=7), timedelta(hours=3))
+    durations = (None, timedelta(seconds=1), timedelta(hours=3))
     for code, reason, suggestion, retry_after, plugin in itertools.product(
         Code, (None, *Reason), (None, *Suggestion), durations, ("", "volume_binding")
     ):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowline.api.bindrequest import BOUND, PREPARED, Phase, decode_bind_request
+from bowline.api.bindrequest import Phase, decode_bind_request
 from bowline.framework.config import Settings
 from bowline.framework.reason import Reason
 from bowline.testing.builders import bind_request
@@ -18,7 +18,6 @@ from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
     failure_report,
     retrying_status,
-    succeeded_status,
     success_report,
     waiting_status,
 )
@@ -28,14 +27,12 @@ from bowline_reconciler.ttl import is_due
 from tests.unit.json_values import json_values
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SUCCEEDED = {"phase": "Succeeded"}
 EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "20"))
 FIELDS = (
     *("phase", "reason", "conditions", "type", "status", "failedAttempts", "startTime", "nextAttemptTime"),
     *("podName", "selectedNode", "receivedGPU", "receivedResourceType", "backoffLimit", "resourceClaimAllocations"),
 )
 JSON = json_values(st.sampled_from(FIELDS))
-TIMES: list[Any] = [5, True, ["2020-01-01T00:00:00Z"], {"seconds": 5}, "yesterday"]
 
 
 @pytest.mark.parametrize(
@@ -49,30 +46,6 @@ def test_a_status_of_another_type_reads_as_pending(status: Any) -> None:
     request = decode_bind_request(cache_entry)
     assert (request.phase, request.failed_attempts, request.next_attempt) == (Phase.PENDING, 0, None)
     assert not is_due(raw, timedelta(0), NOW)
-
-
-@pytest.mark.parametrize("time", TIMES)
-def test_a_completion_time_of_another_type_keeps_the_request(time: Any) -> None:
-    raw = {**bind_request("train", uid="u"), "status": {**SUCCEEDED, "completionTime": time}}
-    assert not is_due(raw, timedelta(0), NOW)
-
-
-@pytest.mark.parametrize("time", TIMES)
-def test_a_next_attempt_of_another_type_is_none(time: Any) -> None:
-    raw = {**bind_request("train", uid="u"), "status": {"nextAttemptTime": time}}
-    raw["metadata"] |= {"uid": "r", "resourceVersion": "1"}
-    assert decode_bind_request(raw).next_attempt is None
-
-
-@pytest.mark.parametrize(
-    "conditions", [1, "Prepared", {"type": "Prepared"}, [1, None], [{"type": []}], [{"status": "True"}]]
-)
-def test_conditions_of_another_type_are_replaced(conditions: Any) -> None:
-    raw = {**bind_request("train", uid="u"), "status": {"conditions": conditions}}
-    request = decode_bind_request(raw)
-    assert request.condition(PREPARED) == {}
-    status = succeeded_status(request, PREPARED_BY_US, NOW, NOW)
-    assert [condition["type"] for condition in status["conditions"]] == [PREPARED, BOUND]
 
 
 def test_a_null_in_the_metadata_reads_as_absent() -> None:

@@ -59,25 +59,6 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
     assert waiting(harness) == {}
 
 
-def test_a_wait_that_ends_with_its_request_is_no_longer_shown() -> None:
-    harness, c = Watched(), context("train")
-    passed(harness, Attempt(), WAITING)
-    with harness.observation.track(c.request.key):
-        harness.observation.on_decision(c.request, Attempt())
-        harness.observation.attempt_ended(c, WAITING)
-        # The wait has expired: the same pass writes Failed and drops the finalizer.
-        harness.observation.on_end(c.request.key)
-    assert waiting(harness) == {}
-
-
-def test_a_failure_of_the_api_server_ends_no_wait() -> None:
-    harness, key = Watched(), ObjectKey("default", "train")
-    passed(harness, Attempt(), WAITING)
-    with harness.observation.track(key):
-        harness.observation.on_transient_failure(key, "the API server did not answer in time", is_quiet=True)
-    assert waiting(harness) == {"volumes": 1}
-
-
 async def test_running_passes_are_shown_by_their_point() -> None:
     harness, first, second = Watched(), context("a"), context("b")
     volumes, devices = StuckVolumes(), Stuck()
@@ -139,24 +120,3 @@ def test_thousands_of_failing_requests_are_one_line_every_half_minute(caplog: py
     first, second = caplog.records
     assert (first.__dict__["requests"], second.__dict__["requests"]) == (1_000, 1_000)
     assert second.__dict__["failures"] == 5_000
-
-
-def test_nothing_is_kept_of_requests_whose_calls_have_failed() -> None:
-    harness = Watched()
-    for number in range(100):
-        key = ObjectKey(f"namespace-{number}", "train")
-        with harness.observation.track(key):
-            harness.observation.on_transient_failure(key, "lost", is_quiet=True)
-        assert harness.observation.failing_keys == {key}
-        if number % 2:
-            with harness.observation.track(key):
-                pass  # the next reconcile succeeds
-        else:
-            harness.observation.clear()
-        assert not harness.observation.failing_keys
-    assert not any(
-        "namespace-" in value
-        for metric in harness.registry.collect()
-        for sample in metric.samples
-        for value in sample.labels.values()
-    )

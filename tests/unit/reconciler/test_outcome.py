@@ -372,17 +372,6 @@ def test_a_condition_keeps_its_time_while_its_status_is_unchanged() -> None:
     assert again[0]["message"] == "b"
 
 
-def test_no_difference_is_no_patch() -> None:
-    block = waiting_status(request(), waiting("a"), NOW, NOW)
-    assert (
-        status_patch(
-            block,
-            waiting_status(request(block), waiting("a"), NOW + timedelta(seconds=5), NOW + timedelta(seconds=5)),
-        )
-        is None
-    )
-
-
 def test_a_wait_has_its_deadline() -> None:
     since = NOW - timedelta(seconds=5)
     first = waiting_status(request(), replace(waiting("a"), left=timedelta(seconds=595.002)), since, NOW)
@@ -409,11 +398,6 @@ def test_the_event_of_a_wait_has_its_limit_and_no_time() -> None:
 @pytest.mark.parametrize("cause", [GATES, PRECEDING])
 def test_a_wait_before_the_first_attempt_has_no_start(cause: str) -> None:
     assert "startTime" not in waiting_status(request(), replace(waiting("a"), cause=cause), NOW, NOW)
-
-
-def test_what_others_wrote_survives() -> None:
-    block = waiting_status(request({"theirs": 1}), waiting("a"), NOW, NOW)
-    assert block["theirs"] == 1
 
 
 def test_a_reason_fits_its_field() -> None:

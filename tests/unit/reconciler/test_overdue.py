@@ -8,7 +8,7 @@ import pytest
 
 from bowline.framework.binding.plugin import Budgets
 from bowline.framework.binding.runner import Runner
-from bowline_reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
+from bowline_reconciler.observe.reconciles import BETWEEN, THRESHOLDS_S, is_overdue
 from tests.unit.reconciler.watching import Stuck, Watched, context
 
 
@@ -59,11 +59,3 @@ async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCa
     line = reported(caplog)[0]
     assert (line["plugin"], line["point"], line["seconds"]) == ("devices", "pre_bind", 20.0)
     assert line["bindRequest"] == "default/train"
-
-
-def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest.LogCaptureFixture) -> None:
-    harness, c = Watched(), context()
-    with harness.observation.track(c.request.key):
-        harness.clock.step(timedelta(seconds=121))
-        harness.overdue.scan()
-    assert [(line["plugin"], line["point"]) for line in reported(caplog)] == [(OWN, BETWEEN)]

@@ -75,9 +75,6 @@ WAITED = Times(wait_time=timedelta(minutes=1))
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        pytest.param(Status.fatal("taken", Reason.DEVICE_CONFLICT), Reason.DEVICE_CONFLICT, id="FATAL"),
-        pytest.param(NO_SEAT, Reason.REJECTED, id="FATAL, a reason of its own"),
-        pytest.param(Status.retry("busy"), Reason.BACKOFF_LIMIT_EXCEEDED, id="the last RETRY"),
         pytest.param(Status.wait("full", timeout=SHORT), Reason.WAIT_TIMEOUT, id="an expired WAIT"),
         pytest.param(
             merge_waits(
@@ -89,7 +86,6 @@ WAITED = Times(wait_time=timedelta(minutes=1))
             Reason.WAIT_TIMEOUT,
             id="the one of several that has expired",
         ),
-        pytest.param(Status.skip(), Reason.REJECTED, id="SKIP"),
     ],
 )
 def test_a_failure_says_whose_it_is_also_after_a_restart(status: Status, reason: Reason) -> None:

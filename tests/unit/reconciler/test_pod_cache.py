@@ -82,15 +82,6 @@ def test_a_pod_is_restored_as_it_was_stored(named: bool) -> None:
     assert cache.get(key) is None
 
 
-def test_a_named_pod_is_decoded_once() -> None:
-    cache, seen = PodCache(), stored(1)
-    key = key_of(seen)
-    cache.put(key, seen)
-    assert cache[key] is not cache[key]
-    cache.name(key, True)
-    assert cache[key] is cache[key]
-
-
 def test_a_pod_too_large_to_keep_is_absent_until_it_is_read_from_the_api_server() -> None:
     cache, seen = PodCache(), stored(1, variables=500)
     cache.put(ObjectKey("team", "train-0"), stored(0))
@@ -142,16 +133,6 @@ def test_a_pod_that_is_known_to_be_bound_is_absent_whatever_its_watch_still_show
     assert cache.get(key) == successor
 
 
-def test_a_pod_that_has_ended_leaves_with_its_last_request() -> None:
-    cache, seen = PodCache(), stored(1)
-    key = key_of(seen)
-    cache.name(key, True)
-    cache.put(key, {**seen, "status": {"phase": "Failed"}})
-    assert key in cache
-    cache.name(key, False)
-    assert key not in cache
-
-
 def test_dictionaries_are_bounded_and_serve_every_namespace() -> None:
     cache = PodCache()
     keys = []
@@ -160,8 +141,3 @@ def test_dictionaries_are_bounded_and_serve_every_namespace() -> None:
         keys.append(key_of(seen))
         cache.put(keys[-1], seen)
     assert all(cache.get(key) == stored(number, f"team-{number}") for number, key in enumerate(keys))
-
-
-def test_values_are_not_unpacked_all_together() -> None:
-    with pytest.raises(TypeError, match="one by one"):
-        PodCache().values()

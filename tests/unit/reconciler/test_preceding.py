@@ -6,10 +6,8 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.binding.state import RequestStates
-from bowline_reconciler.decide.snapshot import following_request, preceding_request
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}
@@ -21,32 +19,6 @@ def request(
 ) -> BindRequest:
     raw = stored(bind_request(name, podName="pod", podUID=uid), uid=name, creationTimestamp=created, **metadata)
     return decode_bind_request(raw | {"status": {"phase": phase, "startTime": started}})
-
-
-MINE = request("mine", LATE)
-
-
-@pytest.mark.parametrize(
-    ("mine", "rivals", "before"),
-    [
-        pytest.param(MINE, [], None, id="it is alone"),
-        pytest.param(MINE, [request("other", EARLY)], "other", id="an older one"),
-        pytest.param(request("mine", EARLY), [request("other", LATE)], None, id="it is the older one"),
-        pytest.param(MINE, [request("a", LATE)], "a", id="of the same second: by name"),
-        pytest.param(MINE, [request("z", LATE)], None, id="of the same second: by name, the other way round"),
-        pytest.param(MINE, [request("b", EARLY), request("a", EARLY)], "b", id="the last of several"),
-        pytest.param(
-            MINE, [request("z", LATE, started=LATE)], "z", id="a former leader has attempted the younger one"
-        ),
-        pytest.param(MINE, [request("z", LATE, **OURS)], "z", id="a former leader has prepared for the younger one"),
-    ],
-)
-def test_each_waits_for_the_one_before_it(mine: BindRequest, rivals: list[BindRequest], before: str | None) -> None:
-    predecessor_key = preceding_request(mine, [mine, *rivals])
-    assert predecessor_key == (ObjectKey("default", before) if before else None)
-    if predecessor_key is not None:
-        predecessor = next(rival for rival in rivals if rival.key == predecessor_key)
-        assert following_request(predecessor, [mine, *rivals]) == mine.key
 
 
 @pytest.mark.parametrize(
@@ -96,24 +68,3 @@ def test_a_request_that_has_begun_holds_the_pod_whatever_the_order_says() -> Non
     released.states.release_pod(first.key, state)
     assert released.woken == ["a"], "once"
     assert released.states.acquire_pod(second)
-
-
-def test_a_pod_is_free_when_the_state_of_its_request_is_dropped() -> None:
-    released, first, second = Released(), request("a", EARLY), request("b", EARLY)
-    finished, last, other = request("aa", EARLY), request("c", EARLY), request("d", EARLY, uid="another")
-    released.add(first, finished, last, second, other)
-    released.states.ensure(finished).finish(ResourceVersion("7"))
-    assert released.states.acquire_pod(first)
-    released.states.drop(first.key)
-    assert released.woken == ["b"], "the first of those for the pod that are not finished"
-    assert released.states.acquire_pod(second)
-    released.states.clear()
-    assert released.states.holder_and_rivals(second)[0] is None
-
-
-def test_requests_for_pods_of_other_namespaces_and_uids_do_not_meet() -> None:
-    released, first, other_uid = Released(), request("a", EARLY), request("b", EARLY, uid="another")
-    raw = {**first.raw, "metadata": {**first.raw["metadata"], "namespace": "tenant", "uid": "foreign"}}
-    foreign = decode_bind_request(raw)
-    released.add(first, other_uid, foreign)
-    assert all(released.states.acquire_pod(each) for each in (first, other_uid, foreign))

@@ -48,16 +48,6 @@ def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() 
     assert requests.error("unreachable", failing).at_most == timedelta.max
 
 
-def test_an_outage_leaves_no_failures_in_a_row() -> None:
-    clock, failing = SteppedClock(), state()
-    requests = requeue(clock)
-    requests.extend_streak(failing, None)
-    clock.step(timedelta(minutes=5))
-    failing.failures.reset()
-    requests.extend_streak(failing, None)
-    assert not failing.failures.is_own
-
-
 def bound() -> DeferredBind:
     return DeferredBind(context(), datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -85,13 +75,6 @@ def test_a_completion_is_deferred_while_others_are_not_bound(
     )
     assert requests.take(key) is (own_bind if is_deferred else None)
     assert requests.take(key) is None, "returned once"
-
-
-def test_nothing_is_kept_over_the_end_of_a_term() -> None:
-    requests = requeue(SteppedClock())
-    requests.defer(ObjectKey("default", "mine"), bound())
-    requests.clear()
-    assert requests.sizes["deferredCompletions"] == 0
 
 
 def request(version: str = "7", uid: str = "request-uid", **changes: Any) -> BindRequest:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey, ResourceVersion
+from bowline.api.meta import ResourceVersion
 from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.binding.state import RequestStates, WaitState
-from bowline_reconciler.decide.snapshot import GATES
 
 
 def version(number: int, uid: str = "request-uid") -> BindRequest:
@@ -34,21 +33,6 @@ def overlay_of_writes(*versions: int) -> CacheOverlay:
     return overlay
 
 
-def test_an_own_write_counts_until_the_watch_shows_it() -> None:
-    overlay = overlay_of_writes(1, 2)
-    assert shown(overlay, 1) == ("2", False)
-    assert shown(overlay, 2) == ("2", False)
-    assert shown(overlay, 3) == ("3", False), "up to date: the store counts again"
-
-
-def test_every_step_of_a_chain_of_writes_is_known_to_be_stale() -> None:
-    """The watch delivers the finalizer's write after the status was written: the status counts."""
-    overlay = overlay_of_writes(1, 2, 3)
-    assert shown(overlay, 1) == ("3", False)
-    assert shown(overlay, 2) == ("3", False)
-    assert shown(overlay, 3) == ("3", False)
-
-
 @pytest.mark.parametrize("is_finished", [False, True])
 def test_a_reply_that_comes_after_that_of_a_newer_write_is_no_news(is_finished: bool) -> None:
     """A report is written beside the reconcile."""
@@ -63,27 +47,6 @@ def test_a_reply_that_comes_after_that_of_a_newer_write_is_no_news(is_finished: 
     assert overlay.known_version == "4"
 
 
-def test_a_version_that_no_watch_delivers_is_read_live() -> None:
-    assert overlay_of_writes(1, 2).latest(None) is None
-
-
-def test_a_namesake_starts_with_an_empty_state() -> None:
-    states = RequestStates()
-    first = states.ensure(version(1, "first"))
-    first.finish(ResourceVersion("7"))
-    assert states.ensure(version(2, "first")) is first
-    second = states.ensure(version(3, "second"))
-    assert not second.is_finished
-    assert len(states) == 1
-
-
-def test_clearing_the_state_returns_what_it_was_about() -> None:
-    states = RequestStates()
-    states.ensure(version(1, "first"))
-    assert states.clear() == [(ObjectKey("default", "pod"), "first")]
-    assert len(states) == 0
-
-
 def test_a_finished_overlay_keeps_no_copy_of_the_request() -> None:
     overlay = overlay_of_writes(1, 2)
     overlay.finish(ResourceVersion("7"))
@@ -93,18 +56,6 @@ def test_a_finished_overlay_keeps_no_copy_of_the_request() -> None:
 
 
 MINUTE = timedelta(minutes=1)
-
-
-def test_no_cause_moves_the_start_of_a_series_of_waits() -> None:
-    wait = WaitState()
-    wait.start("plugin a", {"plugin a": MINUTE}, 100.0, None)
-    wait.start("plugin b", {"plugin b": 2 * MINUTE}, 130.0, None)
-    wait.start("plugin policy", {}, 140.0, None)
-    wait.start("plugin a", {"plugin a": MINUTE}, 150.0, None)
-    assert (wait.began, wait.first_waits, wait.longest) == (100.0, {"plugin a": 100.0, "plugin b": 130.0}, 2 * MINUTE)
-    wait.finish(version(1))
-    wait.start("plugin a", {"plugin a": MINUTE}, 200.0, MINUTE)
-    assert (wait.began, wait.restored_at) == (200.0, 0.0), "a wait of the next attempt, also if a wait is stored"
 
 
 def test_a_wait_without_a_limit_is_not_counted_for_the_one_that_follows() -> None:
@@ -121,28 +72,6 @@ def test_the_first_wait_of_a_process_goes_on_from_the_stored_one() -> None:
     assert (wait.began, wait.first_waits, wait.restored_at) == (940.0, {"plugin a": 940.0}, 1000.0)
     wait.start("plugin b", {"plugin b": MINUTE}, 1010.0, MINUTE)
     assert (wait.began, wait.first_waits["plugin b"]) == (940.0, 1010.0)
-
-
-def test_what_follows_the_gates_is_another_series() -> None:
-    wait = WaitState()
-    wait.start(GATES, {GATES: MINUTE}, 100.0, None)
-    wait.start("plugin a", {"plugin a": MINUTE}, 150.0, None)
-    assert (wait.began, wait.first_waits) == (150.0, {"plugin a": 150.0})
-
-
-def test_a_request_that_was_made_again_is_known_although_the_cache_shows_the_former_one() -> None:
-    """Else the two alternate, each from the other's absence, as often as calls can be made."""
-    former, present = version(5, uid="former"), version(9, uid="present")
-    overlay = CacheOverlay()
-    overlay.replace(former, present)
-    assert overlay.precedes(former)
-    overlay.observe(former)
-    assert overlay.latest(former) is present
-    assert overlay.latest(version(7, uid="former")) is present, "an event between the two"
-    delivered_request = version(9, uid="present")
-    overlay.observe(delivered_request)
-    assert overlay.latest(delivered_request) is delivered_request
-    assert not overlay.needs_live_read
 
 
 @pytest.mark.parametrize(

@@ -32,19 +32,6 @@ def test_a_stored_pause_is_bounded(last: timedelta | None, following: timedelta,
     assert stored_pause(request(status), NOW, MAX) == left
 
 
-@pytest.mark.parametrize(
-    ("condition", "wait_time"),
-    [
-        pytest.param({"status": "False", "reason": "Waiting"}, HOUR, id="a wait"),
-        pytest.param({"status": "False", "reason": "Retrying"}, None, id="a failed attempt is no wait"),
-        pytest.param({"status": "True", "reason": "Prepared"}, None, id="success is no wait"),
-    ],
-)
-def test_a_stored_wait_is_read_from_its_condition(condition: dict[str, str], wait_time: timedelta | None) -> None:
-    stored_condition = {"type": "Prepared", "lastTransitionTime": format_time(NOW - HOUR), **condition}
-    assert stored_wait(request({"conditions": [stored_condition]}), NOW) == wait_time
-
-
 def test_a_stored_wait_of_a_clock_ahead_has_only_just_begun() -> None:
     condition = {"type": "Prepared", "status": "False", "reason": "Waiting"}
     ahead = {**condition, "lastTransitionTime": format_time(NOW + HOUR)}

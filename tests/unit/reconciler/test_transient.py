@@ -24,23 +24,6 @@ def streak(times: list[float], success_before_each: bool = True, is_deferred: bo
 
 
 @pytest.mark.parametrize(
-    ("failures", "is_own"),
-    [
-        pytest.param(streak([0, 0.2, 0.6, 11]), True, id="several for ten seconds, while other calls succeed"),
-        pytest.param(streak([0, 30, 60], success_before_each=False), True, id="a minute is enough evidence"),
-    ],
-)
-def test_when_failures_are_the_requests_own(failures: Streak, *, is_own: bool) -> None:
-    assert failures.is_own is is_own
-
-
-def test_a_success_before_the_previous_failure_is_no_evidence() -> None:
-    failing = streak([0, 0.2, 0.6, 2], success_before_each=False)
-    assert not extend(failing, 20, last_success=1.0, is_deferred=False).is_own
-    assert extend(failing, 20, last_success=3.0, is_deferred=False).is_own
-
-
-@pytest.mark.parametrize(
     ("status", "failures", "expectation"),
     [
         pytest.param(TRANSIENT, streak([0]), Code.TRANSIENT, id="quiet and uncounted at first"),
@@ -54,13 +37,6 @@ def test_what_a_transient_result_counts_as(status: Status, failures: Streak, exp
     assert status.may_be_transient
     result = classify(status, failures)
     assert (result.code, result.reasons, result.plugin) == (expectation, status.reasons, status.plugin)
-
-
-@pytest.mark.parametrize(
-    "status", [Status.ok(), Status.retry("x"), Status.fatal("x"), Status.wait("x"), Status(Code.CANCELLED)]
-)
-def test_other_results_are_not_transient(status: Status) -> None:
-    assert not status.may_be_transient
 
 
 @pytest.mark.parametrize(

@@ -57,32 +57,11 @@ def test_a_lagging_watch_costs_no_reconcile() -> None:
     assert index.waiters_of(CONFIGMAPS, DATA) == [REQUEST]
 
 
-@pytest.mark.parametrize("version", ["9", ""])
-def test_an_older_version_and_a_deletion_end_a_wait(version: str) -> None:
-    """After a restore of etcd versions start again at a lower one."""
-    index, store = watching("10")
-    index.register(REQUEST, [ref("10")], {})
-    if version:
-        put(store, version)
-    else:
-        store.drop(DATA)
-    assert index.waiters_of(CONFIGMAPS, DATA) == [REQUEST]
-
-
 def test_versions_without_an_order_are_compared_for_equality() -> None:
     index, _ = watching("a")
     last_versions: dict[ObjectID, ResourceVersion] = {}
     assert index.register(REQUEST, [ref("b")], last_versions) is Registration.STALE
     assert index.register(REQUEST, [ref("b")], last_versions) is Registration.WATCHED
-
-
-def test_a_wait_without_a_version_is_registered_and_woken_by_the_next_event() -> None:
-    index, store = watching("7")
-    last_versions: dict[ObjectID, ResourceVersion] = {}
-    assert index.register(REQUEST, [ref()], last_versions) is Registration.STALE
-    assert index.register(REQUEST, [ref()], last_versions) is Registration.WATCHED
-    put(store, "8")
-    assert index.register(REQUEST, [ref()], last_versions) is Registration.STALE
 
 
 def test_a_state_that_cannot_end_a_wait_does_not() -> None:
@@ -104,29 +83,6 @@ def test_a_state_that_cannot_end_a_wait_does_not() -> None:
     assert set(index.waiters_of(CONFIGMAPS, DATA)) == {REQUEST, OTHER}, "a deletion may always end a wait"
     assert hinted[:2] == [(REQUEST, "8"), (OTHER, "8")]
     assert sorted(hinted[2:]) == [(OTHER, "9"), (REQUEST, "9")]
-
-
-def test_exactly_the_waits_for_an_object_are_found() -> None:
-    index, store = watching("7")
-    for request in (REQUEST, OTHER):
-        index.register(request, [ref("7")], {})
-    put(store, "8")
-    assert set(index.waiters_of(CONFIGMAPS, DATA)) == {REQUEST, OTHER}
-    assert not index.waiters_of(PODS, DATA), "another resource of that name"
-    assert not index.waiters_of(CONFIGMAPS, ObjectKey("default", "else"))
-    index.unregister(REQUEST)
-    assert set(index.waiters_of(CONFIGMAPS, DATA)) == {OTHER}
-
-
-def test_unregistered_waits_leave_nothing() -> None:
-    index, _ = watching("7")
-    for number in range(100):
-        key = ObjectKey("default", f"request-{number}")
-        index.register(key, [ref("7"), ref("", "ConfigMap", f"own-{number}")], {})
-        index.unregister(key)
-        index.unregister(key)
-        assert not index.waiters_of(CONFIGMAPS, ObjectKey("default", f"own-{number}"))
-    assert len(index) == 0
 
 
 def test_a_new_wait_replaces_the_former_one() -> None:

@@ -67,12 +67,6 @@ class Crowd:
         return (await self._requeue.after_wait(request, self._memories[number], wait, None)).requeue_after
 
 
-async def test_a_short_wait_is_not_reported() -> None:
-    crowd = Crowd(1)
-    assert await crowd.reconcile(0, BEGAN) == REPORT_WAIT_AFTER
-    assert crowd.writer.written == []
-
-
 async def test_a_longer_wait_is_reported_once_per_cause() -> None:
     crowd = Crowd(1)
     await crowd.reconcile(0, BEGAN)
@@ -118,12 +112,6 @@ async def test_many_waits_are_all_reported_at_a_limited_rate() -> None:
     assert crowd.writer.written == [f"r{number}" for number in range(count)]
 
 
-async def test_many_waits_are_not_reconciled_together() -> None:
-    crowd = Crowd(REPORT_QPS, jitter=1.0)
-    due = [await crowd.reconcile(number, BEGAN) for number in range(REPORT_QPS)]
-    assert due == [REPORT_WAIT_AFTER + timedelta(seconds=number / REPORT_QPS) for number in range(REPORT_QPS)]
-
-
 async def test_the_deadline_precedes_the_turn() -> None:
     crowd = Crowd(2)
     for number in range(2):
@@ -131,8 +119,3 @@ async def test_the_deadline_precedes_the_turn() -> None:
     late = UNTIL - timedelta(milliseconds=10)
     delays = [await crowd.reconcile(number, late) for number in range(2)]
     assert delays[-1] == timedelta(milliseconds=10)
-
-
-async def test_a_poll_interval_is_kept() -> None:
-    crowd = Crowd(1)
-    assert await crowd.reconcile(0, BEGAN, poll=timedelta(seconds=2)) == timedelta(seconds=2)

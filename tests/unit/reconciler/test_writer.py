@@ -45,12 +45,6 @@ async def test_the_stored_request_is_returned() -> None:
     assert (await writer(Storing()).add_finalizer(request(), ["a"])).finalizers == (names.FINALIZER,)
 
 
-@pytest.mark.parametrize("removed", ["ownerReferences", "annotations"])
-async def test_an_owner_that_a_webhook_removes_is_a_failure(removed: str) -> None:
-    with pytest.raises(NotStoredError, match=rf"metadata\.{removed}"):
-        await writer(Storing(removed)).set_owner(request(), ObjectUID("pod-uid"))
-
-
 @pytest.mark.parametrize("removed", ["finalizers", "annotations"])
 async def test_a_finalizer_that_a_webhook_removes_is_a_failure(removed: str) -> None:
     with pytest.raises(NotStoredError, match=rf"metadata\.{removed}"):

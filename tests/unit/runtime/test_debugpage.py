@@ -1,6 +1,5 @@
 """The debug page: it is served, and can do no harm."""
 
-import socket
 from typing import Any
 
 import aiohttp
@@ -51,13 +50,3 @@ async def test_a_running_server_responds() -> None:
     async with aiohttp.ClientSession() as session, session.get(f"http://{server.address}/debug") as response:
         assert await response.json() == {"a": 1}
     await server.stop()
-
-
-async def test_an_address_in_use_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = DebugServer(ListenAddress("127.0.0.1", listener.getsockname()[1]), dict)
-        await server.start()
-        await server.stop()
-    assert [(record.name, record.levelname) for record in caplog.records] == [
-        ("bowline.runtime.debugpage", "WARNING")
-    ]

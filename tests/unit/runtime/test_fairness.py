@@ -13,23 +13,6 @@ def test_the_peer_that_holds_the_most_loses_its_oldest_item() -> None:
     assert sorted(pool.items()) == ["a3", "b1", "b2"]
 
 
-def test_weights_count_and_an_item_may_displace_itself() -> None:
-    pool: FairPool[str] = FairPool(100)
-    assert not pool.put("a", "a1", 60)
-    assert not pool.put("b", "b1", 30)
-    assert pool.put("b", "b1", 45) == ["a1"]
-    assert pool.put("b", "b1", 101) == ["b1"]
-    assert pool.total == 0
-
-
-def test_a_dropped_item_frees_its_place() -> None:
-    pool: FairPool[str] = FairPool(1)
-    pool.put("a", "a1")
-    pool.drop("a", "a1")
-    pool.drop("a", "a1")
-    assert not pool.put("b", "b1")
-
-
 def test_peers_take_turns_however_much_each_has() -> None:
     queue: FairQueue[str] = FairQueue()
     for item in ("a1", "a2", "a3", "b1", "c1"):

@@ -95,17 +95,6 @@ async def test_callers_of_one_request_displace_no_new_caller(callers: Callers) -
     assert await status(reader) == 200
 
 
-async def test_callers_of_one_request_displace_no_caller_of_many(callers: Callers) -> None:
-    reader, writer = await callers.send(HEAD + b"{}")
-    assert await status(reader) == 200
-    writer.write(HEAD + b"{}")
-    assert await status(reader) == 200
-    for _ in range(3 * LIMITS.connections):
-        assert await status((await callers.send(HEAD + b"{}"))[0]) == 200
-    writer.write(HEAD + b"{}")
-    assert await status(reader) == 200
-
-
 async def test_a_caller_that_sends_nothing_for_long_is_displaced_before_one_that_completes() -> None:
     server = HttpServer(respond, replace(LIMITS, fresh_s=0), lambda status, error: None)
     callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))

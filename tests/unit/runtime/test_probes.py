@@ -1,8 +1,5 @@
 """The metrics address: what is accepted, what it serves."""
 
-import tomllib
-from pathlib import Path
-
 import aiohttp
 import pytest
 from aiohttp import web
@@ -11,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter
 from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
 from bowline.runtime.address import ListenAddress, parse_listen
-from bowline.runtime.metrics import init_series, new_registry
+from bowline.runtime.metrics import init_series
 from bowline.runtime.probes import Check, ProbeServer
 
 
@@ -81,19 +78,6 @@ async def test_ready_needs_all_checks_and_alive_does_not(
     assert '\nbowline_ready{component="webhook"} 0.0\n' in (await answer(client, "/metrics"))[1]
 
 
-async def test_metrics_are_there_before_anything_is_counted(client: TestClient[web.BaseRequest, None]) -> None:
-    status, text = await answer(client, "/metrics")
-    assert status == 200
-    assert {'bowline_seen_total{kind="pod"} 0.0', 'bowline_seen_total{kind="node"} 0.0'} <= set(text.splitlines())
-
-
-async def test_one_metric_can_be_requested(client: TestClient[web.BaseRequest, None]) -> None:
-    status, text = await answer(client, "/metrics?name[]=bowline_seen_total&name[]=bowline_unknown")
-    assert status == 200
-    metric_names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
-    assert metric_names == {"bowline_seen_total"}
-
-
 async def test_a_running_server_responds_and_its_address_cannot_be_used_again() -> None:
     server = ProbeServer(parse_listen("127.0.0.1:0"), CollectorRegistry(), {}, "webhook")
     await server.start()
@@ -118,8 +102,3 @@ async def test_other_requests_are_rejected(
 ) -> None:
     async with client.request(method, path) as response:
         assert response.status == status
-
-
-def test_a_registry_has_the_installed_version() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert new_registry().get_sample_value("bowline_build_info", {"version": project["version"]}) == 1

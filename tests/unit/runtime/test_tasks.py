@@ -44,22 +44,6 @@ async def test_a_root_task_that_ends_stops_the_process_too() -> None:
     assert stop.reason == "task election ended"
 
 
-async def test_the_first_reason_to_stop_counts() -> None:
-    stop = ShutdownSignal()
-    async with RootTasks(stop) as tasks:
-        task = tasks.start("worker", forever())
-        stop.request("SIGTERM")
-        await tasks.cancel(task)
-    assert stop.reason == "SIGTERM"
-
-
-async def test_an_error_of_the_block_itself_is_raised_unwrapped() -> None:
-    with pytest.raises(KeyError):  # noqa: PT012 - the block is what is tested
-        async with RootTasks(ShutdownSignal()) as tasks:
-            tasks.start("worker", forever())
-            raise KeyError("setup")
-
-
 @pytest.mark.looptime
 async def test_the_stop_table_runs_in_order_whatever_a_row_does() -> None:
     completed_steps: list[str] = []
@@ -105,26 +89,6 @@ async def test_a_write_ends_before_its_caller_however_often_that_is_cancelled(ti
         await caller
     assert writes == ["written"]
     assert caller.cancelled()
-
-
-async def test_an_uncut_write_returns_its_reply_and_raises_its_error() -> None:
-    async def reply() -> str:
-        return "reply"
-
-    assert await shield_write(reply()) == "reply"
-    with pytest.raises(RuntimeError, match="worn out"):
-        await shield_write(fail())
-
-
-@pytest.mark.looptime
-async def test_a_timeout_around_an_uncut_write_is_still_a_timeout() -> None:
-    async def slow() -> None:
-        await asyncio.sleep(5)
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await shield_write(slow())
-    assert asyncio.get_running_loop().time() == pytest.approx(5)
 
 
 async def test_waiting_for_tasks_neither_cancels_nor_raises_theirs() -> None:

@@ -44,9 +44,3 @@ def test_a_turn_that_nobody_takes_lapses() -> None:
     assert turns.reserve("f", "group", 100.05) == pytest.approx(0.05)
     turns.clear()
     assert len(turns) == 0
-
-
-@pytest.mark.parametrize("qps", [pytest.param(0, id="zero"), pytest.param(-1, id="negative")])
-def test_invalid_rates_are_rejected(qps: float) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        Turns(qps)

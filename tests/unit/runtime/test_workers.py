@@ -137,15 +137,3 @@ async def test_the_failure_of_one_worker_is_reported_while_the_others_run() -> N
     assert {key for key, _ in calls} == {"a", "b", "c", "d"}
     queue.shut_down()
     await asyncio.gather(*workers, return_exceptions=True)
-
-
-async def test_workers_that_end_in_order_have_not_failed() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    workers = [started(queue, {}, reported, []) for _ in range(2)]
-    noticed = asyncio.create_task(wait_failed(workers))
-    workers[0].cancel()
-    queue.shut_down()
-    await asyncio.sleep(1)
-    assert [worker.done() for worker in workers] == [True, True]
-    assert not noticed.done()
-    noticed.cancel()

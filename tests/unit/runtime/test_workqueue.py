@@ -59,16 +59,6 @@ async def test_a_cancelled_getter_loses_no_key() -> None:
     assert first.cancelled()
 
 
-async def test_a_delayed_key_is_returned_when_due() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    queue.add_after("late", seconds(60))
-    queue.add_after("soon", seconds(5))
-    assert (queue.depth, queue.delayed) == (0, 2)
-    assert await next_key_at(queue) == ("soon", 5)
-    assert await next_key_at(queue) == ("late", 60)
-    assert queue.delayed == 0
-
-
 @pytest.mark.parametrize(
     ("delays", "expectation"),
     [
@@ -84,15 +74,6 @@ async def test_the_earliest_of_several_delays_wins(delays: list[float], expectat
         queue.add_after("a", seconds(delay))
     assert await next_key_at(queue) == ("a", expectation)
     assert queue.delayed == 0
-
-
-async def test_add_ends_a_delay_for_good() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    queue.add_after("a", seconds(60))
-    queue.add("a")
-    assert await next_key(queue) == "a"
-    queue.add_after("marker", seconds(120))
-    assert await next_key_at(queue) == ("marker", 120)
 
 
 async def test_a_delay_outlives_the_processing_of_its_key() -> None:
@@ -226,26 +207,10 @@ async def test_keys_of_low_priority_follow_others_in_bounded_number() -> None:
     assert await queue.get() == "fresh"
 
 
-async def test_a_single_worker_alternates_between_priorities() -> None:
-    queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
-    for number in range(4):
-        queue.add_after(f"late-{number}", seconds(1))
-    await asyncio.sleep(2)
-    for key in ("fresh-0", "fresh-1"):
-        queue.add(key)
-    taken = []
-    for _ in range(6):
-        taken.append(await queue.get())
-        queue.done(taken[-1])
-    assert taken == ["late-0", "fresh-0", "late-1", "fresh-1", "late-2", "late-3"]
-
-
 @pytest.mark.parametrize(
     ("limit", "late_count"),
     [
         pytest.param(1, 1, id="one of one"),
-        pytest.param(2, 1, id="one of two"),
-        pytest.param(3, 2, id="the larger half"),
         pytest.param(8, 4, id="half"),
     ],
 )
@@ -271,16 +236,6 @@ async def test_a_key_added_with_low_priority_while_it_is_processed_keeps_that_pr
     queue.done("a")
     assert queue.is_busy, "one of them has normal priority"
     assert [await queue.get(), await queue.get()] == ["a", "b"], "the priorities alternate"
-
-
-async def test_an_event_raises_the_priority_of_a_key_that_is_processed() -> None:
-    queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
-    queue.add("a")
-    assert await queue.get() == "a"
-    queue.add("a", low_priority=True)
-    queue.add("a")
-    queue.done("a")
-    assert queue.is_busy
 
 
 async def test_an_event_raises_a_keys_priority() -> None:
@@ -343,10 +298,8 @@ async def test_a_key_added_while_it_is_processed_keeps_the_turns_of_its_namespac
     ("workers", "namespaces", "occupied"),
     [
         pytest.param(64, 1, 32, id="one takes half"),
-        pytest.param(64, 2, 32, id="two take half together"),
         pytest.param(64, 8, 33, id="eight take half together"),
         pytest.param(64, 64, 64, id="each of many has one"),
-        pytest.param(1, 1, 1, id="a single worker is used"),
         pytest.param(4, 1, 4, id="a few workers are all used"),
     ],
 )
@@ -388,20 +341,6 @@ async def test_no_number_of_hung_namespaces_stops_a_fresh_one(groups: int) -> No
     for key in range(20):
         assert await next_key(queue) == f"healthy/{key}"
     assert asyncio.get_running_loop().time() == begun
-
-
-async def test_no_number_of_namespaces_that_hung_after_good_work_stops_a_fresh_one() -> None:
-    queue = fair(workers=64)
-    for number in range(8):
-        for key in range(400):
-            queue.add(f"{number}/{key}")
-        for _ in range(100):
-            queue.done(await queue.get())
-        await taken(queue)
-        await asyncio.sleep(1)
-    assert queue.processing < queue.capacity
-    queue.add("healthy/1")
-    assert await next_key(queue) == "healthy/1"
 
 
 async def test_more_hung_namespaces_than_places_stop_no_fresh_one() -> None:

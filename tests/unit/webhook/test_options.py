@@ -1,36 +1,14 @@
 """The command line."""
 
-from datetime import timedelta
-from pathlib import Path
-
 import pytest
 
-from bowline.api.meta import ObjectKey
 from bowline_webhook.options import parse_options
-from bowline_webhook.tls.files import FilePaths
 
 
 def test_the_namespace_is_taken_from_the_pod() -> None:
     options = parse_options([], {"POD_NAMESPACE": "here"})
     assert (options.common.namespace, options.ca_secret.namespace) == ("here", "here")
     assert parse_options(["--namespace=there"], {"POD_NAMESPACE": "here"}).common.namespace == "there"
-
-
-def test_given_options_are_used() -> None:
-    options = parse_options(
-        [
-            *("--listen", "[::1]:1", "--drain", "500ms", "--client-ca-file", "a"),
-            *("--tls-cert-file", "c", "--tls-private-key-file", "k"),
-            *("--webhook-configuration", "x", "--ca-secret", "s"),
-        ],
-        {},
-    )
-    assert str(options.listen) == "[::1]:1"
-    assert options.files == FilePaths(Path("c"), Path("k"), Path("a"))
-    assert not options.self_signed
-    assert options.webhook_configuration == "x"
-    assert options.drain == timedelta(milliseconds=500)
-    assert options.ca_secret == ObjectKey("default", "s")
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,6 @@ def test_the_number_of_remembered_pods_is_bounded() -> None:
     assert failures.denial_of(("default", str(MAX_PODS)), decision, NOW) is None, "older than any denial"
 
 
-def test_a_failure_that_is_older_than_any_denial_is_not_remembered() -> None:
-    failures = Failures(LONGEST)
-    failures.add(POD, FAILED, NOW + timedelta(seconds=121))
-    assert failures.denial_of(POD, FAILED.decision.decision, NOW) is None
-
-
 @pytest.mark.parametrize(
     ("status", "reason", "at"),
     [

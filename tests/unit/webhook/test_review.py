@@ -128,10 +128,6 @@ class TestAnswers:
             assert min(map(len, texts)) == MAX_WARNING_CHARACTERS // len(texts), "no more is cut than must be"
             assert all(text.endswith("... (long/warning; bowline)") or "x" * 200 in text for text in texts)
 
-    def test_an_old_version_is_answered_in_its_own(self) -> None:
-        document = {**review(pod()), "apiVersion": "admission.k8s.io/v1beta1"}
-        assert answer(Hook.VALIDATE_PODS, document)["allowed"]
-
 
 class TestHooks:
     @pytest.mark.parametrize(

@@ -271,27 +271,6 @@ def test_the_shape_of_a_foreign_kind_is_left_to_its_own_schema(spec: Any) -> Non
 
 # --- paths of the wrong form, and pods with containers from elsewhere ---
 
-OWN = {"group": "a.b", "kind": "Own", "resource": "owns"}
-
-
-@pytest.mark.parametrize(
-    ("paths", "raw", "form"),
-    [
-        pytest.param({"templates": ["spec.pod"]}, template(BAD)["spec"], "podSpecs, not in templates", id="a spec"),
-        pytest.param(
-            {"podSpecs": [{"path": "spec.pod"}]}, template(BAD), "templates, not in podSpecs", id="a template"
-        ),
-    ],
-)
-def test_a_wrong_path_is_a_warning_and_denies_nothing(paths: Any, raw: Any, form: str) -> None:
-    chain = marking(settings=Settings(workloads=(WorkloadEntry.model_validate({**OWN, **paths}),)))
-    raw = {"metadata": {"name": "w"}, "spec": {"pod": raw}}
-    result = review_workload(chain, chain.workloads["a.b", "Own"], raw, None, AdmissionInfo(kind="Own"))
-    assert result.allowed
-    (warning,) = result.warnings
-    assert (warning.rule.id, warning.path) == ("workload/template-path", "spec.pod")
-    assert warning.message.endswith(f"list the path in {form}")
-
 
 def test_a_container_may_come_from_a_runtime() -> None:
     annotations = {names.GPU_FRACTION: "0.5", names.GPU_FRACTION_CONTAINER: "node"}
@@ -311,19 +290,6 @@ def test_the_replicas_of_an_invalid_inference_service_can_be_changed() -> None:
     new = copy.deepcopy(old)
     new["spec"]["predictor"]["minReplicas"] = 3
     assert error_paths(new, old, "InferenceService") == []
-
-
-def test_the_pod_of_a_notebook_has_the_annotations_of_the_notebook() -> None:
-    raw = workload("Notebook")
-    raw["metadata"]["annotations"] = {"bad": "x"}
-    assert error_paths(raw, None, "Notebook") == ["metadata.annotations[bad]"]
-
-
-def test_the_pods_of_a_workflow_have_its_pod_metadata() -> None:
-    raw = workload("Workflow")
-    raw["spec"]["templates"][0]["metadata"] = {}
-    raw["spec"]["podMetadata"] = {"annotations": {"bad": "x"}}
-    assert error_paths(raw, None, "Workflow") == ["spec.podMetadata.annotations[bad]"]
 
 
 def test_resources_without_a_pod_spec_are_those_of_a_container() -> None:

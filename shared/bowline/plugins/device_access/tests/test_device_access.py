@@ -226,12 +226,6 @@ def test_the_author_of_a_share_does_not_choose_its_configmaps(prefix: str, is_al
     assert errors == ([] if is_allowed else [rule])
 
 
-def test_a_prefix_without_a_share_is_allowed() -> None:
-    raw = pod(containers=[{"name": "main"}])
-    raw["metadata"]["annotations"] = {"runai/shared-gpu-configmap": "mine"}
-    assert verdict(raw).allowed
-
-
 # --- ephemeral containers ---
 
 

@@ -170,13 +170,6 @@ def test_the_claims_name_is_valid_and_contains_its_pods(name: str, visible: str,
     assert metadata["generateName"] == base
 
 
-def test_the_claims_name_is_unique_to_the_pod() -> None:
-    first, second = pod(), pod()
-    second["metadata"]["uid"] = "another"
-    assert claim_name(first) == claim_name(pod())
-    assert claim_name(first) != claim_name(second)
-
-
 def test_the_claim_that_the_pods_status_names_is_the_claim() -> None:
     pod_with_claim = pod({"extendedResourceClaimStatus": {"resourceClaimName": "made-by-a-scheduler"}})
     assert required_extended(pod_with_claim, ASKED).key.name == "made-by-a-scheduler"

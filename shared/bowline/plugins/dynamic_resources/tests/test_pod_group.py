@@ -7,7 +7,7 @@ import pytest
 
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
-from bowline.plugins.dynamic_resources.pod_group import claim_consumer, pod_group_name
+from bowline.plugins.dynamic_resources.pod_group import claim_consumer
 from bowline.plugins.dynamic_resources.rules import (
     ClaimStatus,
     RequiredClaim,
@@ -53,12 +53,6 @@ def test_a_claim_is_reserved_for_the_pod_group_only_if_the_entries_are_equal(
 ) -> None:
     group_member = pod(resourceClaims=[entry], **IN_GROUP)
     assert claim_consumer(group_member, entry, pod_group(*shared)).uid == consumer
-
-
-def test_a_pod_without_a_group_has_its_claims_for_itself() -> None:
-    assert pod_group_name(pod()) == pod_group_name(pod(schedulingGroup=None)) == ""
-    assert pod_group_name(pod(**IN_GROUP)) == "gang"
-    assert claim_consumer(pod(), NAMED, None).reference == user()
 
 
 def test_the_claim_of_a_group_has_the_groups_reference() -> None:

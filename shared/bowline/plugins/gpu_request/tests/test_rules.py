@@ -100,10 +100,6 @@ def test_a_share_beside_a_claim(raw: Json, policy: Policy, expected: Found) -> N
     assert violations(raw, policy) == expected
 
 
-def test_claims_without_a_share_are_not_checked() -> None:
-    assert violations(pod({}, claiming("main", "c")), KNOWN) == []
-
-
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [

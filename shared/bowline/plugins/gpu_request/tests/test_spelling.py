@@ -72,11 +72,6 @@ def test_a_share_too_small_for_a_context_is_reported(memory: str, is_reported: b
     assert rules == (["gpu_request/memory-size"] if is_reported else [])
 
 
-def test_missing_or_null_metadata_has_no_warnings() -> None:
-    assert intended({"metadata": {}}) == []
-    assert intended({"metadata": {"annotations": None, "labels": None}}) == []
-
-
 def test_the_comparisons_are_bounded() -> None:
     misspelt = {f"gpu-fraction-{number}": "0.5" for number in range(20_000)}
     assert len(intended(pod(misspelt))) == 20

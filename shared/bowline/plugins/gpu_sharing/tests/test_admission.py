@@ -8,7 +8,7 @@ import jsonpatch
 import pytest
 
 from bowline.api import names
-from bowline.api.gpu_share import GENERATED_LETTERS, capabilities_map, direct_env_map, map_volume, share_target
+from bowline.api.gpu_share import GENERATED_LETTERS, direct_env_map
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings as Sharing
 from bowline.framework.config import Settings
@@ -254,20 +254,6 @@ def test_names_are_valid_for_any_pod_name(metadata: Json, base: str) -> None:
     assert LABEL.fullmatch(volume)
     assert len(volume) <= 63
     assert not list(share_errors(pod, is_final=False))
-
-
-def test_the_index_of_an_init_container_fits_into_the_name() -> None:
-    containers = [{"name": f"c{number}"} for number in range(1001)]
-    raw = sharing_pod(
-        {**HALF, "gpu-fraction-container-name": "c1000"}, {"name": "x" * 253}, initContainers=containers
-    )
-    pod = prepare_pod(raw)
-    target = share_target(pod)
-    assert target is not None
-    capabilities = capabilities_map(pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP], target)
-    assert capabilities.endswith("-i1000")
-    assert len(direct_env_map(capabilities)) == 63
-    assert len(map_volume(capabilities)) <= 63
 
 
 def test_random_parts_differ_by_request_and_are_equal_within_one() -> None:

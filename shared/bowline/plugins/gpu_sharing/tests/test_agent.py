@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api.meta import ObjectKey
 from bowline.plugins.gpu_sharing.agent.app import parse_options
 from bowline.plugins.gpu_sharing.agent.device import DeviceError, Nvml, load_nvml, read_device
 
@@ -79,13 +78,6 @@ def test_without_the_bindings_the_error_names_what_to_install(monkeypatch: pytes
 
 
 ENVIRONMENT = {"POD_NAMESPACE": "res", "POD_NAME": "r"}
-
-
-def test_options() -> None:
-    options = parse_options([], ENVIRONMENT)
-    assert (options.pod, options.fake, str(options.listen)) == (ObjectKey("res", "r"), False, ":8080")
-    fake = parse_options(["--fake", "--listen=127.0.0.1:0"], ENVIRONMENT)
-    assert (fake.fake, str(fake.listen)) == (True, "127.0.0.1:0")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.plugin import first_failure
 from bowline.plugins.gpu_sharing.reservation import (
     Blocked,
-    DeviceRequest,
     Held,
     Lost,
     Pending,
@@ -168,13 +167,6 @@ async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, is_r
     assert [isinstance(result, Exception) for result in await passes.results()] == [is_reported, is_reported]
 
 
-async def test_a_failed_pass_is_retried_by_its_queue() -> None:
-    passes = Passes()
-    owner(passes, NoResponse("no answer")).enqueue(["g1"])
-    (result,) = await passes.results()
-    assert isinstance(result, NoResponse)
-
-
 @pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
 async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta) -> None:
     passes, clock = Passes(), SetClock()
@@ -190,61 +182,6 @@ async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta
     (lost,) = await controller.claim([waits])
     assert isinstance(lost, Lost)
     assert lost.is_overdue
-
-
-@dataclass(frozen=True, slots=True)
-class ChangingSite(ReservationClient):
-    """Has one reservation that the kubelet rejected; another writer changes it before the first deletion."""
-
-    conflicts: list[Reservation] = field(default_factory=list)
-
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        return [reservation(has_ended=True)]
-
-    async def users(self, group: str, node: str = "") -> list[User]:
-        return []
-
-    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
-        return set()
-
-    async def scaling_up(self) -> Blocked | None:
-        return None
-
-    async def remove(self, reservation: Reservation) -> bool:
-        self.conflicts.append(reservation)
-        return len(self.conflicts) > 1
-
-    async def create(
-        self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
-    ) -> Reservation | str:
-        return reservation(uid=ObjectUID("r2"))
-
-
-async def test_an_ended_reservation_is_counted_by_the_deletion_that_succeeds() -> None:
-    passes, registry = Passes(), CollectorRegistry()
-    site = ChangingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    controller = owner_of(passes, site, SystemClock(), registry=registry)
-
-    def count() -> float | None:
-        return registry.get_sample_value("bowline_gpu_sharing_reservations_failed_total", {"cause": "ended"})
-
-    assert isinstance((await controller.claim([claim(awaited_uid=reservation().uid)]))[0], Lost)
-    assert count() == 0
-    # The next attempt awaits no reservation: it deletes the ended one and creates another.
-    assert isinstance((await controller.claim([claim()]))[0], Pending)
-    assert count() == 1
-    await passes.results()
-
-
-async def test_a_device_whose_reservation_has_changed_is_not_released_yet() -> None:
-    passes = Passes()
-    site = ChangingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    controller = owner_of(passes, site, SystemClock())
-    (unreleased,) = await controller.release_unused(["g1"], "n1", "ns")
-    assert unreleased.reservation.uid == reservation().uid
-    assert await controller.release_unused(["g1"], "n1", "ns") == []
-    assert len(site.conflicts) == 2
-    await passes.results()
 
 
 class NoPasses(Passes):
@@ -279,28 +216,6 @@ async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() ->
     controller.enqueue(["g1"])
     await passes.results()
     assert site.reads == ["users of g1 on n1"]
-
-
-async def test_a_released_group_is_read_live() -> None:
-    passes, idle = Passes(), IdleGroups()
-    site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    controller = owner_of(passes, site, SystemClock(), idle)
-    idle.user_changed(None, sharing("a"))
-    await controller.release(claim().request, ObjectUID("uid-a"), ["g1"], "n1")
-    assert site.reads == ["users of g1 on n1"]
-    await passes.results()
-
-
-async def test_forgetting_a_request_keeps_the_claims_of_others() -> None:
-    passes = Passes()
-    controller = owner_of(passes, CountingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
-    await controller.claim([claim("a"), claim("a", group="g2"), claim("b")])
-    controller.forget(claim("a").request)
-    await controller.release_unused(["g1"], "node-0", "ns")
-    assert len(passes.running) == 3
-    await controller.release_unused(["g2"], "node-0", "ns")
-    assert len(passes.running) == 4
-    await passes.results()
 
 
 class ForbiddenClient:
@@ -401,15 +316,6 @@ async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_at_the_c
     await passes.results()
     assert site.removed == [reservation().uid]
     assert controller.sizes["unchecked"] == 0
-
-
-async def test_the_end_of_a_claim_is_followed_by_no_pass_without_a_reason() -> None:
-    passes = Passes()
-    controller = owner_of(passes, IdleSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
-    await controller.claim([claim()])
-    controller.release_claims(claim().request)
-    assert len(passes.running) == 1
-    await passes.results()
 
 
 async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:

@@ -113,19 +113,3 @@ def test_a_container_for_debugging_sees_no_device_either(env: list[Json], rules:
     if not env:
         chain().admit_ephemeral_containers(raw, old, AdmissionInfo("UPDATE"))
         assert raw["spec"]["ephemeralContainers"][0]["env"] == [VOID]
-
-
-@pytest.mark.parametrize("field", ["containers", "ephemeralContainers"])
-def test_pods_without_a_share_are_left_alone(field: str) -> None:
-    spec: Json = {"containers": [{"name": "main", "image": "x"}], field: [{"name": "a", "env": [ALL]}]}
-    raw = sharing_pod({}, **spec)
-    before = sharing_pod({})
-    assert review(raw) == []
-    info = AdmissionInfo("UPDATE", is_validating_webhook=True)
-    assert not chain().validate_ephemeral_containers(raw, before, info).errors
-
-
-def test_device_access_states_each_error_once() -> None:
-    assert review(beside({"env": [ALL]}), "device_access") == [
-        ("device_access/value", "spec.containers[1].env[0].value")
-    ]

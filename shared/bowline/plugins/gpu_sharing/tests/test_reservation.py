@@ -145,10 +145,6 @@ def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
     assert "40 s (CrashLoopBackOff: NVML cannot be used); read its logs" in why
 
 
-def test_the_timeout_starts_at_the_first_observation() -> None:
-    assert overdue([SILENT], {}, NOW, TIMEOUT) == {}
-
-
 @pytest.mark.parametrize(
     ("users", "claimed_nodes", "requested_nodes", "is_released"),
     [
@@ -171,10 +167,6 @@ def test_an_unused_reservation_is_released(
         assert unused_reservations([candidate], users, claimed_nodes, requested_nodes) == (
             [candidate] if is_released else []
         )
-
-
-def test_a_reservation_being_deleted_is_not_deleted_again() -> None:
-    assert unused_reservations([reservation(deleting=True)], [], set(), set()) == []
 
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}

@@ -29,36 +29,9 @@ def test_a_pod_bound_and_dropped_during_another_check_is_counted() -> None:
     assert not_listed(assumed_pods.begin("n").assumed_requests, NO_PODS, UID_B) == []
 
 
-def test_a_pod_released_during_another_check() -> None:
-    assumed_pods = AssumedPods()
-    assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
-    check = assumed_pods.begin("n")
-    assumed_pods.drop(A)
-    assert not_listed(check.assumed_requests, NO_PODS, UID_B) == [NEEDS], "bound possibly after the list"
-
-
 def test_a_pod_is_counted_once_and_never_against_itself() -> None:
     assumed_pods = AssumedPods()
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
     check = assumed_pods.begin("n")
     assert not_listed(check.assumed_requests, frozenset({UID_A}), UID_B) == [], "the list contains it"
     assert not_listed(check.assumed_requests, NO_PODS, UID_A) == []
-
-
-def test_a_request_recreated_for_another_node_releases_the_first_pod() -> None:
-    assumed_pods = AssumedPods()
-    assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
-    assumed_pods.assume(A, AssumedPod("m", UID_A, NEEDS))
-    assert not_listed(assumed_pods.begin("n").assumed_requests, NO_PODS, UID_B) == []
-    assert not_listed(assumed_pods.begin("m").assumed_requests, NO_PODS, UID_B) == [NEEDS]
-
-
-def test_nothing_is_left_when_all_requests_have_ended() -> None:
-    assumed_pods = AssumedPods()
-    assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
-    assumed_pods.assume(B, AssumedPod("n", UID_B, NEEDS))
-    assumed_pods.drop(A)
-    assumed_pods.drop(A)
-    assert len(assumed_pods) == 1
-    assumed_pods.clear()
-    assert len(assumed_pods) == 0

@@ -90,12 +90,6 @@ def test_a_share_in_nvidias_form_excludes_other_devices(resources: Json) -> None
     assert errors
 
 
-def test_the_plugin_is_off_by_default() -> None:
-    raw = pod({REQUEST: "8Gi"})
-    assert chain(enabled=False).admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
-    assert raw["metadata"]["annotations"] == {REQUEST: "8Gi"}
-
-
 @pytest.mark.parametrize("annotation", [DEVICES, PORTION])
 def test_only_a_trusted_user_may_write_the_annotations_of_the_binder(annotation: str) -> None:
     plain, marked = pod({"gpu-fraction": "0.5"}), pod({"gpu-fraction": "0.5", annotation: "0.5"})
@@ -105,12 +99,6 @@ def test_only_a_trusted_user_may_write_the_annotations_of_the_binder(annotation:
         assert [error.rule.id for error in denied.errors] == ["nv_fractions/owned"]
         assert chain().validate_pod(raw, old, AdmissionInfo(operation=operation, user=BINDER)).allowed
     assert chain().validate_pod(marked, marked, AdmissionInfo(operation="UPDATE", user="alice")).allowed
-
-
-def test_the_size_of_a_share_cannot_change() -> None:
-    old, new = pod({REQUEST: "1Gi"}), pod({REQUEST: "2Gi"})
-    errors = chain().validate_pod(new, old, AdmissionInfo(operation="UPDATE")).errors
-    assert [error.rule.id for error in errors] == ["nv_fractions/immutable"]
 
 
 def context(annotations: Json, labels: Json, **spec: Any) -> BindContext:
@@ -157,13 +145,6 @@ async def test_a_pod_with_a_list_of_devices_that_no_binder_wrote_is_not_bound(ki
     assert plugin.applies(ctx.pod or {}, ctx.request)
     status = await plugin.pre_bind(ctx)
     assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.DELETE_POD)
-
-
-def test_a_pod_without_a_share_costs_nothing() -> None:
-    plugin = NvFractions(NvFractionsConfig(), Settings())
-    ctx = context({}, LABELS, receivedResourceType="Regular")
-    assert not plugin.applies(ctx.pod or {}, ctx.request)
-    assert plugin.binding_annotations(ctx) == {}
 
 
 READY = {"type": names.NODE_FRACTIONING_READY, "status": "True"}

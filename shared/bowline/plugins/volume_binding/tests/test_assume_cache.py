@@ -32,28 +32,3 @@ def test_a_claim_of_two_requests_keeps_its_volume_until_both_are_done() -> None:
     assert len(table) == 0
     assert "v" not in table
     assert releases == ["v"]
-
-
-def test_another_choice_for_a_claim_releases_the_first() -> None:
-    table = AssumeCache()
-    table.assume(A, ONE, "v")
-    table.assume(A, ONE, "w")
-    assert not table.is_taken("v", TWO)
-    assert table.volume_of(ONE) == "w"
-
-
-def test_withdrawing_a_choice_is_idempotent() -> None:
-    releases: list[str] = []
-    table = AssumeCache(releases.append)
-    table.assume(A, ONE, "v")
-    table.assume(B, ONE, "v")
-    table.withdraw(ONE)
-    table.withdraw(ONE)
-    table.forget(A)
-    table.forget(B)
-    assert table.volume_of(ONE) is None
-    table.assume(B, TWO, "v")
-    assert table.is_taken("v", ONE)
-    table.clear()
-    assert len(table) == 0
-    assert releases == ["v", "v"]

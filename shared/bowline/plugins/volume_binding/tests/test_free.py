@@ -1,6 +1,7 @@
 """The index of free volumes finds the same volumes as a scan of all of them."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from bowline.api.meta import Object
@@ -77,8 +78,13 @@ def test_the_choice_is_the_one_among_all_volumes() -> None:
         taken = {entry.name for entry in volumes if rng.random() < 0.2}
         new_claim = claim(size=f"{rng.randint(1, 3)}Gi")
         candidates = index_of(*volumes).candidates([new_claim], NODE)
-        among_all = find_volume(new_claim, NODE, volumes, lambda v, taken=taken: v.name in taken)
-        among_some = find_volume(new_claim, NODE, candidates, lambda v, taken=taken: v.name in taken)
+        among_all, among_some = (
+            find_volume(new_claim, NODE, some, is_taken(taken)) for some in (volumes, candidates)
+        )
         assert among_some.volume == among_all.volume, seed
         # To wait for, any of those that are not available yet is valid.
         assert (among_some.soon is None) == (among_all.soon is None), seed
+
+
+def is_taken(names: set[str]) -> Callable[[Volume], bool]:
+    return lambda volume: volume.name in names

@@ -15,7 +15,6 @@ from bowline.plugins.volume_binding.rules import (
     BindVolume,
     Bound,
     Commitments,
-    Provision,
     ProvisioningRejected,
     ProvisioningStarted,
     Unbound,
@@ -93,17 +92,6 @@ def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
         {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
     )
     assert pod_volumes(pod) == [PodVolume(ObjectKey("ns", "data"), "a", ephemeral=False), SCRATCH]
-
-
-@pytest.mark.parametrize(
-    "pod",
-    [
-        pytest.param({"metadata": POD["metadata"], "spec": {}}, id="no volumes"),
-        pytest.param(pod_with({"name": "x", "configMap": {"name": "c"}}), id="other volumes only"),
-    ],
-)
-def test_a_pod_without_volumes_has_no_claims(pod: dict[str, Any]) -> None:
-    assert pod_volumes(pod) == []
 
 
 # --- a single claim ---
@@ -563,11 +551,6 @@ NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
 )
 def test_the_drivers_reported_capacity(capacities: list[dict[str, Any]], hint: str) -> None:
     assert capacity_hint(claim(), NODE, capacities) == hint
-
-
-def test_a_volume_of_another_node_does_not_prevent_provisioning() -> None:
-    result = choose([Unbound(claim(), cls(CSI))], NODE, [volume(node="node-1")], lambda *_: False)
-    assert result == [Provision(claim())]
 
 
 # --- the texts ---
