@@ -16,7 +16,7 @@ import pytest
 
 from bowline.localcluster.errors import LocalApiError
 from bowline.testing.fault_proxy.calls import ProxiedCall
-from bowline.testing.fault_proxy.faults import Rewrite
+from bowline.testing.fault_proxy.faults import FieldPath, Rewrite, field_paths
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from tests.faults.endstate import State, left_of, state_of
 from tests.faults.lab import Lab, Reconciler
@@ -29,14 +29,11 @@ from tests.faults.test_failed_writes import PREPARED, Prepared
 from tests.faults.truth import TruthObserver
 from tests.live import LiveCluster
 
-Path = tuple[str | int, ...]
 EFFECT, SHARE, _ = PREPARED
 # What is compared: everything but the request itself, whose attempts and reasons differ.
 _COMPARED = ("pods", "maps", "claims", "volumeClaims", "volumes", "reservations")
 # Reports, which a later one repeats, and what no object of a pod is.
 _REPORTS = ("bindrequests", "events", "leases", "selfsubjectaccessreviews", "subjectaccessreviews", "secrets")
-# The identity of an object, without which the API server stores nothing.
-_IDENTITY = ("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion", "generateName")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class Write:
     """A write of the undisturbed run. ``path``: of one field in its body."""
 
     call: ProxiedCall
-    path: Path
+    path: FieldPath
 
     def __str__(self) -> str:
         return f"{self.call.kind} {'.'.join(map(str, self.path))}"
@@ -94,31 +91,11 @@ def fields_of(recorder: Recorder) -> list[Write]:
     writes: dict[Write, None] = {}
     for call, body in recorder.writes:
         kind = ProxiedCall(call.verb, call.group, call.resource, call.subresource, call.namespace)
-        for path in _paths(body):
+        for path in field_paths(body, 3):
             is_report = (call.resource, call.subresource) == ("pods", "status") and "conditions" in path
-            if not is_report and path[-1] not in _IDENTITY:
+            if not is_report:
                 writes[Write(kind, path)] = None
     return list(writes)
-
-
-def _paths(body: Any, prefix: Path = ()) -> Iterator[Path]:
-    if isinstance(body, dict) and len(prefix) < 3:
-        for key, value in body.items():
-            yield from _paths(value, (*prefix, key))
-    elif body is not None and prefix:
-        yield prefix
-
-
-def without(path: Path) -> Rewrite:
-    """The change of a policy that removes the field, where a body has it."""
-
-    def change(body: Any) -> None:
-        for key in path[:-1]:
-            body = body.get(key) if isinstance(body, dict) else None
-        if isinstance(body, dict):
-            body.pop(path[-1], None)
-
-    return Rewrite(change)
 
 
 @pytest.mark.faults
@@ -140,7 +117,7 @@ def test_a_write_of_which_a_field_is_not_stored(lab: Lab, truth: TruthObserver, 
 
 def _with_changed_write(lab: Lab, reconciler: Reconciler, scenario: Scenario, write: Write, expected: State) -> None:
     live = _namespace(lab, reconciler, scenario.name)
-    reconciler.proxy.add(FaultRule(without(write.path), write.match(live)))
+    reconciler.proxy.add(FaultRule(Rewrite.without(write.path), write.match(live)))
     try:
         scenario.play(live)
         live.until(f"{write} is reported", lambda: _has_ended(live) or _reason(live))
@@ -199,7 +176,7 @@ class Change:
     """What another client does to the nth object that the run has written. ``path``: the field it removes."""
 
     nth: int
-    path: Path = ()
+    path: FieldPath = ()
 
     def __str__(self) -> str:
         return f"object {self.nth} {'.'.join(map(str, self.path)) or 'deleted'}"
@@ -240,7 +217,7 @@ def _changes(recorder: Recorder) -> list[Change]:
         if not call.name or call.name.endswith("-") or call.subresource:
             continue
         nth = next(nth for nth, path in enumerate(paths) if path.endswith(f"/{call.resource}/{call.name}"))
-        for path in _paths(body):
+        for path in field_paths(body, 3):
             if path[:1] == ("metadata",) and path[1] in ("labels", "annotations", "ownerReferences"):
                 changes.append(Change(nth, path))
     return list(dict.fromkeys(changes))

@@ -57,6 +57,7 @@ WRONG = [
         "wrong_plugins:Counting", "kill_at_every_write", "also has configmaps", id="takes two after a crash"
     ),
     pytest.param("wrong_plugins:Optimistic", "rejected_writes", "was rejected with", id="believes in its writes"),
+    pytest.param("wrong_plugins:Unread", "changed_writes", "stored without metadata.labels", id="reads no reply"),
     pytest.param(
         "wrong_plugins:Unconditional", "overtaking_leader", "has another content in configmaps", id="no precondition"
     ),

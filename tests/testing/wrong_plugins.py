@@ -28,7 +28,7 @@ from bowline import (
     Settings,
     Status,
 )
-from bowline.errors import ApiError, Forbidden, InfrastructureError, KubeError
+from bowline.errors import AlreadyExists, ApiError, Forbidden, InfrastructureError, KubeError
 from bowline.resources import CONFIGMAPS
 from tests.testing.licence import SEATS, Licence
 
@@ -212,6 +212,21 @@ class Optimistic(Licence):
             return await super().pre_bind(ctx)
         except KubeError:
             return Status.ok()
+
+
+class Unread(Licence):
+    """Never reads what was stored of its labels."""
+
+    name = "unread"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        key = ctx.request.key
+        metadata = {"name": f"licence-{key.name}", "labels": {"example.com/seat": "1"}}
+        try:
+            await ctx.client.create(CONFIGMAPS, key.namespace, {"metadata": metadata})
+        except AlreadyExists:
+            return Status.ok()
+        return Status.ok()
 
 
 class Unconditional(Licence):

@@ -12,7 +12,16 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS
-from bowline.testing.fault_proxy.faults import DropBefore, FaultAnswer, FaultGate, Hold, LoseReply
+from bowline.testing.fault_proxy.faults import (
+    DropBefore,
+    FaultAnswer,
+    FaultGate,
+    FieldPath,
+    Hold,
+    LoseReply,
+    Rewrite,
+    field_paths,
+)
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.lab import Lab, Trial, trial
 from bowline.testing.plugin_process import background_errors
@@ -240,6 +249,36 @@ async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                         yield f"when write {number} ({expected.names[number - 1]}) is rejected, {error}"
                 if status is not None and status.code is Code.OK and len(state) < len(expected.footprint):
                     yield f"pre_bind is OK; write {number} ({expected.names[number - 1]}) was rejected with {code}"
+
+
+async def reports_changed_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """A write that is stored without a part, which a policy or an old API server drops, is no success."""
+    expected = await _undisturbed(lab, subject)
+    for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
+        for path in await _parts(lab, subject, number):
+            async with trial(lab, subject) as made, made.process() as process:
+                made.before = made.footprint(expected.collections)
+                lab.proxy.add(FaultRule(Rewrite.without(path), _WRITE, nth=number))
+                try:
+                    status = await _within(subject, process.once())
+                finally:
+                    lab.proxy.clear()
+                state = made.footprint(expected.collections)
+            if status is not None and status.code is Code.OK and state != expected.footprint:
+                write = f"write {number} ({expected.names[number - 1]})"
+                yield f"binds the pod at once, and {write} was stored without {'.'.join(path)}; pass it as `essential`"
+
+
+async def _parts(lab: Lab, subject: Subject, number: int) -> list[FieldPath]:
+    """Return the parts of the body of a write; not those of a spec, of which only the plugin knows what matters."""
+    paths: list[FieldPath] = []
+    async with trial(lab, subject) as made, made.process() as process:
+        lab.proxy.add(FaultRule(Rewrite(lambda body: paths.extend(field_paths(body, 2))), _WRITE, nth=number))
+        try:
+            await _within(subject, process.attempt())
+        finally:
+            lab.proxy.clear()
+    return [path for path in paths if path[0] != "spec"]
 
 
 async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIterator[str]:

@@ -54,6 +54,7 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "release": binding_checks.releases,
     "forgets": binding_checks.forgets,
     "rejected_writes": binding_checks.reports_rejections,
+    "changed_writes": binding_checks.reports_changed_writes,
     "overtaking_leader": binding_checks.survives_an_overtaking_leader,
 }
 # Of the checks that need no others to be passed first: a class that fails these cannot be called.

@@ -163,14 +163,15 @@ class LabProcess:
         A WAIT uses no attempt: the methods are called again, as when what they wait for changes. The wait for the
         repair of a defective plugin is returned, and so is one for a right.
         """
-        status = await self._once()
+        status = await self.once()
         while status.code is Code.WAIT and not self.calls.errors and not self.denials():
             self.waits_for = status.message
             await asyncio.sleep(_WAKE_S)
-            status = await self._once()
+            status = await self.once()
         return status
 
-    async def _once(self) -> Status:
+    async def once(self) -> Status:
+        """Run one attempt as ``attempt`` does, and return its status when it waits, too."""
         ctx = await self.trial.context(self)
         assert ctx.pod is not None  # noqa: S101 - the trial's own pod
         if not ctx.pod["spec"].get("nodeName"):

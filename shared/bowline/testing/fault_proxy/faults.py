@@ -5,11 +5,14 @@ thread and while the request is blocked: a crash test kills its process there.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 Then = Callable[[], None]
+FieldPath = tuple[str, ...]
+# The identity of an object, without which the API server stores nothing.
+_IDENTITY = ("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion", "generateName")
 
 __all__ = [
     "AfterReply",
@@ -20,6 +23,7 @@ __all__ = [
     "FailWatch",
     "FaultAnswer",
     "FaultGate",
+    "FieldPath",
     "Hold",
     "LoseReply",
     "Page",
@@ -28,6 +32,7 @@ __all__ = [
     "Rewrite",
     "StallWatch",
     "SwapEvents",
+    "field_paths",
 ]
 
 
@@ -68,6 +73,31 @@ class Rewrite:
     """The API server gets another body, as from an admission policy: ``change`` is given the decoded one."""
 
     change: Callable[[dict[str, Any]], None]
+
+    @classmethod
+    def without(cls, path: FieldPath) -> "Rewrite":
+        """Return the change of a policy that removes a field, where a body has it."""
+
+        def change(body: Any) -> None:
+            for key in path[:-1]:
+                body = body.get(key) if isinstance(body, dict) else None
+            if isinstance(body, dict):
+                body.pop(path[-1], None)
+
+        return cls(change)
+
+
+def field_paths(body: Any, depth: int, prefix: FieldPath = ()) -> Iterator[FieldPath]:
+    """Yield the path of each field that is set, to a depth; below it a part stands for the whole.
+
+    Not the fields that identify an object: without them the API server stores nothing.
+    """
+    if isinstance(body, dict) and len(prefix) < depth:
+        for key, value in body.items():
+            if key not in _IDENTITY:
+                yield from field_paths(value, depth, (*prefix, key))
+    elif body is not None and prefix:
+        yield prefix
 
 
 @dataclass(frozen=True, slots=True)
