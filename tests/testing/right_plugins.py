@@ -68,9 +68,9 @@ class Annotating(BindingPlugin):
         return await self._annotate(ctx, None)
 
     async def _annotate(self, ctx: BindContext, value: str | None) -> Status:
-        metadata = {"uid": ctx.request.pod_uid, "annotations": {ASKED: value}}
+        body = {"metadata": {"uid": ctx.request.pod_uid, "annotations": {ASKED: value}}}
         with suppress(NotFound):
-            await ctx.client.patch(PODS, *ctx.request.pod_key, {"metadata": metadata})
+            await ctx.client.patch(PODS, *ctx.request.pod_key, body, essential=body)
         return Status.ok()
 
 
