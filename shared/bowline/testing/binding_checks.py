@@ -258,15 +258,27 @@ async def reports_changed_writes(lab: Lab, subject: Subject) -> AsyncIterator[st
         for path in await _parts(lab, subject, number):
             async with trial(lab, subject) as made, made.process() as process:
                 made.before = made.footprint(expected.collections)
-                lab.proxy.add(FaultRule(Rewrite.without(path), _WRITE, nth=number))
+                written: list[FieldPath] = []
+                lab.proxy.add(FaultRule(_without(path, written), _WRITE, nth=number))
                 try:
-                    status = await _within(subject, process.once())
+                    status = await _within(subject, process.attempt(partial(bool, written)))
                 finally:
                     lab.proxy.clear()
                 state = made.footprint(expected.collections)
             if status is not None and status.code is Code.OK and state != expected.footprint:
-                write = f"write {number} ({expected.names[number - 1]})"
-                yield f"binds the pod at once, and {write} was stored without {'.'.join(path)}; pass it as `essential`"
+                what = f"write {number} ({expected.names[number - 1]}) was stored without {'.'.join(path)}"
+                yield f"binds the pod at once, and {what}; pass it as `essential`"
+
+
+def _without(path: FieldPath, written: list[FieldPath]) -> Rewrite:
+    """Return the fault that removes a part, and adds its path to ``written`` when it does."""
+    fault = Rewrite.without(path)
+
+    def change(body: Any) -> None:
+        written.append(path)
+        fault.change(body)
+
+    return Rewrite(change)
 
 
 async def _parts(lab: Lab, subject: Subject, number: int) -> list[FieldPath]:

@@ -157,21 +157,20 @@ class LabProcess:
     is_calling: bool = False  # after the reads that precede the first call of a plugin
     waits_for: str = ""  # of the last attempt that waits
 
-    async def attempt(self) -> Status:
+    async def attempt(self, is_last: Callable[[], bool] = lambda: False) -> Status:
         """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind.
 
         A WAIT uses no attempt: the methods are called again, as when what they wait for changes. The wait for the
-        repair of a defective plugin is returned, and so is one for a right.
+        repair of a defective plugin is returned, and so is one for a right, or any once ``is_last`` holds.
         """
-        status = await self.once()
-        while status.code is Code.WAIT and not self.calls.errors and not self.denials():
+        status = await self._once()
+        while status.code is Code.WAIT and not is_last() and not self.calls.errors and not self.denials():
             self.waits_for = status.message
             await asyncio.sleep(_WAKE_S)
-            status = await self.once()
+            status = await self._once()
         return status
 
-    async def once(self) -> Status:
-        """Run one attempt as ``attempt`` does, and return its status when it waits, too."""
+    async def _once(self) -> Status:
         ctx = await self.trial.context(self)
         assert ctx.pod is not None  # noqa: S101 - the trial's own pod
         if not ctx.pod["spec"].get("nodeName"):
