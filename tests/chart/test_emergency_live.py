@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -161,37 +160,3 @@ def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reco
     execute(stop)
     deployment = "/apis/apps/v1/namespaces/bowline-system/deployments/bowline-reconciler"
     assert live.cluster.api.get(deployment)["spec"]["replicas"] == 0
-
-
-def test_mode_off_removes_what_can_deny_and_mode_warn_warns_also_without_a_webhook(disturbed_pair: Live) -> None:
-    live = disturbed_pair
-    notes = switch(live, "Off")
-    assert "Admission is off" in notes
-    assert present(live) == []
-    until_created(live, "off", created=True)
-    live.pair.upgrade({"log.level": "debug"})
-    assert present(live) == [], "the mode survives the next upgrade"
-    switch(live, "Warn")
-    until_created(live, "warned", created=True, output="Warning: ")
-    assert len(present(live)) > len(KINDS)
-    assert live.pair.webhook is not None
-    live.pair.webhook.stop()
-    # The API server's own policy still warns.
-    until_created(live, "unreviewed", created=True, output="Warning: ")
-
-
-def test_a_stopped_reconciler_leaves_requests_as_they_are_until_it_is_started(live: Live) -> None:
-    live.pair.reconcilers[0].stop()
-    live.create_pod("waits")
-    live.request_bind("waits")
-    request: dict[str, Any] = live.request("waits")
-    assert "status" not in request or not request["status"].get("phase")
-    live.pair.launch_reconciler().wait_ready()
-    live.phase("waits", "Succeeded")
-
-
-def test_helm_restores_what_was_deleted(live: Live) -> None:
-    before = sorted(present(live))
-    live.cluster.kubectl("delete", ",".join(KINDS), "-l", "app.kubernetes.io/instance=bowline")
-    live.pair.upgrade()
-    assert sorted(present(live)) == before

@@ -36,32 +36,10 @@ def test_dependencies_are_installed_by_hash_and_never_compiled() -> None:
     assert all("--require-hashes --only-binary=:all:" in line for line in installs)
 
 
-def test_last_stage_copies_and_compiles_the_standard_library_only() -> None:
-    instructions = [line for line in last_stage() if line and not line.startswith(("#", " "))]
-    assert {line.split()[0] for line in instructions} == {
-        *("FROM", "ARG", "LABEL", "ENV"),
-        *("COPY", "RUN", "USER", "WORKDIR"),
-    }
-    (run,) = (line for line in instructions if line.startswith("RUN "))
-    assert "compileall" in run
-
-
 def test_the_user_is_the_charts(manifests: Rendered) -> None:
     for deployment in manifests.of_kind("Deployment"):
         context = deployment["spec"]["template"]["spec"]["securityContext"]
         assert of("USER") == [f"{context['runAsUser']}:{context['runAsGroup']}"]
-
-
-def test_only_what_builds_the_wheel_is_installed_to_build_it() -> None:
-    build = (Path(__file__).parents[2] / "requirements" / "build.txt").read_text(encoding="utf-8")
-    assert "hatchling==" in build
-    assert len(re.findall(r"^[a-z]", build, re.MULTILINE)) < 10
-
-
-def test_compiled_modules_do_not_contain_times() -> None:
-    installs = [line for line in of("RUN") if "pip install" in line and "--prefix" in line]
-    assert all("--no-compile" in line for line in installs)
-    assert "UNCHECKED_HASH" in next(line for line in last_stage() if line.startswith("RUN "))
 
 
 @pytest.mark.parametrize("folder", ["charts/bowline", "cli", "reconciler", "shared", "webhook"])

@@ -89,14 +89,6 @@ def test_every_object_of_every_preset_is_accepted_as_it_is(
     accepted_objects.update(objects)
 
 
-def test_install_prints_the_next_steps_and_the_emergency_command(release: Release) -> None:
-    notes = release.install()
-    assert "kubectl get bindrequests --all-namespaces" in notes
-    assert "kubectl delete validatingwebhookconfigurations,mutatingwebhookconfigurations," in notes
-    assert "admits and binds the pods of: kai-scheduler, bowline." in notes
-    assert f"reviews nothing in: kube-system, {NAMESPACE}." in notes
-
-
 def test_an_installed_chart_serves_and_an_uninstalled_one_leaves_only_requests(release: Release) -> None:
     cluster = release.cluster
     release.install()
@@ -123,14 +115,3 @@ def test_an_upgrade_keeps_the_ca_that_the_webhook_wrote(release: Release) -> Non
         first = cluster.api.get(f"{HOOKS}/bowline-webhook")["webhooks"][0]["clientConfig"]
         assert first["caBundle"] == BUNDLE
     assert first["url"] == f"{LOCAL['webhook']['url']}/validate/pods"
-
-
-def test_an_upgrade_changes_the_configuration_and_the_hooks_with_it(release: Release) -> None:
-    release.install()
-    release.install(config={"schedulerNames": ["other"]})
-    deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/bowline-reconciler"
-    (volume,) = release.cluster.api.get(deployment)["spec"]["template"]["spec"]["volumes"]
-    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{volume['configMap']['name']}"
-    assert "- other\n" in release.cluster.api.get(path)["data"]["config.yaml"]
-    (gate, *_) = release.cluster.api.get(f"{HOOKS}/bowline-webhook")["webhooks"]
-    assert '"other"' in {c["name"]: c["expression"] for c in gate["matchConditions"]}["ours"]

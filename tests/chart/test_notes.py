@@ -16,82 +16,46 @@ EMERGENCY = (
     "kubectl delete validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicybindings "
     "-l app.kubernetes.io/name=bowline,app.kubernetes.io/instance=bowline"
 )
-CASES = [
-    pytest.param(
+CASES: list[tuple[dict[str, Any], str, set[str], set[str]]] = [
+    (
         {},
         NAMESPACE,
-        {"bowline check -n bowline-system", "helm test bowline -n bowline-system", "bowline explain -A"},
-        set(),
-        id="what to do next",
+        {
+            *("bowline check -n bowline-system", "helm test bowline -n bowline-system", "bowline explain -A"),
+            *("reviews nothing in: kube-system, bowline-system.", EMERGENCY, "No webhook and no policy can"),
+            *("mode: Off there", "patch secret bowline-ca", "delete secret bowline-ca", "Job bowline-uninstall"),
+            "--set reconciler.replicas=0",
+        },
+        {ONE, LOST, "caBundle", names.FINALIZER},
     ),
-    pytest.param({"hooks": {"test": False}}, NAMESPACE, {"bowline check"}, {"helm test"}, id="without helm test"),
-    pytest.param(
-        {}, NAMESPACE, {"reviews nothing in: kube-system, bowline-system."}, {ONE, LOST}, id="the default values"
-    ),
-    pytest.param(
-        {},
+    (
+        {"hooks": {"test": False, "uninstall": False}, "webhook": {"replicas": 1}},
         NAMESPACE,
-        {EMERGENCY, "No webhook and no policy can", "mode: Off there"},
-        set(),
-        id="an emergency",
+        {"bowline check", f"finalizer {names.FINALIZER}", "hooks.uninstall=true", ONE},
+        {"helm test", "Job bowline-uninstall"},
     ),
-    pytest.param(
-        {},
-        NAMESPACE,
-        {"patch secret bowline-ca", "rollout restart deployment/bowline-webhook", "delete secret bowline-ca"},
-        {"caBundle"},
-        id="a certificate of its own",
-    ),
-    pytest.param(
-        {"hooks": {"uninstall": True}}, NAMESPACE, {"Job bowline-uninstall"}, {names.FINALIZER}, id="an uninstall"
-    ),
-    pytest.param(
-        {"hooks": {"uninstall": False}},
-        NAMESPACE,
-        {f"finalizer {names.FINALIZER}", "hooks.uninstall=true"},
-        {"Job bowline-uninstall"},
-        id="an uninstall without its Job",
-    ),
-    pytest.param(
-        GIVEN,
-        NAMESPACE,
-        {"Secret serving-cert", "clientConfig.caBundle"},
-        {"delete secret"},
-        id="a given one",
-    ),
-    pytest.param(
+    (GIVEN, NAMESPACE, {"Secret serving-cert", "clientConfig.caBundle"}, {"delete secret"}),
+    (
         {"webhook": {"tls": {"mode": "cert-manager"}}},
         NAMESPACE,
         {"describe certificate bowline-webhook"},
         {"caBundle", "delete secret"},
-        id="one from cert-manager",
     ),
-    pytest.param({"webhook": {"replicas": 1}}, NAMESPACE, {ONE}, set(), id="one webhook is a risk"),
-    pytest.param(
+    (
         {"admission": {"mode": "Warn"}},
         NAMESPACE,
         {"no user's object is denied", "--set admission.mode=Enforce", EMERGENCY},
         {ONE, "nothing is denied"},
-        id="warn",
     ),
-    pytest.param(
-        {"admission": {"mode": "Off"}}, NAMESPACE, {"--set admission.mode=Warn"}, {ONE, EMERGENCY}, id="switched off"
-    ),
-    pytest.param(
-        {"config": {"schedulerNames": ["*"], "namespaces": {"exclude": ["cni"]}}},
-        NAMESPACE,
-        {"Every pod outside the namespaces above depends on the webhook"},
+    ({"admission": {"mode": "Off"}}, NAMESPACE, {"--set admission.mode=Warn"}, {ONE, EMERGENCY}),
+    (
+        {"config": {"schedulerNames": ["a", "*"], "namespaces": {"exclude": ["b"]}}},
+        "default",
+        {
+            *("Every pod outside the namespaces above depends on the webhook", LOST),
+            *("admits and binds the pods of: a, *.", "reviews nothing in: kube-system, default, b."),
+        },
         set(),
-        id="every scheduler",
-    ),
-    pytest.param({}, NAMESPACE, {"--set reconciler.replicas=0"}, set(), id="to stop binding"),
-    pytest.param({}, "default", {LOST, "reviews nothing in: kube-system, default."}, set(), id="among users"),
-    pytest.param(
-        {"config": {"schedulerNames": ["a"], "namespaces": {"exclude": ["b"]}}},
-        NAMESPACE,
-        {"admits and binds the pods of: a.", "reviews nothing in: kube-system, bowline-system, b."},
-        set(),
-        id="the configuration",
     ),
 ]
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.plugins.gpu_sharing import guards
-from tests.chart.presets import EVERYTHING, PRESETS
+from tests.chart.presets import PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
@@ -21,17 +20,6 @@ OF_SHARES = {"bowline-reconciler-pods", "bowline-reconciler-configmaps", "bowlin
 OF_VOLUMES = {"bowline-reconciler-volumes", "bowline-reconciler-volume-claims"}
 OF_BINDS = {"bowline-reconciler-bindings", "bowline-reconciler-pod-status"}
 ACCOUNTS = OF_SHARES | OF_VOLUMES | OF_BINDS | {"bowline-reconciler-claims", "bowline-webhook-secret"}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param({"policy": {"enabled": False}}, id="switched off"),
-        pytest.param({"config": {"plugins": [{"name": "gpu_request", "enabled": False}]}}, id="without its plugin"),
-    ],
-)
-def test_no_policy(chart: Chart, values: dict[str, Any]) -> None:
-    assert PODS not in policies(chart.render(values))
 
 
 @pytest.mark.parametrize("values", PRESETS)
@@ -48,28 +36,13 @@ def test_the_policy_is_in_force_where_the_gate_is(chart: Chart, values: dict[str
         assert own[name] == shared[name]
 
 
-def test_a_star_serves_every_scheduler(chart: Chart) -> None:
-    policy = chart.render(EVERYTHING).get(POLICY, PODS)
-    assert {"name": "ours", "expression": "true"} in policy["spec"]["matchConditions"]
-
-
-@pytest.mark.parametrize(
-    ("config", "sharing", "classes"),
-    [
-        pytest.param({}, "true", "[]", id="the chart's own settings"),
-        pytest.param({"gpuSharing": {"enabled": False}}, "false", "[]", id="sharing off"),
-        pytest.param({"gpuDeviceClasses": ["a.b", 'c"d']}, "true", '["a.b","c\\"d"]', id="device classes, quoted"),
-    ],
-)
-def test_settings_reach_the_policy_as_variables(chart: Chart, config: Any, sharing: str, classes: str) -> None:
-    policy = chart.render({"config": config}).get(POLICY, PODS)
-    variables = {v["name"]: v["expression"] for v in policy["spec"]["variables"]}
-    assert (variables["sharing"], variables["gpuDeviceClasses"]) == (sharing, classes)
-
-
 SHARING_OFF = {"config": {"gpuSharing": {"enabled": False}}}
 SWITCHED = [
     pytest.param({}, {PODS} | GUARDS | ACCOUNTS, id="the chart's own values"),
+    pytest.param({"policy": {"enabled": False}}, GUARDS | ACCOUNTS, id="no rules of annotations"),
+    pytest.param(
+        {"config": {"plugins": [{"name": "gpu_request", "enabled": False}]}}, GUARDS | ACCOUNTS, id="no such plugin"
+    ),
     pytest.param({"policy": {"topologies": True}}, {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS, id="beside KAI-Scheduler"),
     pytest.param({"policy": {"devices": False}}, {PODS} | ACCOUNTS, id="no guards of devices"),
     pytest.param({"policy": {"accounts": False}}, {PODS} | GUARDS, id="no limits of accounts"),
@@ -136,30 +109,6 @@ def test_an_accounts_policy_applies_only_to_that_account(manifests: Rendered) ->
     for name in ACCOUNTS:
         (condition,) = manifests.get(POLICY, name)["spec"]["matchConditions"]
         assert condition["expression"] == conditions[name.split("-")[1]]
-
-
-def test_the_guards_name_the_labels_and_annotations_of_the_code(manifests: Rendered) -> None:
-    guard = manifests.get(POLICY, "bowline-devices")["spec"]
-    (guarded,) = [v["expression"] for v in guard["variables"] if v["name"] == "guarded"]
-    assert guards.LABELS.cel in guarded
-    devices = [v["expression"] for v in guard["variables"] if v["name"] in ("device", "deviceBefore")]
-    assert all(expression.count(f"'{names.RESERVED_DEVICE}'") == 2 for expression in devices)
-    assert "variables.device == variables.deviceBefore" in guard["validations"][2]["expression"]
-    (fractions,) = [v["expression"] for v in guard["variables"] if v["name"] == "fractions"]
-    assert guards.ANNOTATIONS.cel in fractions
-    maps = manifests.get(POLICY, "bowline-share-configmaps")["spec"]["matchConditions"][0]["expression"]
-    assert maps.count(f"'{names.LABEL_GPU_SHARING}' in") == 2
-
-
-def test_trusted_users_and_groups_pass_both_guards(chart: Chart) -> None:
-    trusted = {"users": ["system:serviceaccount:kai-scheduler:binder"], "groups": ["admins"]}
-    manifests = chart.render({"policy": {"trusted": trusted}})
-    for name in GUARDS - {"bowline-namespaces"}:
-        conditions = manifests.get(POLICY, name)["spec"]["matchConditions"]
-        (expression,) = [c["expression"] for c in conditions if c["name"] == "not-trusted"]
-        reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
-        assert f'in ["{trusted["users"][0]}","{reconciler}"]' in expression
-        assert 'in ["admins"]' in expression
 
 
 def policies(manifests: Rendered) -> set[str]:

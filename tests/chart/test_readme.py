@@ -4,7 +4,6 @@ import re
 import tomllib
 from typing import Any
 
-import pytest
 import yaml
 
 from bowline.localcluster.helm import Helm
@@ -50,19 +49,6 @@ def test_an_operator_can_read_all_values_and_presets() -> None:
     """A hundred values and three presets: what nobody sets is a constant."""
     assert len([path for path, default, _ in value_rows(VALUES) if default]) <= 100
     assert len(list((CHART / "presets").glob("*.yaml"))) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [
-        ("# a: x\n# b: y\n# z\na: 1\n", [("a", "1", "a: x<br>b: y z")]),
-        ("a:\n  b: [] # c\n", [("a.b", "[]", "c")]),
-        ("# of another\n\na: ''\n", [("a", '""', "")]),
-        ("# s\na:\n  b: {c: d}\n", [("a", "", "s"), ("a.b", "{c: d}", "")]),
-    ],
-)
-def test_comments_belong_to_the_next_key(text: str, rows: list[tuple[str, str, str]]) -> None:
-    assert list(value_rows(text)) == rows
 
 
 def test_wheel_chart_and_changelog_have_one_version() -> None:

@@ -141,11 +141,6 @@ def test_the_packaged_chart_is_the_chart(helm_command: Helm, tmp_path: Path) -> 
         assert {entry.mtime for entry in tar} == {1}
 
 
-def test_values_without_the_default_are_an_error() -> None:
-    with pytest.raises(BuildError, match="does not have the line"):
-        packaging.with_default("image: {}\n", '  registry: ""', "  registry: r.example")
-
-
 def test_the_sbom_lists_the_lock_file_and_the_base_image() -> None:
     document = sbom.as_spdx("0.1.0", 0, LOCK, base="docker.io/library/python:3.13-slim@" + DIGEST, image=DIGEST)
     names = {package["name"]: package["versionInfo"] for package in document["packages"]}
@@ -178,19 +173,6 @@ def test_a_build_behind_a_proxy_passes_its_options_to_the_builder(builder: str, 
     first, *_ = commands(builder, build, tmp_path / "image")
     assert set(options) <= set(first)
     assert first[-1] == str(tmp_path)
-
-
-@pytest.mark.parametrize("target", ["image", "release"])
-def test_make_passes_the_options_of_a_build(target: str) -> None:
-    options = ["BUILD_OPTIONS=--build-arg=HTTPS_PROXY=http://proxy:3128 --secret=id=pip,src=/etc/pip.conf"]
-    output = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", target, *options],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert "--option=--build-arg=HTTPS_PROXY=http://proxy:3128 --option=--secret=id=pip,src=/etc/pip.conf" in output
 
 
 @pytest.fixture

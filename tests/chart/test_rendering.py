@@ -80,61 +80,6 @@ def test_a_name_that_yaml_would_parse_as_another_type_is_a_string(chart: Chart, 
     assert manifests.get("Certificate", "bowline-webhook")["spec"]["secretName"] == word
 
 
-OF_THE_TEST = (
-    *("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "Pod"),
-    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
-)
-
-
-def test_objects_found_by_name_have_the_expected_names(manifests: Rendered) -> None:
-    assert set(manifests.by_kind) == {
-        ("CustomResourceDefinition", "bindrequests.scheduling.run.ai"),
-        ("ConfigMap", manifests.configuration()),
-        ("ConfigMap", "bowline-check"),
-        *((kind, "bowline-info") for kind in ("ConfigMap", "Role", "RoleBinding")),
-        ("Job", "bowline-check"),
-        ("Job", "bowline-uninstall"),
-        ("Role", "bowline-uninstall"),
-        *((kind, "bowline-test") for kind in OF_THE_TEST),
-        ("RoleBinding", "bowline-uninstall"),
-        ("ServiceAccount", "bowline-webhook"),
-        ("ServiceAccount", "bowline-reconciler"),
-        ("ServiceAccount", "bowline-gpu-agent"),
-        ("Namespace", "kai-resource-reservation"),
-        ("Role", "bowline-agent"),
-        ("RoleBinding", "bowline-agent"),
-        ("Role", "bowline-shares"),
-        ("RoleBinding", "bowline-shares"),
-        ("ClusterRole", "bowline-webhook"),
-        ("ClusterRole", "bowline-reconciler"),
-        ("ClusterRole", "bowline-view"),
-        ("ClusterRole", "bowline-scheduler"),
-        ("ClusterRoleBinding", "bowline-webhook"),
-        ("ClusterRoleBinding", "bowline-reconciler"),
-        ("Role", "bowline-webhook"),
-        ("RoleBinding", "bowline-webhook"),
-        ("Role", "bowline-reconciler"),
-        ("RoleBinding", "bowline-reconciler"),
-        ("Secret", "bowline-ca"),
-        ("PriorityClass", "bowline-shares"),
-        ("Service", "bowline-webhook"),
-        ("Deployment", "bowline-webhook"),
-        ("Deployment", "bowline-reconciler"),
-        ("PodDisruptionBudget", "bowline-webhook"),
-        ("PodDisruptionBudget", "bowline-reconciler"),
-        ("MutatingWebhookConfiguration", "bowline-webhook"),
-        ("ValidatingWebhookConfiguration", "bowline-webhook"),
-    } | {
-        (f"ValidatingAdmissionPolicy{suffix}", f"bowline-{name}")
-        for suffix in ("", "Binding")
-        for name in (
-            *("pods", "devices", "share-configmaps", "agent", "reconciler-pods", "reconciler-pod-status"),
-            *("reconciler-configmaps", "reconciler-claims", "reconciler-volumes", "reconciler-volume-claims"),
-            *("reconciler-bindings", "webhook-secret", "namespaces"),
-        )
-    }
-
-
 # --- invariants under every preset ---
 
 
@@ -255,11 +200,6 @@ IMAGES = [
 def test_image_reference(chart: Chart, image: dict[str, Any], reference: str) -> None:
     for deployment in workloads(chart.render({"image": image})):
         assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == reference
-
-
-def test_both_processes_ship_in_one_image_and_differ_in_their_command(manifests: Rendered) -> None:
-    assert container(manifests, "bowline-webhook")["command"] == ["python", "-m", "bowline_webhook"]
-    assert container(manifests, "bowline-reconciler")["command"] == ["python", "-m", "bowline_reconciler"]
 
 
 def test_a_self_signed_webhook_has_the_flags_for_its_ca(manifests: Rendered) -> None:

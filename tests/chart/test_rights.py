@@ -184,16 +184,13 @@ def test_no_right_is_a_wildcard_and_none_on_secrets_is_without_a_name(chart: Cha
         pytest.param({"mode": "cert-manager"}, id="cert-manager publishes it"),
     ],
 )
-@pytest.mark.parametrize("inventory", [True, False])
 def test_with_a_given_certificate_there_is_no_right_on_secrets_or_configurations(
-    chart: Chart, tls: dict[str, str], inventory: bool
+    chart: Chart, tls: dict[str, str]
 ) -> None:
-    admission = {} if inventory else {"admission": {"repeatBackoff": "0s"}}
-    manifests = chart.render({"webhook": {"tls": tls, "inventory": inventory}, "config": admission})
+    manifests = chart.render({"webhook": {"tls": tls}})
     assert ("Role", "bowline-webhook") not in manifests.by_kind
     role_rights = rights(manifests.get("ClusterRole", "bowline-webhook"))
     assert ADMISSION not in {group for group, *_ in role_rights}
-    assert bool(role_rights) is inventory
 
 
 @pytest.mark.parametrize(

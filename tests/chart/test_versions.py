@@ -70,19 +70,6 @@ def test_a_preset_is_valid(helm_command: Helm, files: tuple[Path, ...], values: 
     assert [text for obj in objects for text in errors(json.dumps(obj, sort_keys=True), version)] == []
 
 
-def test_an_unknown_field_and_a_wrong_type_are_found() -> None:
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": "a"}]}}
-    for version in VERSIONS:
-        assert errors(json.dumps(service), version)
-        assert errors(json.dumps({**service, "spec": {"no": 1}}), version)
-        assert not errors(json.dumps({**service, "spec": {"ports": [{"port": 1}]}}), version)
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_readme_describes_every_preset(file: Path) -> None:
-    assert f"`presets/{file.name}`" in (CHART / "README.md").read_text(encoding="utf-8")
-
-
 def test_the_values_of_the_example_scheduler_grant_what_the_example_grants() -> None:
     def rules(objects: Iterator[Any]) -> Any:
         return next(obj["rules"] for obj in objects if isinstance(obj, dict) and obj["kind"] == "ClusterRole")

@@ -88,7 +88,6 @@ CREATES = [
     pytest.param(JOB_SETS, job_set("a", FOREIGN, SHARED), VALIDATED, id="a JobSet whose second job asks for a share"),
     pytest.param(JOB_SETS, job_set("a", FOREIGN), None, id="a JobSet of another scheduler"),
     pytest.param(JOB_SETS, job_set("a", {}), None, id="a template without anything"),
-    pytest.param(JOB_SETS, job_set("a"), None, id="a JobSet without jobs"),
     pytest.param(JOB_SETS, {**job_set("a"), "spec": {}}, None, id="a JobSet with an empty spec"),
     pytest.param(RAY_CLUSTERS, ray_cluster("a", OURS), VALIDATED, id="a RayCluster with a head of ours"),
     pytest.param(RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN, OURS), VALIDATED, id="with a worker group of ours"),
@@ -144,7 +143,6 @@ DESCRIBED = [
     ),
     pytest.param(RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}), None, id="a RayCluster without a scheduler"),
     pytest.param(RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}, labels=QUEUE), VALIDATED, id="with a queue of KAI"),
-    pytest.param(*described("Job", {"tasks": [{"template": {"spec": SPEC}}]}), None, id="a Volcano Job"),
     pytest.param(
         *described("Job", {"schedulerName": "bowline", "tasks": [{"template": {"spec": SPEC}}]}),
         VALIDATED,
@@ -239,9 +237,7 @@ UPDATES = [
     pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, VALIDATED, id="a template changed"),
     pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, VALIDATED, id="a job more"),
     pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, replicas=9)}}, None, id="jobs scaled"),
-    pytest.param(JOB_SETS, {"spec": {"suspend": True}}, None, id="a JobSet suspended"),
     pytest.param(JOB_SETS, {"metadata": {"labels": {"a": "b"}}}, None, id="a label"),
-    pytest.param(JOB_SETS, {"metadata": {"finalizers": ["example.com/x"]}}, None, id="a finalizer"),
     pytest.param(
         RAY_CLUSTERS, {"spec": {"headGroupSpec": {"template": SHARED}}}, VALIDATED, id="the head's template changed"
     ),
