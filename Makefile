@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-wheel test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -59,6 +59,10 @@ test-kubernetes: setup ## The suites that depend on Kubernetes' version: VERSION
 test-scheduler-conformance: setup ## The example scheduler, and those with a mistake, in the cases of schedulers; SCHEDULER="python my.py" NAME=mine, or SCHEDULER=kai
 	$(BIN)/python -m bowline.localcluster assets $(if $(filter kai,$(SCHEDULER)),--kai)
 	$(if $(SCHEDULER),BOWLINE_SCHEDULER="$(SCHEDULER)" BOWLINE_SCHEDULER_NAME=$(or $(NAME),bowline)) $(BIN)/python -m pytest tests/scheduler_conformance -m 'schedulers or live' --verbose
+
+test-wheel: setup ## The wheel in an environment of its own: a new plugin's types, tests, check, and a pod that it binds
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m pytest tests/wheel -m 'author or live' --verbose
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m tests.localnode assets

@@ -47,6 +47,7 @@ PARTS = (
     Part("presets", "make test-presets", "every preset from install to uninstall"),
     Part("node", "make test-node", "a real kubelet, containerd and the image"),
     Part("kai", "make test-kai", "KAI-Scheduler decides, the pair carries out"),
+    Part("wheel", "make test-wheel", "the way of a plugin's author with the wheel"),
     Part("schedulers", "make test-scheduler-conformance", "the example scheduler, and those with a mistake"),
     Part("simulation", "make simulate SECONDS=3600", "an hour of new seeds"),
     Part("stories", "make simulate-stories", "every fault at every request of every story"),

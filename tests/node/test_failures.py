@@ -1,4 +1,4 @@
-"""What fails on a node: kubelet, containerd, a leader's process, a reservation, an agent's image."""
+"""What fails on a node: the kubelet, a leader's process, a reservation."""
 
 import json
 import os
@@ -17,18 +17,6 @@ from tests.node.steps import NodeLive
 
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/bowline-reconciler"
-# Survives its first start only until the kernel kills it.
-_GREEDY = """
-import os, pathlib, time
-print(os.environ["NVIDIA_VISIBLE_DEVICES"], flush=True)
-mark = pathlib.Path("/scratch/mark")
-if not mark.exists():
-    mark.touch()
-    kept = []
-    while True:
-        kept.append(bytearray(os.urandom(1 << 20)))
-time.sleep(3600)
-"""
 
 
 def share(live: NodeLive, name: str, group: str) -> dict[str, Any]:
@@ -82,17 +70,6 @@ def test_shares_and_whole_gpus_survive_a_killed_kubelet(node: NodeCluster, live:
 
 
 @pytest.mark.node
-def test_containers_outlive_a_restart_of_containerd(node: NodeCluster, live: NodeLive) -> None:
-    share(live, "before", "group-c")
-    node.control("stop containerd")
-    node.control("start containerd")
-    share(live, "after", "group-c")
-    (status,) = live.running("before")["status"]["containerStatuses"]
-    assert status["restartCount"] == 0
-    assert len(json.loads(live.reservations())) == 1
-
-
-@pytest.mark.node
 def test_killed_leader_leads_again_in_its_pod_before_its_lease_expires(live: NodeLive) -> None:
     before = live.cluster.api.get(_LEASE)["spec"]
     name, uid, _ = before["holderIdentity"].split("_")
@@ -134,29 +111,6 @@ def process_of(pod: str) -> int:
         if is_first and f"POD_NAME={pod}".encode() in environ:
             return int(folder.name)
     raise AssertionError(f"pod {pod} has no process")
-
-
-@pytest.mark.node
-def test_container_out_of_memory_keeps_its_device(live: NodeLive) -> None:
-    live.run_pod(
-        "greedy",
-        {"gpu-fraction": "0.5"},
-        limits={"memory": "64Mi"},
-        program=_GREEDY,
-        container={"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]},
-        volumes=[{"name": "scratch", "emptyDir": {}}],
-        restartPolicy="Always",
-    )
-    live.bind_share("greedy", "0.50", "group-o")
-
-    def is_running_again() -> bool:
-        (status,) = live.pod("greedy")["status"].get("containerStatuses") or [{"restartCount": 0, "state": {}}]
-        return status["restartCount"] == 1 and "running" in status["state"]
-
-    live.until("the container runs again", is_running_again)
-    (status,) = live.pod("greedy")["status"]["containerStatuses"]
-    assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
-    assert live.output("greedy", "GPU-").strip() == device_of(reservation(live))
 
 
 def test_evicted_reservation_is_recreated_with_the_same_device(live: NodeLive) -> None:

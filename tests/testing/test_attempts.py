@@ -70,7 +70,7 @@ STORED: dict[str, dict[str, Any]] = {
     "/api/v1/namespaces/default/persistentvolumeclaims": builders.persistent_volume_claim("built", "default"),
     "/api/v1/persistentvolumes": builders.persistent_volume("built", storageClassName="built"),
     "/apis/storage.k8s.io/v1/storageclasses": builders.storage_class("built", allowVolumeExpansion=True),
-    "/apis/resource.k8s.io/v1/deviceclasses": builders.device_class(),
+    "/apis/resource.k8s.io/v1/deviceclasses": builders.device_class("built.example.com"),
     "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims": builders.resource_claim("built", count=2),
     "/apis/resource.k8s.io/v1/resourceslices": builders.resource_slice("built-node"),
 }

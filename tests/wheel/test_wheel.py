@@ -98,6 +98,7 @@ def test_packages_of_the_author_may_have_the_names_of_the_folders(installation: 
     assert (result.stdout.strip(), result.stderr) == ("{'the author'}", "")
 
 
+@pytest.mark.author
 def test_mypy_strict_accepts_a_plugin_and_finds_its_mistake(installation: Installed, tmp_path: Path) -> None:
     module = tmp_path / "licence.py"
     check = (*MYPY, f"--cache-dir={installation.types}", module.name)
@@ -166,11 +167,13 @@ def author(installation: Installed, tmp_path_factory: pytest.TempPathFactory) ->
     return made
 
 
+@pytest.mark.author
 def test_a_new_distribution_has_strict_types(author: Author) -> None:
     result = author.run(*MYPY, f"--cache-dir={author.installation.types}", "bowline_quota", "tests")
     assert (result.returncode, result.stdout) == (0, "Success: no issues found in 3 source files\n")
 
 
+@pytest.mark.author
 def test_a_new_distribution_passes_its_own_tests_without_a_warning(author: Author) -> None:
     result = author.run("-m", "pytest", "-p", "no:cacheprovider")
     assert result.returncode == 0, result.stdout + result.stderr
@@ -178,6 +181,7 @@ def test_a_new_distribution_passes_its_own_tests_without_a_warning(author: Autho
     assert "arning" not in result.stdout + result.stderr
 
 
+@pytest.mark.author
 def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
     passed = author.run("-m", "bowline_cli", "plugin", "check", "quota", "--no-cluster")
     assert (passed.returncode, passed.stdout) == (0, "quota: no findings\n")
@@ -189,6 +193,7 @@ def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
     assert "class: quota.prebind: is never called" in completion.stdout
 
 
+@pytest.mark.author
 def test_a_local_cluster_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:
     (author.folder / "scheduler.yaml").write_text("config: {schedulerNames: [mine]}\n")
     # With --config: the environment of this test has the example plugins too, which require arguments.
