@@ -9,11 +9,9 @@ from tests.rights import Right, calls_of, is_denied, rights_of, used_right
 ROLE = {
     "kind": "ClusterRole",
     "metadata": {"name": "reader"},
-    "rules": [
-        {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get"]},
-        {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["b-config-0123"], "verbs": ["get"]},
-    ],
-}
+    "rules": [{"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get"]}, {"apiGroups": ["apps"],
+        "resources": ["deployments"], "resourceNames": ["b-config-0123"], "verbs": ["get"]}],
+}  # fmt: skip
 PODS = Right("ClusterRole reader", "pods", "", "get")
 DECISION = "authorization.k8s.io/decision"
 STATUS = Right("ClusterRole reader", "pods/status", "", "get")

@@ -27,13 +27,10 @@ def policy(cdi: Any = None, version: str = "v26.7.1", name: str = "cluster-polic
         pytest.param([policy({"enabled": False, "nriPluginEnabled": True})], OperatorMode.LEGACY, id="NRI needs CDI"),
         pytest.param([policy({"nriPluginEnabled": "true", "enabled": True})], OperatorMode.CDI, id="a text"),
         pytest.param([policy("on")], OperatorMode.LEGACY, id="another shape"),
-        pytest.param(
-            [policy({"enabled": True}, name="b"), policy({"enabled": True, "nriPluginEnabled": True}, name="a")],
-            OperatorMode.NRI,
-            id="the first by name",
-        ),
+        pytest.param([policy({"enabled": True}, name="b"), policy({"enabled": True, "nriPluginEnabled": True},
+            name="a")], OperatorMode.NRI, id="the first by name"),
     ],
-)
+)  # fmt: skip
 def test_the_mode_follows_from_the_cluster_policy(policies: list[Json], mode: OperatorMode) -> None:
     assert operator_mode([transform_policy(entry) for entry in policies]) is mode
 

@@ -58,21 +58,14 @@ IS_A, IS_B = expression("In", "a"), expression("In", "b")
         pytest.param({"nodeSelectorTerms": []}, False, id="no term: no node"),
         pytest.param({"nodeSelectorTerms": [{}]}, False, id="an empty term: no node"),
         pytest.param({"nodeSelectorTerms": [{"matchExpressions": [IS_A, IS_B]}]}, False, id="all of a term"),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchExpressions": [IS_B]}, {"matchExpressions": [IS_A]}]}, True, id="any term"
-        ),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchFields": [expression("In", "node-0", key="metadata.name")]}]},
-            True,
-            id="the node by its name",
-        ),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchFields": [expression("In", "node-0", key="spec.x")]}]},
-            False,
-            id="another field",
-        ),
+        pytest.param({"nodeSelectorTerms": [{"matchExpressions": [IS_B]}, {"matchExpressions": [IS_A]}]}, True,
+            id="any term"),
+        pytest.param({"nodeSelectorTerms": [{"matchFields": [expression("In", "node-0", key="metadata.name")]}]},
+            True, id="the node by its name"),
+        pytest.param({"nodeSelectorTerms": [{"matchFields": [expression("In", "node-0", key="spec.x")]}]}, False,
+            id="another field"),
     ],
-)
+)  # fmt: skip
 def test_affinity(selector: Any, is_admitted: bool) -> None:
     assert node_selector_admits(selector, NODE) is is_admitted
 
@@ -111,14 +104,12 @@ def test_allowed_topologies(terms: Any, is_admitted: bool) -> None:
     ("selector", "read"),
     [
         pytest.param(None, False, id="none"),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchFields": [expression("In", "n", key="metadata.name")]}]}, False, id="a name"
-        ),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchFields": []}, {"matchExpressions": [IS_A]}]}, True, id="a label in one term"
-        ),
+        pytest.param({"nodeSelectorTerms": [{"matchFields": [expression("In", "n", key="metadata.name")]}]}, False,
+            id="a name"),
+        pytest.param({"nodeSelectorTerms": [{"matchFields": []}, {"matchExpressions": [IS_A]}]}, True,
+            id="a label in one term"),
     ],
-)
+)  # fmt: skip
 def test_only_labels_in_a_selector_are_read(selector: Any, read: bool) -> None:
     assert reads_labels(selector) is read
 
@@ -129,24 +120,17 @@ def test_only_labels_in_a_selector_are_read(selector: Any, read: bool) -> None:
         pytest.param(None, None, id="none"),
         pytest.param({"nodeSelectorTerms": []}, None, id="no term"),
         pytest.param({"nodeSelectorTerms": [{"matchExpressions": [IS_A]}]}, "a", id="one value"),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchExpressions": [expression("Exists", key="rank"), IS_A]}]},
-            "a",
-            id="among other conditions",
-        ),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchExpressions": [IS_A]}, {"matchExpressions": [IS_B]}]}, None, id="either"
-        ),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchExpressions": [expression("In", "a", "b")]}]}, None, id="two values"
-        ),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchExpressions": [expression("NotIn", "a")]}]}, None, id="all but one"
-        ),
-        pytest.param(
-            {"nodeSelectorTerms": [{"matchFields": [expression("In", "a", key="zone")]}]}, None, id="a field"
-        ),
+        pytest.param({"nodeSelectorTerms": [{"matchExpressions": [expression("Exists", key="rank"), IS_A]}]}, "a",
+            id="among other conditions"),
+        pytest.param({"nodeSelectorTerms": [{"matchExpressions": [IS_A]}, {"matchExpressions": [IS_B]}]}, None,
+            id="either"),
+        pytest.param({"nodeSelectorTerms": [{"matchExpressions": [expression("In", "a", "b")]}]}, None,
+            id="two values"),
+        pytest.param({"nodeSelectorTerms": [{"matchExpressions": [expression("NotIn", "a")]}]}, None,
+            id="all but one"),
+        pytest.param({"nodeSelectorTerms": [{"matchFields": [expression("In", "a", key="zone")]}]}, None,
+            id="a field"),
     ],
-)
+)  # fmt: skip
 def test_the_one_value_that_a_label_must_have(selector: Any, value: str | None) -> None:
     assert required_value(selector, "zone") == value

@@ -24,22 +24,17 @@ SLOW = {"key": "speed", "value": "-5", "effect": "NoSchedule"}
         pytest.param(DEDICATED, {"operator": "Exists", "effect": "NoSchedule"}, True, id="the same effect"),
         pytest.param(GONE, {"key": "gone", "operator": "Exists", "tolerationSeconds": 300}, True, id="for a time"),
         pytest.param(GONE, {"key": "gone"}, True, id="no value on both sides"),
-        pytest.param(
-            CORDONED, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, True, id="DaemonSet"
-        ),
+        pytest.param(CORDONED, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, True,
+            id="DaemonSet"),
         # As the API server adds it to every pod: the node's other taint of the same condition is NoSchedule.
-        pytest.param(
-            NOT_READY,
-            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
-            False,
-            id="a node that is not ready",
-        ),
+        pytest.param(NOT_READY, {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+            False, id="a node that is not ready"),
         pytest.param(SLOW, {"key": "speed", "operator": "Lt", "value": "0"}, True, id="Lt"),
         pytest.param(SLOW, {"key": "speed", "operator": "Gt", "value": "0"}, False, id="Gt"),
         pytest.param(DEDICATED, {"key": "dedicated", "operator": "Gt", "value": "0"}, False, id="not an integer"),
         pytest.param(SLOW, {"key": "speed", "operator": "New", "value": "-5"}, False, id="an unknown operator"),
     ],
-)
+)  # fmt: skip
 def test_a_toleration(taint: dict[str, str], toleration: dict[str, Any], is_tolerated: bool) -> None:
     assert untolerated([taint], [toleration]) == (None if is_tolerated else taint)
 

@@ -79,232 +79,86 @@ def condition(kind: str, status: str, message: str = "", since: float = 40, reas
 
 
 TABLE = [
-    pytest.param(
-        {"pod": pod(conditions=condition("PodScheduled", "False", "0/3 nodes fit"))},
-        "scheduler bowline has found no node: 0/3 nodes fit",
-        "bowline decides again",
-        40,
-        id="the scheduler finds no node",
-    ),
-    pytest.param(
-        {"request": waiting(WaitFact("plugin example"), "data is absent")},
-        "data is absent",
-        "one of the objects changes; there is no deadline",
-        40,
-        id="a wait without a deadline",
-    ),
-    pytest.param(
-        {"request": waiting()},
-        "claim data is not bound",
-        "fails with WaitTimeout at 2026-01-01T12:10:00Z",
-        40,
-        id="a wait with a deadline",
-    ),
-    pytest.param(
-        {"request": waiting(WaitFact("x", (), NOW - timedelta(seconds=1)))},
-        "claim data is not bound",
-        "it fails with WaitTimeout: its deadline was 2026-01-01T11:59:59Z",
-        40,
-        id="a wait whose deadline has passed",
-    ),
-    pytest.param(
-        {"request": waiting(), "pod": failed_before()},
-        "claim data is not bound",
-        "fails with WaitTimeout at",
-        300,
-        id="a wait of a decision that has failed before",
-    ),
-    pytest.param(
-        {"pod": failed_before(last_s=20)},
+    pytest.param({"pod": pod(conditions=condition("PodScheduled", "False", "0/3 nodes fit"))},
+        "scheduler bowline has found no node: 0/3 nodes fit", "bowline decides again", 40,
+        id="the scheduler finds no node"),
+    pytest.param({"request": waiting(WaitFact("plugin example"), "data is absent")}, "data is absent",
+        "one of the objects changes; there is no deadline", 40, id="a wait without a deadline"),
+    pytest.param({"request": waiting()}, "claim data is not bound", "fails with WaitTimeout at 2026-01-01T12:10:00Z",
+        40, id="a wait with a deadline"),
+    pytest.param({"request": waiting(WaitFact("x", (), NOW - timedelta(seconds=1)))}, "claim data is not bound",
+        "it fails with WaitTimeout: its deadline was 2026-01-01T11:59:59Z", 40,
+        id="a wait whose deadline has passed"),
+    pytest.param({"request": waiting(), "pod": failed_before()}, "claim data is not bound",
+        "fails with WaitTimeout at", 300, id="a wait of a decision that has failed before"),
+    pytest.param({"pod": failed_before(last_s=20)},
         "the decision for node gpu-1 has failed 20s ago, 3 times since 5m0s ago: NodeGone: claim data does not exist",
-        "bowline decides for another node; the same decision is denied until 2026-01-01T12:00:40Z",
-        300,
-        id="between two decisions",
-    ),
-    pytest.param(
-        {"pod": failed_before(last_s=90, failures=1)},
-        "the decision for node gpu-1 has failed 1m30s ago: NodeGone",
-        "bowline decides again",
-        300,
-        id="after the denial has ended",
-    ),
-    pytest.param(
-        {"request": request("Retrying: busy", nextAttemptTime=ago(-5), startTime=ago(45))},
-        "Retrying: busy",
-        "the next attempt, at 2026-01-01T12:00:05Z",
-        45,
-        id="a pause between attempts",
-    ),
-    pytest.param(
-        {"request": request("Retrying: busy", nextAttemptTime=ago(5))},
-        "Retrying: busy",
-        "the next attempt, which is due",
-        50,
-        id="an attempt that is due",
-    ),
-    pytest.param(
-        {"request": request("NodeGone: x", "Failed", completionTime=ago(10), suggestion="RescheduleElsewhere")},
-        "the bind has failed: NodeGone: x",
-        "bowline decides for another node",
-        10,
-        id="a failure",
-    ),
-    pytest.param(
-        {"request": request("NodeGone: x", "Failed", completionTime=ago(1440), suggestion="RescheduleElsewhere")},
-        "the bind has failed: NodeGone: x",
-        "bowline decides for another node; it has not for 24m0s: is it running?",
-        1440,
-        id="a failure to which no scheduler reacts",
-    ),
-    pytest.param(
-        {"request": request("RollbackFailed: busy", conditions=condition("RolledBack", "False", "busy"))},
-        "busy",
-        "the rollback is complete",
-        40,
-        id="an incomplete rollback",
-    ),
-    pytest.param(
-        {
-            "request": request(
-                "Released: uninstalled", conditions=condition("Prepared", "False", "x", reason="Released")
-            )
-        },
-        "uninstalled",
-        "a reconciler that is not being uninstalled leads",
-        40,
-        id="a request of an uninstalled release",
-    ),
-    pytest.param(
-        {
-            "request": request("Created: nothing is reported yet", phase="", metadata={"uid": "present"}),
-            "events": [
-                {"reason": "BindingRetry", "message": f"not complete yet: {uid}", "related": {"uid": uid}}
-                for uid in ("present", "former")
-            ],
-        },
-        "not complete yet: present",
-        "the next attempt",
-        50,
-        id="a request whose status cannot be written",
-    ),
-    pytest.param(
-        {"request": request("Created: nothing is reported yet", phase="")},
-        "the reconciler has not reported on the BindRequest yet",
-        "the reconciler reports",
-        50,
-        id="a request that was created now",
-    ),
-    pytest.param(
-        {"request": request("", "Succeeded")},
-        "its BindRequest has Succeeded for node gpu-1, of an earlier pod of that name",
-        "",
-        None,
-        id="the request of an earlier pod",
-    ),
-    pytest.param(
-        {
-            "pod": pod(metadata={"uid": "u1"}),
-            "request": {**request("", "Succeeded"), "spec": {"selectedNode": "gpu-1", "podUID": "u1"}},
-        },
-        "the pod is bound to node gpu-1 since a moment ago",
-        "",
-        None,
-        id="a pod that was bound between two reads",
-    ),
-    pytest.param(
-        {"request": waiting(), "leases": [lease(holder="")]},
+        "bowline decides for another node; the same decision is denied until 2026-01-01T12:00:40Z", 300,
+        id="between two decisions"),
+    pytest.param({"pod": failed_before(last_s=90, failures=1)},
+        "the decision for node gpu-1 has failed 1m30s ago: NodeGone", "bowline decides again", 300,
+        id="after the denial has ended"),
+    pytest.param({"request": request("Retrying: busy", nextAttemptTime=ago(-5), startTime=ago(45))}, "Retrying: busy",
+        "the next attempt, at 2026-01-01T12:00:05Z", 45, id="a pause between attempts"),
+    pytest.param({"request": request("Retrying: busy", nextAttemptTime=ago(5))}, "Retrying: busy",
+        "the next attempt, which is due", 50, id="an attempt that is due"),
+    pytest.param({"request": request("NodeGone: x", "Failed", completionTime=ago(10),
+        suggestion="RescheduleElsewhere")}, "the bind has failed: NodeGone: x", "bowline decides for another node",
+        10, id="a failure"),
+    pytest.param({"request": request("NodeGone: x", "Failed", completionTime=ago(1440),
+        suggestion="RescheduleElsewhere")}, "the bind has failed: NodeGone: x",
+        "bowline decides for another node; it has not for 24m0s: is it running?", 1440,
+        id="a failure to which no scheduler reacts"),
+    pytest.param({"request": request("RollbackFailed: busy", conditions=condition("RolledBack", "False", "busy"))},
+        "busy", "the rollback is complete", 40, id="an incomplete rollback"),
+    pytest.param({"request": request("Released: uninstalled", conditions=condition("Prepared", "False", "x",
+        reason="Released"))}, "uninstalled", "a reconciler that is not being uninstalled leads", 40,
+        id="a request of an uninstalled release"),
+    pytest.param({"request": request("Created: nothing is reported yet", phase="", metadata={"uid": "present"}),
+        "events": [{"reason": "BindingRetry", "message": f"not complete yet: {uid}",
+        "related": {"uid": uid}} for uid in ("present", "former")]}, "not complete yet: present", "the next attempt",
+        50, id="a request whose status cannot be written"),
+    pytest.param({"request": request("Created: nothing is reported yet", phase="")},
+        "the reconciler has not reported on the BindRequest yet", "the reconciler reports", 50,
+        id="a request that was created now"),
+    pytest.param({"request": request("", "Succeeded")},
+        "its BindRequest has Succeeded for node gpu-1, of an earlier pod of that name", "", None,
+        id="the request of an earlier pod"),
+    pytest.param({"pod": pod(metadata={"uid": "u1"}), "request": {**request("", "Succeeded"),
+        "spec": {"selectedNode": "gpu-1", "podUID": "u1"}}}, "the pod is bound to node gpu-1 since a moment ago", "",
+        None, id="a pod that was bound between two reads"),
+    pytest.param({"request": waiting(), "leases": [lease(holder="")]},
         "no reconciler leads: no Lease of a reconciler is held (bowline-system/bowline-reconciler, last renewed ",
-        "a reconciler leads",
-        50,
-        id="a wait that no reconciler continues",
-    ),
-    pytest.param(
-        {"request": request("", ""), "leases": []},
-        "no reconciler leads: no Lease of a reconciler is held (none exists)",
-        "a reconciler leads",
-        50,
-        id="no Lease",
-    ),
-    pytest.param(
-        {"pod": None, "request": request("Waiting: x")},
-        "the pod does not exist; its BindRequest team/train remains",
-        "",
-        50,
-        id="a request without its pod",
-    ),
-    pytest.param(
-        {
-            "request": request(
-                metadata={"deletionTimestamp": ago(30), "finalizers": [names.FINALIZER]},
-                conditions=condition("RolledBack", "False", "busy"),
-            )
-        },
-        f"its BindRequest is being deleted; finalizer {names.FINALIZER} keeps it",
-        "the rollback is complete",
-        30,
-        id="a deleted request",
-    ),
-    pytest.param(
-        {"request": request(metadata={"deletionTimestamp": ago(30), "finalizers": ["other/x"]})},
-        "its BindRequest is being deleted; finalizers of others: other/x",
-        "their owners remove them",
-        30,
-        id="a deleted request with another finalizer",
-    ),
-    pytest.param(
-        {
-            "pod": pod(
-                spec={"nodeName": "gpu-1"},
-                phase="Pending",
-                containerStatuses=[{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}],
-            )
-        },
-        "its kubelet has not started it yet: Pending, container main ImagePullBackOff",
-        "the kubelet starts it",
-        60,
-        id="a bound pod that does not start",
-    ),
-    pytest.param(
-        {
-            "pod": pod(
-                spec={"nodeName": "gpu-1"},
-                phase="Failed",
-                reason="UnexpectedAdmissionError",
-                message="Allocate failed",
-            )
-        },
+        "a reconciler leads", 50, id="a wait that no reconciler continues"),
+    pytest.param({"request": request("", ""), "leases": []},
+        "no reconciler leads: no Lease of a reconciler is held (none exists)", "a reconciler leads", 50,
+        id="no Lease"),
+    pytest.param({"pod": None, "request": request("Waiting: x")},
+        "the pod does not exist; its BindRequest team/train remains", "", 50, id="a request without its pod"),
+    pytest.param({"request": request(metadata={"deletionTimestamp": ago(30), "finalizers": [names.FINALIZER]},
+        conditions=condition("RolledBack", "False", "busy"))},
+        f"its BindRequest is being deleted; finalizer {names.FINALIZER} keeps it", "the rollback is complete", 30,
+        id="a deleted request"),
+    pytest.param({"request": request(metadata={"deletionTimestamp": ago(30), "finalizers": ["other/x"]})},
+        "its BindRequest is being deleted; finalizers of others: other/x", "their owners remove them", 30,
+        id="a deleted request with another finalizer"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Pending", containerStatuses=[{"name": "main",
+        "state": {"waiting": {"reason": "ImagePullBackOff"}}}])},
+        "its kubelet has not started it yet: Pending, container main ImagePullBackOff", "the kubelet starts it", 60,
+        id="a bound pod that does not start"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Failed", reason="UnexpectedAdmissionError",
+        message="Allocate failed")},
         "the pod has failed on node gpu-1: Failed, UnexpectedAdmissionError: Allocate failed",
-        "its controller creates another one",
-        60,
-        id="a pod that the kubelet refuses",
-    ),
-    pytest.param(
-        {
-            "pod": pod(
-                spec={"nodeName": "gpu-1"},
-                phase="Running",
-                containerStatuses=[
-                    {
-                        "name": "main",
-                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-                        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
-                    }
-                ],
-            )
-        },
-        "container main CrashLoopBackOff, container main ended: OOMKilled, exit code 137",
-        "the container starts",
-        60,
-        id="a container that ends again and again",
-    ),
-    pytest.param(
-        {"pod": pod(metadata={"deletionTimestamp": ago(20), "finalizers": ["x/y"]})},
-        "the pod is being deleted; finalizers: x/y",
-        "their owners remove the finalizers",
-        20,
-        id="a pod that is being deleted",
-    ),
-]
+        "its controller creates another one", 60, id="a pod that the kubelet refuses"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Running", containerStatuses=[{"name": "main",
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 137,
+        "reason": "OOMKilled"}}}])},
+        "container main CrashLoopBackOff, container main ended: OOMKilled, exit code 137", "the container starts", 60,
+        id="a container that ends again and again"),
+    pytest.param({"pod": pod(metadata={"deletionTimestamp": ago(20), "finalizers": ["x/y"]})},
+        "the pod is being deleted; finalizers: x/y", "their owners remove the finalizers", 20,
+        id="a pod that is being deleted"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("facts", "what", "until", "since_s"), TABLE)
@@ -326,8 +180,7 @@ NOT_SERVED = ReleaseInfo(("kai-scheduler", "bowline"))
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "is_hinted"),
-    [("kai-schedular", True), ("default-scheduler", False), ("volcano", False)],
+    ("scheduler", "is_hinted"), [("kai-schedular", True), ("default-scheduler", False), ("volcano", False)]
 )
 def test_only_a_misspelt_scheduler_has_a_hint(scheduler: str, is_hinted: bool) -> None:
     explanation = explained(pod=pod(spec={"schedulerName": scheduler}), info=NOT_SERVED)
@@ -347,61 +200,33 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
 @pytest.mark.parametrize(
     ("facts", "detail"),
     [
-        pytest.param(
-            {
-                "pod": KAI,
-                "gang": GangFacts(GANG, {"status": {"schedulingConditions": [{"message": "over quota"}]}}),
-            },
-            "PodGroup team/pg: over quota",
-            id="what KAI-Scheduler says of the group",
-        ),
-        pytest.param(
-            {"gang": GangFacts(GANG, {"spec": {"minMember": 4}}, MEMBERS, DECISIONS)},
+        pytest.param({"pod": KAI, "gang": GangFacts(GANG,
+            {"status": {"schedulingConditions": [{"message": "over quota"}]}})}, "PodGroup team/pg: over quota",
+            id="what KAI-Scheduler says of the group"),
+        pytest.param({"gang": GangFacts(GANG, {"spec": {"minMember": 4}}, MEMBERS, DECISIONS)},
             "PodGroup team/pg requires 4 pods: 2 of its 4 pods have a decision; without one: c (failed), d",
-            id="pods of a gang without a decision",
-        ),
-        pytest.param(
-            {"gang": GangFacts(GANG, {"spec": {"minMember": 4}}, MEMBERS, DECISIONS), "request": waiting()},
+            id="pods of a gang without a decision"),
+        pytest.param({"gang": GangFacts(GANG, {"spec": {"minMember": 4}}, MEMBERS, DECISIONS), "request": waiting()},
             "PodGroup team/pg requires 4 pods: 2 of its 4 pods have a decision; without one: c (failed), d",
-            id="a gang whose pod waits",
-        ),
-        pytest.param(
-            {"gang": GangFacts(GANG, Unread("403"), [pod(metadata={"name": f"m{i}"}) for i in range(9)])},
-            "without one: m0, m1, m2, m3, m4, m5, m6, m7 and 1 more",
-            id="a large gang whose group may not be read",
-        ),
+            id="a gang whose pod waits"),
+        pytest.param({"gang": GangFacts(GANG, Unread("403"), [pod(metadata={"name": f"m{i}"}) for i in range(9)])},
+            "without one: m0, m1, m2, m3, m4, m5, m6, m7 and 1 more", id="a large gang whose group may not be read"),
         pytest.param({"gang": GangFacts(GANG, None)}, "PodGroup team/pg does not exist", id="no group"),
-        pytest.param(
-            {"pod": pod(spec={"resourceClaims": [{}]}), "slices": 0},
-            "the cluster has no ResourceSlice: no DRA driver offers devices",
-            id="no driver",
-        ),
-        pytest.param(
-            {"schedulers": [lease(age_s=300)]}, "bowline is not running: Lease ", id="a scheduler that has ended"
-        ),
+        pytest.param({"pod": pod(spec={"resourceClaims": [{}]}), "slices": 0},
+            "the cluster has no ResourceSlice: no DRA driver offers devices", id="no driver"),
+        pytest.param({"schedulers": [lease(age_s=300)]}, "bowline is not running: Lease ",
+            id="a scheduler that has ended"),
         pytest.param({"schedulers": [lease()]}, "bowline is running: Lease ", id="a scheduler that runs"),
-        pytest.param(
-            {"request": waiting(), "objects": {CLAIM: None}},
-            "PersistentVolumeClaim team/data does not exist: create it",
-            id="an awaited object that does not exist",
-        ),
-        pytest.param(
-            {"request": waiting(WaitFact("plugin a", (RESERVATION,))), "objects": {RESERVATION: None}},
-            f"{RESERVATION} does not exist",
-            id="an awaited object that a controller makes",
-        ),
-        pytest.param(
-            {"request": waiting(), "pod": failed_before()},
-            "the decision for this node has failed 3 times before, last NodeGone",
-            id="earlier failures",
-        ),
-        pytest.param(
-            {"pod": failed_before(conditions=condition("PodScheduled", "False", "none of 4 nodes fits"))},
-            "bowline reports: none of 4 nodes fits",
-            id="what the scheduler says after a failure",
-        ),
+        pytest.param({"request": waiting(), "objects": {CLAIM: None}},
+            "PersistentVolumeClaim team/data does not exist: create it", id="an awaited object that does not exist"),
+        pytest.param({"request": waiting(WaitFact("plugin a", (RESERVATION,))), "objects": {RESERVATION: None}},
+            f"{RESERVATION} does not exist", id="an awaited object that a controller makes"),
+        pytest.param({"request": waiting(), "pod": failed_before()},
+            "the decision for this node has failed 3 times before, last NodeGone", id="earlier failures"),
+        pytest.param({"pod": failed_before(conditions=condition("PodScheduled", "False", "none of 4 nodes fits"))},
+            "bowline reports: none of 4 nodes fits", id="what the scheduler says after a failure"),
     ],
-)
+)  # fmt: skip
 def test_details(facts: dict[str, Any], detail: str) -> None:
     details = explained(**facts).details
     assert any(detail in each for each in details)
@@ -411,29 +236,17 @@ def test_details(facts: dict[str, Any], detail: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "command"),
     [
-        pytest.param(
-            {"request": waiting(), "objects": {CLAIM: {}}},
-            "kubectl -n team describe persistentvolumeclaims data",
-            id="an object that exists",
-        ),
-        pytest.param(
-            {"request": waiting(), "objects": {CLAIM: None}},
-            "kubectl -n team get persistentvolumeclaims",
-            id="an object that does not",
-        ),
-        pytest.param(
-            {"request": waiting(), "objects": {CLAIM: Unread("403")}},
-            "kubectl -n team describe bindrequest train",
-            id="an object that may not be read",
-        ),
+        pytest.param({"request": waiting(), "objects": {CLAIM: {}}},
+            "kubectl -n team describe persistentvolumeclaims data", id="an object that exists"),
+        pytest.param({"request": waiting(), "objects": {CLAIM: None}}, "kubectl -n team get persistentvolumeclaims",
+            id="an object that does not"),
+        pytest.param({"request": waiting(), "objects": {CLAIM: Unread("403")}},
+            "kubectl -n team describe bindrequest train", id="an object that may not be read"),
         pytest.param({"pod": failed_before()}, "kubectl get nodes", id="the node of a failure"),
-        pytest.param(
-            {"request": request("x", "Failed", failure=FailureFact("NodeGone").as_field(), suggestion="y")},
-            "kubectl get nodes",
-            id="the remedy of the reason",
-        ),
+        pytest.param({"request": request("x", "Failed", failure=FailureFact("NodeGone").as_field(), suggestion="y")},
+            "kubectl get nodes", id="the remedy of the reason"),
     ],
-)
+)  # fmt: skip
 def test_the_first_command(facts: dict[str, Any], command: str) -> None:
     assert explained(**facts).commands[0] == command
 
@@ -473,13 +286,12 @@ def test_the_objects_that_a_status_names() -> None:
     [
         pytest.param({"spec": {"suspend": True}}, None, "is suspended", True, id="suspended"),
         pytest.param({"spec": {"replicas": 0}}, None, "has replicas 0", False, id="no replicas"),
-        pytest.param(
-            {"status": {"conditions": condition("Complete", "True")}}, None, "has ended", False, id="a Job that ended"
-        ),
+        pytest.param({"status": {"conditions": condition("Complete", "True")}}, None, "has ended", False,
+            id="a Job that ended"),
         pytest.param({}, None, "no creation has failed", True, id="no failure"),
         pytest.param({}, ("exceeded quota: gpus", NOW), "are not created: exceeded quota: gpus", True, id="a quota"),
     ],
-)
+)  # fmt: skip
 def test_a_workload_without_pods(
     owner: dict[str, Any], failure: tuple[str, datetime] | None, cause: str, is_stuck: bool
 ) -> None:
@@ -536,11 +348,9 @@ def test_the_table_and_the_json_have_every_subject() -> None:
         ({"data": {}}, None),
         ({"data": {"release.json": "{}"}}, None),
         ({"data": {"release.json": "["}}, None),
-        (
-            {"data": {"release.json": '{"schedulerNames": ["a"], "repeatBackoff": "2m", "docsURL": "d"}'}},
-            ReleaseInfo(("a",), timedelta(minutes=2), "d"),
-        ),
+        ({"data": {"release.json": '{"schedulerNames": ["a"], "repeatBackoff": "2m", "docsURL": "d"}'}},
+            ReleaseInfo(("a",), timedelta(minutes=2), "d")),
     ],
-)
+)  # fmt: skip
 def test_what_a_release_publishes(configuration: Any, info: ReleaseInfo | None) -> None:
     assert info_of(configuration) == info

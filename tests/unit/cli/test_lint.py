@@ -113,10 +113,7 @@ def test_the_output_for_programs(lint: Any) -> None:
     assert (denial["file"], denial["line"], denial["name"]) == ("0.yaml", 2, "train-*")
     assert (denial["verdict"], denial["reviewed"]) == ("denied", True)
     assert {"rule", "path", "line", "value", "message"} == set(denial["errors"][0])
-    assert (denial["errors"][0]["path"], denial["errors"][0]["value"]) == (
-        "metadata.annotations[gpu-fraction]",
-        "2",
-    )
+    assert (denial["errors"][0]["path"], denial["errors"][0]["value"]) == ("metadata.annotations[gpu-fraction]", "2")
     assert (foreign_object["verdict"], foreign_object["reviewed"]) == ("out of scope", False)
     assert foreign_object["reason"] == "scheduler default-scheduler"
     assert [fault["rule"] for fault in foreign_object["warnings"]] == ["scope/scheduler"]
@@ -158,17 +155,13 @@ def test_every_output_says_that_the_schema_was_not_checked_without_its_library(
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
-        pytest.param(
-            JOB_SET,
-            ["spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"],
-            id="a known kind of another project",
-        ),
+        pytest.param(JOB_SET, ["spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"],
+            id="a known kind of another project"),
         pytest.param(BAD_REQUEST, ["spec.selectedNode", "spec.receivedGPU.portion"], id="a BindRequest"),
-        pytest.param(
-            "{apiVersion: v1, kind: Pod, metadata: [], spec: x}", ["metadata", "spec"], id="a misshapen pod"
-        ),
+        pytest.param("{apiVersion: v1, kind: Pod, metadata: [], spec: x}", ["metadata", "spec"],
+            id="a misshapen pod"),
     ],
-)
+)  # fmt: skip
 def test_errors_have_paths_into_the_object(lint: Any, text: str, paths: list[str]) -> None:
     status, out, _ = lint(text, options=("--output=json",))
     assert status == 1
@@ -230,12 +223,11 @@ spec:
         pytest.param(WORKLOAD, "out of scope (scheduler default-scheduler)", id="a template of another scheduler"),
         pytest.param(GOOD.replace("team", "kube-system"), "out of scope (namespace kube-system)", id="a namespace"),
         pytest.param(JOB_SET.replace("schedulerName: bowline, ", "", 1), "denied", id="one of two templates"),
-        pytest.param(
-            FOREIGN.replace("kind: Pod", "kind: Podd"), "not checked (did you mean kind Pod?)", id="a misspelt kind"
-        ),
+        pytest.param(FOREIGN.replace("kind: Pod", "kind: Podd"), "not checked (did you mean kind Pod?)",
+            id="a misspelt kind"),
         pytest.param(OTHER.replace("ConfigMap", "PodMonitor"), "not checked", id="an unknown kind"),
     ],
-)
+)  # fmt: skip
 def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word: str) -> None:
     _, out, _ = lint(text, options=("--all",))
     assert out.splitlines()[0].endswith(f": {word}")
@@ -278,32 +270,20 @@ spec: {template: {metadata: {annotations: {gpu-fraction: "0.5", gpu-fraction-con
     ("text", "word"),
     [
         pytest.param(PATCH, "partial (no containers: review the output of kustomize build)", id="no pod spec"),
-        pytest.param(
-            PATCH[: PATCH.index("spec:")] + "spec: {replicas: 3}", "partial (no containers", id="no template"
-        ),
+        pytest.param(PATCH[: PATCH.index("spec:")] + "spec: {replicas: 3}", "partial (no containers",
+            id="no template"),
         pytest.param("{apiVersion: v1, kind: Pod, metadata: {name: p}}", "partial (no containers", id="a pod"),
-        pytest.param(
-            JOB_SET.replace("containers: [{name: main, image: x}]", "volumes: []").replace('"2"', '"0.5"'),
-            "partial (",
-            id="a foreign kind",
-        ),
-        pytest.param(
-            GOOD.replace('"0.5"', '"${FRACTION}"'), "unrendered (a variable instead of a value)", id="a variable"
-        ),
-        pytest.param(
-            GOOD.replace("image: x", 'image: x, resources: {limits: {nvidia.com/gpu: "$(GPUS)"}}').replace(
-                "gpu-f", "f"
-            ),
-            "unrendered (a variable",
-            id="a quantity",
-        ),
-        pytest.param(
-            GOOD.replace("schedulerName: bowline", 'schedulerName: "${SCHEDULER}"'),
-            "unrendered (scheduler ${SCHEDULER})",
-            id="a scheduler",
-        ),
+        pytest.param(JOB_SET.replace("containers: [{name: main, image: x}]", "volumes: []").replace('"2"', '"0.5"'),
+            "partial (", id="a foreign kind"),
+        pytest.param(GOOD.replace('"0.5"', '"${FRACTION}"'), "unrendered (a variable instead of a value)",
+            id="a variable"),
+        pytest.param(GOOD.replace("image: x",
+            'image: x, resources: {limits: {nvidia.com/gpu: "$(GPUS)"}}').replace("gpu-f", "f"),
+            "unrendered (a variable", id="a quantity"),
+        pytest.param(GOOD.replace("schedulerName: bowline", 'schedulerName: "${SCHEDULER}"'),
+            "unrendered (scheduler ${SCHEDULER})", id="a scheduler"),
     ],
-)
+)  # fmt: skip
 def test_what_is_incomplete_has_no_verdict_instead_of_errors(lint: Any, text: str, word: str) -> None:
     status, out, _ = lint(text, options=("-o", "text"))
     first, *findings, _ = out.splitlines()
@@ -317,11 +297,10 @@ def test_what_is_incomplete_has_no_verdict_instead_of_errors(lint: Any, text: st
     ("text", "rule"),
     [
         pytest.param(PATCH.replace('"0.5"', '"2"'), "gpu_request/fraction-range", id="a value in a patch"),
-        pytest.param(
-            BAD.replace("none", '"${COUNT}"'), "gpu_request/fraction-range", id="a value beside that of a variable"
-        ),
+        pytest.param(BAD.replace("none", '"${COUNT}"'), "gpu_request/fraction-range",
+            id="a value beside that of a variable"),
     ],
-)
+)  # fmt: skip
 def test_an_error_in_what_is_there_denies(lint: Any, text: str, rule: str) -> None:
     text = text.replace("spec: {template: {", "spec: {template: {spec: {schedulerName: bowline}, ")
     status, out, _ = lint(text, options=("-o", "json"))
@@ -341,21 +320,15 @@ def with_resources(resources: str) -> str:
         pytest.param("{requests: {nvidia.com/gpu: 0}}", ["limits[nvidia.com/gpu]"], id="none, without a limit"),
         pytest.param("{requests: {nvidia.com/gpu: 1}}", ["limits[nvidia.com/gpu]"], id="a GPU without a limit"),
         pytest.param("{limits: {nvidia.com/gpu: 500m}}", ["limits[nvidia.com/gpu]"], id="half a GPU"),
-        pytest.param(
-            "{limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 1}}",
-            ["requests[nvidia.com/gpu]"],
-            id="less GPUs",
-        ),
+        pytest.param("{limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 1}}", ["requests[nvidia.com/gpu]"],
+            id="less GPUs"),
         pytest.param("{limits: {cpu: 1}, requests: {cpu: 2}}", ["requests[cpu]"], id="above the limit"),
-        pytest.param(
-            "{limits: {hugepages-2Mi: 4Mi}, requests: {hugepages-2Mi: 2Mi}}",
-            ["requests[hugepages-2Mi]"],
-            id="hugepages",
-        ),
+        pytest.param("{limits: {hugepages-2Mi: 4Mi}, requests: {hugepages-2Mi: 2Mi}}", ["requests[hugepages-2Mi]"],
+            id="hugepages"),
         pytest.param("{limits: {memory: -1}}", ["limits[memory]"], id="below zero"),
         pytest.param("{limits: {memory: much}}", ["limits[memory]"], id="no quantity"),
     ],
-)
+)  # fmt: skip
 def test_the_api_servers_rules_for_quantities_hold_for_every_pod(
     lint: Any, resources: str, errors: list[str]
 ) -> None:
@@ -397,11 +370,9 @@ TRAIN_JOB = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
     "metadata": {"name": "t"},
-    "spec": {
-        "runtimeRef": {"name": "torch"},
-        "trainer": {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}},
-    },
-}
+    "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2,
+        "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}},
+}  # fmt: skip
 OVERRIDE = {"targetJobs": [{"name": "node"}], "spec": {"schedulerName": "bowline"}}
 TRAINER = "spec.trainer.resourcesPerNode, the templates of spec.runtimeRef"
 SERVICE = {

@@ -31,18 +31,13 @@ def kinds(text: str) -> list[tuple[str, str]]:
         pytest.param("{apiVersion: v1, kind: Pod}", [("", "Pod")], id="YAML in flow style"),
         pytest.param(
             "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod}, {apiVersion: apps/v1, kind: Job}]",
-            [("", "Pod"), ("apps", "Job")],
-            id="a List is opened",
-        ),
-        pytest.param(
-            "apiVersion: apps/v1\nkind: DeploymentList\nitems: [{metadata: {}}]",
-            [("apps", "Deployment")],
-            id="a typed list's items inherit its kind",
-        ),
+            [("", "Pod"), ("apps", "Job")], id="a List is opened"),
+        pytest.param("apiVersion: apps/v1\nkind: DeploymentList\nitems: [{metadata: {}}]", [("apps", "Deployment")],
+            id="a typed list's items inherit its kind"),
         pytest.param("apiVersion: v1\nkind: List\nitems:\n", [], id="a List without items"),
         pytest.param("apiVersion: x/v1\nkind: AllowList\nspec: {}", [("x", "AllowList")], id="a kind called so"),
     ],
-)
+)  # fmt: skip
 def test_documents(text: str, expectation: list[tuple[str, str]]) -> None:
     assert kinds(text) == expectation
 
@@ -58,21 +53,19 @@ def test_documents(text: str, expectation: list[tuple[str, str]]) -> None:
         pytest.param("apiVersion: v1", "f: line 1: kind must be given", id="no kind"),
         pytest.param("apiVersion: 1\nkind: Pod", "f: line 1: apiVersion must be given, as a string", id="a number"),
         pytest.param('{"apiVersion": "v1", "kind": "\\ud800"}', "f: holds what JSON cannot", id="a lone surrogate"),
-        pytest.param(
-            POD + "spec:\n  a: 1\n  ${LIMITS}\n", "review the output of envsubst", id="a variable on a line"
-        ),
+        pytest.param(POD + "spec:\n  a: 1\n  ${LIMITS}\n", "review the output of envsubst",
+            id="a variable on a line"),
         pytest.param(POD + "x: !custom y", "f: line 3, column 4: could not determine", id="a tag"),
         pytest.param(POD + "x: !!binary aGk=", "f: holds what JSON cannot", id="bytes"),
         pytest.param(POD + "x: .nan", "f: holds what JSON cannot", id="not a number"),
         pytest.param(POD + "x: &a [*a]", "f: line 3, column 4: an alias refers to", id="a circle"),
         pytest.param(POD + "x: " + "[" * 1000, "f: is nested too deeply", id="deep nesting"),
-        pytest.param(
-            "apiVersion: v1\nkind: List\nitems: [1]", "f: line 1, items[0]: must be an object", id="an item"
-        ),
+        pytest.param("apiVersion: v1\nkind: List\nitems: [1]", "f: line 1, items[0]: must be an object",
+            id="an item"),
         pytest.param("apiVersion: v1\nkind: List\nitems: {a: 1}", "items of a List must be a list", id="items"),
         pytest.param("a: \x00", "f: unacceptable character", id="a control character"),
     ],
-)
+)  # fmt: skip
 def test_unreadable_input_names_file_line_and_error(text: str, message: str) -> None:
     with pytest.raises(UnreadableError) as caught:
         parse_manifests("f", text)
@@ -87,8 +80,7 @@ def test_keys_are_strings_and_anchors_share_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(None, "No such file"), (b"\x80kind", "is not text in UTF-8 or UTF-16 (byte 0)")],
+    ("content", "message"), [(None, "No such file"), (b"\x80kind", "is not text in UTF-8 or UTF-16 (byte 0)")]
 )
 def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
     file = tmp_path / "pod.yaml"

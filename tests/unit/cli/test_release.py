@@ -114,142 +114,75 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
 @pytest.mark.parametrize(
     ("changes", "text", "remedy"),
     [
-        pytest.param(
-            {"deployments": []}, "Deployments of Bowline in namespace bowline-system", "helm list", id="not installed"
-        ),
-        pytest.param(
-            {"deployments": [deployment("webhook", ready=1), deployment("reconciler")]},
+        pytest.param({"deployments": []}, "Deployments of Bowline in namespace bowline-system", "helm list",
+            id="not installed"),
+        pytest.param({"deployments": [deployment("webhook", ready=1), deployment("reconciler")]},
             "ready replicas of Deployment bowline-webhook: 1 of 2",
-            "kubectl -n bowline-system rollout status deployment/bowline-webhook",
-            id="a replica that is not ready",
-        ),
-        pytest.param(
-            {"deployments": [deployment("webhook"), deployment("reconciler", updatedReplicas=1)]},
-            "ready replicas of Deployment bowline-reconciler: 1 of 2",
-            "rollout status",
-            id="a rollout that is not complete",
-        ),
+            "kubectl -n bowline-system rollout status deployment/bowline-webhook", id="a replica that is not ready"),
+        pytest.param({"deployments": [deployment("webhook"), deployment("reconciler", updatedReplicas=1)]},
+            "ready replicas of Deployment bowline-reconciler: 1 of 2", "rollout status",
+            id="a rollout that is not complete"),
         pytest.param({"leases": []}, "holds Lease bowline-reconciler (last renewed: never)", "logs", id="no Lease"),
         pytest.param({"leases": [lease(renewed_s=16)]}, "holds Lease", "logs", id="a Lease that is not renewed"),
-        pytest.param(
-            {"leases": [lease(name="bowline-reconcilers")]}, "holds Lease", "logs", id="the Lease of another release"
-        ),
-        pytest.param(
-            {"leases": [], "deployments": [deployment("webhook"), deployment("reconciler", 0, 0)]},
-            "holds Lease bowline-reconciler",
-            f"{UPGRADE} --set reconciler.replicas=2",
-            id="a reconciler that is scaled to zero",
-        ),
-        pytest.param(
-            {"valid": DOWN, "invalid": DOWN},
+        pytest.param({"leases": [lease(name="bowline-reconcilers")]}, "holds Lease", "logs",
+            id="the Lease of another release"),
+        pytest.param({"leases": [], "deployments": [deployment("webhook"), deployment("reconciler", 0, 0)]},
+            "holds Lease bowline-reconciler", f"{UPGRADE} --set reconciler.replicas=2",
+            id="a reconciler that is scaled to zero"),
+        pytest.param({"valid": DOWN, "invalid": DOWN},
             "an answer of the webhook (500 InternalError: failed calling webhook",
             "kubectl -n bowline-system get pods,endpointslices -l app.kubernetes.io/component=webhook",
-            id="a webhook that does not answer",
-        ),
-        pytest.param(
-            {"request": Reply(None, "spec.selectedNode: must not be empty")},
+            id="a webhook that does not answer"),
+        pytest.param({"request": Reply(None, "spec.selectedNode: must not be empty")},
             "the admission of a BindRequest (spec.selectedNode: must not be empty)",
-            f"remove the cause, or read {LOGS}",
-            id="a BindRequest is denied",
-        ),
-        pytest.param(
-            {"runtime_classes": [], "policies": [NRI]},
+            f"remove the cause, or read {LOGS}", id="a BindRequest is denied"),
+        pytest.param({"runtime_classes": [], "policies": [NRI]},
             "a container runtime for GPU shares: gpuSharing.runtimeClassName: RuntimeClass nvidia does not exist for "
-            "GPU shares: NVIDIA's GPU operator is in NRI mode",
-            "set gpuSharing.nvFractions",
-            id="NVIDIA's operator is in NRI mode",
-        ),
-        pytest.param(
-            {"runtime_classes": []},
+            "GPU shares: NVIDIA's GPU operator is in NRI mode", "set gpuSharing.nvFractions",
+            id="NVIDIA's operator is in NRI mode"),
+        pytest.param({"runtime_classes": []},
             "a container runtime for GPU shares: gpuSharing.runtimeClassName: RuntimeClass nvidia, which a GPU share",
-            "install NVIDIA's GPU operator",
-            id="no RuntimeClass",
-        ),
-        pytest.param(
-            {"valid": Reply(None, 'RuntimeClass "nvidia" not found')},
-            'the admission of a valid pod (RuntimeClass "nvidia" not found)',
-            f"remove the cause, or read {LOGS}",
-            id="a valid pod is denied",
-        ),
-        pytest.param(
-            {"valid": OWN_POLICY}, f"a valid pod ({OWN_POLICY.message})", "remove the cause", id="own policy"
-        ),
-        pytest.param(
-            {"valid": Reply(None, '500 InternalError: failed calling webhook "a.example.com": EOF')},
+            "install NVIDIA's GPU operator", id="no RuntimeClass"),
+        pytest.param({"valid": Reply(None, 'RuntimeClass "nvidia" not found')},
+            'the admission of a valid pod (RuntimeClass "nvidia" not found)', f"remove the cause, or read {LOGS}",
+            id="a valid pod is denied"),
+        pytest.param({"valid": OWN_POLICY}, f"a valid pod ({OWN_POLICY.message})", "remove the cause",
+            id="own policy"),
+        pytest.param({"valid": Reply(None, '500 InternalError: failed calling webhook "a.example.com": EOF')},
             'the admission of a valid pod (500 InternalError: failed calling webhook "a.example.com": EOF)',
-            "remove the cause",
-            id="a neighbour's webhook does not answer",
-        ),
-        pytest.param(
-            {"valid": replace(CREATED, stored={"metadata": {}})},
-            "the mutation of a pod with a GPU share",
-            LOGS,
-            id="a mutating webhook that is not called",
-        ),
+            "remove the cause", id="a neighbour's webhook does not answer"),
+        pytest.param({"valid": replace(CREATED, stored={"metadata": {}})}, "the mutation of a pod with a GPU share",
+            LOGS, id="a mutating webhook that is not called"),
         pytest.param({"invalid": CREATED}, "the denial of a pod with gpu-fraction: 2", LOGS, id="no denial"),
-        pytest.param(
-            {"validating": None},
-            "validatingwebhookconfiguration/bowline-webhook",
-            UPGRADE,
-            id="no validating webhook configuration",
-        ),
-        pytest.param(
-            {"mutating": configuration(VALID_CA, "")},
-            "caBundle of 1 of 2 webhooks in mutatingwebhookconfiguration/bowline-webhook",
-            LOGS,
-            id="a caBundle that is missing",
-        ),
-        pytest.param(
-            {"mutating": configuration(EXPIRED_CA)},
-            "a CA that is valid now in mutatingwebhookconfiguration/bowline-webhook",
-            LOGS,
-            id="a CA that has expired",
-        ),
-        pytest.param(
-            {"mutating": configuration("YQ==")},
-            "a CA that is valid now in mutatingwebhookconfiguration/bowline-webhook",
-            LOGS,
-            id="a CA that is no certificate",
-        ),
-        pytest.param(
-            {"crd": None},
-            "CustomResourceDefinition bindrequests.scheduling.run.ai",
-            f"{UPGRADE} --set crds.enabled=true",
-            id="no CRD",
-        ),
-        pytest.param(
-            {"crd": KAI_CRD},
-            "conditions, suggestion in the status of bindrequests.scheduling.run.ai",
-            f"{UPGRADE} --force-conflicts",
-            id="the CRD of another project",
-        ),
+        pytest.param({"validating": None}, "validatingwebhookconfiguration/bowline-webhook", UPGRADE,
+            id="no validating webhook configuration"),
+        pytest.param({"mutating": configuration(VALID_CA, "")},
+            "caBundle of 1 of 2 webhooks in mutatingwebhookconfiguration/bowline-webhook", LOGS,
+            id="a caBundle that is missing"),
+        pytest.param({"mutating": configuration(EXPIRED_CA)},
+            "a CA that is valid now in mutatingwebhookconfiguration/bowline-webhook", LOGS,
+            id="a CA that has expired"),
+        pytest.param({"mutating": configuration("YQ==")},
+            "a CA that is valid now in mutatingwebhookconfiguration/bowline-webhook", LOGS,
+            id="a CA that is no certificate"),
+        pytest.param({"crd": None}, "CustomResourceDefinition bindrequests.scheduling.run.ai",
+            f"{UPGRADE} --set crds.enabled=true", id="no CRD"),
+        pytest.param({"crd": KAI_CRD}, "conditions, suggestion in the status of bindrequests.scheduling.run.ai",
+            f"{UPGRADE} --force-conflicts", id="the CRD of another project"),
         pytest.param({"crd": OLD_CRD}, "nextAttemptTime", "--force-conflicts", id="a CRD without the version"),
-        pytest.param(
-            {"agent": None},
-            "ServiceAccount kai-resource-reservation/bowline-gpu-agent of the GPU agents",
-            f"{UPGRADE} --set reservation.createServiceAccount=true",
-            id="no ServiceAccount of agents",
-        ),
-        pytest.param(
-            {"requests": [request(("binder", "status", 30))]},
+        pytest.param({"agent": None}, "ServiceAccount kai-resource-reservation/bowline-gpu-agent of the GPU agents",
+            f"{UPGRADE} --set reservation.createServiceAccount=true", id="no ServiceAccount of agents"),
+        pytest.param({"requests": [request(("binder", "status", 30))]},
             "an end of the second binder binder, which has written the status of BindRequest a/train",
-            "binder.enabled=false",
-            id="a second binder",
-        ),
-        pytest.param(
-            {"requests": [request(("binder", "status", 60))], "leases": [lease(acquired_s=59.2)]},
-            "an end of the second binder binder",
-            "binder.enabled=false",
-            id="a second binder, in the second in which the leader began",
-        ),
-        pytest.param(
-            {"not_read": [NOT_READ]},
+            "binder.enabled=false", id="a second binder"),
+        pytest.param({"requests": [request(("binder", "status", 60))], "leases": [lease(acquired_s=59.2)]},
+            "an end of the second binder binder", "binder.enabled=false",
+            id="a second binder, in the second in which the leader began"),
+        pytest.param({"not_read": [NOT_READ]},
             "a reading of Pod train in namespace team: Bowline does not read this object",
-            "kubectl -n team delete Pod train",
-            id="an object that is not decoded",
-        ),
+            "kubectl -n team delete Pod train", id="an object that is not decoded"),
     ],
-)
+)  # fmt: skip
 def test_what_is_missing_is_named_with_the_next_command(changes: dict[str, Any], text: str, remedy: str) -> None:
     finding, *further = findings(replace(HEALTHY, **changes))
     assert further == []
@@ -261,21 +194,18 @@ def test_what_is_missing_is_named_with_the_next_command(changes: dict[str, Any],
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param(
-            {"deployments": [deployment("webhook", 0, 0), deployment("reconciler", 0, 0)]}, id="run elsewhere"
-        ),
+        pytest.param({"deployments": [deployment("webhook", 0, 0), deployment("reconciler", 0, 0)]},
+            id="run elsewhere"),
         pytest.param(both("", ""), id="the CAs of the API server's system"),
         pytest.param(both(BOTH_CAS), id="a CA that has expired beside a valid one"),
         pytest.param({"requests": [request(("binder", "status", 90))]}, id="a binder before the present leader"),
         pytest.param({"requests": [request(("kubectl-edit", "", 1))]}, id="another writer of metadata"),
-        pytest.param(
-            {"deployments": [deployment("webhook"), deployment("reconciler"), deployment("check", 1, 0)]},
-            id="a Deployment of another component",
-        ),
+        pytest.param({"deployments": [deployment("webhook"), deployment("reconciler"), deployment("check", 1, 0)]},
+            id="a Deployment of another component"),
         pytest.param({"settings": NO_SHARES, "agent": None, "valid": Reply({"metadata": {}})}, id="no shares"),
         pytest.param({"settings": Settings(admission=Admission(mode="Warn")), "invalid": CREATED}, id="mode Warn"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_required_is_not_missing(changes: dict[str, Any]) -> None:
     assert findings(replace(HEALTHY, **changes)) == []
 
@@ -290,36 +220,19 @@ def test_what_is_not_required_is_not_missing(changes: dict[str, Any]) -> None:
         pytest.param({"requests": Unread("no requests")}, "no requests", id="BindRequests"),
         pytest.param({"settings": Unread("no configuration")}, "no configuration", id="the configuration"),
         pytest.param({"valid": Unread("no pods"), "invalid": Unread("no pods")}, "no pods", id="pods"),
-        pytest.param(
-            {"mutating": Unread("no hooks")},
-            "no hooks",
-            id="configurations",
-        ),
+        pytest.param({"mutating": Unread("no hooks")}, "no hooks", id="configurations"),
         pytest.param({"valid": LABELS}, f"the admission of a valid pod ({LABELS.message})", id="a policy of labels"),
         pytest.param({"request": LABELS}, f"the admission of a BindRequest ({LABELS.message})", id="of every object"),
         pytest.param({"valid": KYVERNO}, f"the admission of a valid pod ({KYVERNO.message})", id="another's hook"),
         pytest.param({"valid": PLUGIN}, f"the admission of a valid pod ({PLUGIN.message})", id="a rule of a plugin"),
-        pytest.param(
-            {"valid": Reply(None, "400 BadRequest: webhook a does not support dry run")},
-            "admission: 400 BadRequest: webhook a does not support dry run",
-            id="a neighbour's webhook",
-        ),
-        pytest.param(
-            {"deployments": [deployment("reconciler")]}, "admission: this release has no webhook", id="no webhook"
-        ),
-        pytest.param(
-            {
-                "settings": Settings(admission=Admission(mode="Off")),
-                "valid": None,
-                "invalid": None,
-                "mutating": None,
-                "validating": None,
-            },
-            "admission: its mode is Off",
-            id="mode Off",
-        ),
+        pytest.param({"valid": Reply(None, "400 BadRequest: webhook a does not support dry run")},
+            "admission: 400 BadRequest: webhook a does not support dry run", id="a neighbour's webhook"),
+        pytest.param({"deployments": [deployment("reconciler")]}, "admission: this release has no webhook",
+            id="no webhook"),
+        pytest.param({"settings": Settings(admission=Admission(mode="Off")), "valid": None, "invalid": None,
+            "mutating": None, "validating": None}, "admission: its mode is Off", id="mode Off"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_not_checked_and_nothing_is_missing(changes: dict[str, Any], text: str) -> None:
     assert [str(finding) for finding in findings(replace(HEALTHY, **changes))] == [f"not checked: {text}"]
 

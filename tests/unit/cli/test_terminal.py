@@ -41,12 +41,11 @@ def seconds(*times: float) -> Callable[[], float]:
     ("stream", "times", "expectation"),
     [
         pytest.param(Terminal(), (0, 0.4, 0.9, 0.95), "", id="less than a second"),
-        pytest.param(
-            Terminal(), (0, 0.5, 1.5, 1.5, 1.9), "\r1 of 3 files\r            \r", id="a report after a second"
-        ),
+        pytest.param(Terminal(), (0, 0.5, 1.5, 1.5, 1.9), "\r1 of 3 files\r            \r",
+            id="a report after a second"),
         pytest.param(io.StringIO(), (0,), "", id="no terminal"),
     ],
-)
+)  # fmt: skip
 def test_progress_is_reported_each_second_and_removed(
     stream: io.StringIO, times: tuple[float, ...], expectation: str
 ) -> None:

@@ -37,30 +37,18 @@ class SeatsConfig(PluginConfig):
         pytest.param(Access(rules=(AccessRule("pods", READ, "*"),)), ["'*'", "one API group"], id="all groups"),
         pytest.param(Access(rules=(AccessRule("pods", ("*",)),)), ["verbs *", "get, list"], id="all verbs"),
         pytest.param(Access(rules=(AccessRule("pods", ()),)), ["verbs none"], id="no verb"),
-        pytest.param(
-            Access(rules=(AccessRule("leases", ("create",), "coordination.k8s.io", names=("a",)),)),
-            ["limits create", "RBAC cannot"],
-            id="create by name",
-        ),
+        pytest.param(Access(rules=(AccessRule("leases", ("create",), "coordination.k8s.io", names=("a",)),)),
+            ["limits create", "RBAC cannot"], id="create by name"),
         pytest.param(Access(rules=(AccessRule("secrets", ("get",)),)), ["any Secret", "`names`"], id="any Secret"),
-        pytest.param(
-            Access(rules=(AccessRule("configmaps", ("create",)),)),
-            ["any of the configmaps", "stolen"],
-            id="any ConfigMap",
-        ),
-        pytest.param(
-            Access(rules=(AccessRule("configmaps", ("create",), name_prefix="A'"),)),
-            ["name_prefix"],
-            id="no prefix of names",
-        ),
-        pytest.param(
-            Access(rules=(AccessRule("configmaps", ("create",), namespace="{where}"),)),
-            ["'{where}'", "no argument 'where'"],
-            id="an unknown argument",
-        ),
+        pytest.param(Access(rules=(AccessRule("configmaps", ("create",)),)), ["any of the configmaps", "stolen"],
+            id="any ConfigMap"),
+        pytest.param(Access(rules=(AccessRule("configmaps", ("create",), name_prefix="A'"),)), ["name_prefix"],
+            id="no prefix of names"),
+        pytest.param(Access(rules=(AccessRule("configmaps", ("create",), namespace="{where}"),)), ["'{where}'",
+            "no argument 'where'"], id="an unknown argument"),
         pytest.param(SEATS, [], id="no mistake"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_named(access: Access, parts: list[str]) -> None:
     errors = list(access_errors(access, SeatsConfig.model_fields))
     assert len(errors) == (1 if parts else 0)

@@ -226,11 +226,10 @@ class TestTemplates:
             pytest.param("text", "spec.template", id="a template that is no object"),
             pytest.param({}, "spec.template.spec", id="a template without a spec"),
             pytest.param({"metadata": [], "spec": {}}, "spec.template.metadata", id="metadata that is a list"),
-            pytest.param(
-                {"spec": {"schedulerName": 1}}, "spec.template.spec.schedulerName", id="a scheduler that is a number"
-            ),
+            pytest.param({"spec": {"schedulerName": 1}}, "spec.template.spec.schedulerName",
+                id="a scheduler that is a number"),
         ],
-    )
+    )  # fmt: skip
     def test_a_malformed_template_is_denied_with_its_path(self, template: Any, path: str) -> None:
         verdict = chain(Raises).validate_template(Template.at("spec.template", template), CREATE)
         assert [fault.path for fault in verdict.errors] == [path]
@@ -317,14 +316,13 @@ class TestBindRequests:
     @pytest.mark.parametrize(
         ("change", "paths"),
         [
-            pytest.param(
-                {"selectedNode": "m", "podName": "q"}, ["spec.podName", "spec.selectedNode"], id="two fields"
-            ),
+            pytest.param({"selectedNode": "m", "podName": "q"}, ["spec.podName", "spec.selectedNode"],
+                id="two fields"),
             pytest.param({"selectedGPUGroups": ["a"]}, ["spec.selectedGPUGroups"], id="a field that was absent"),
             pytest.param({"backoffLimit": 3}, [], id="backoffLimit"),
             pytest.param({"selectedNode": "m", "deleted": True}, [], id="of a request that is deleted"),
         ],
-    )
+    )  # fmt: skip
     def test_another_decision_is_denied(self, change: dict[str, Any], paths: list[str]) -> None:
         raw = request(**change)
         if raw["spec"].pop("deleted", False):
@@ -350,17 +348,13 @@ class TestBindRequests:
     @pytest.mark.parametrize(
         ("change", "expectation"),
         [
-            pytest.param(
-                lambda raw: raw["metadata"].update(finalizers=[]), [], id="an old error beside other fields"
-            ),
+            pytest.param(lambda raw: raw["metadata"].update(finalizers=[]), [],
+                id="an old error beside other fields"),
             pytest.param(lambda raw: raw["spec"].update(backoffLimit=1), ["effects/node"], id="a changed spec"),
-            pytest.param(
-                lambda raw: (raw["metadata"].update(deletionTimestamp="t"), raw["spec"].update(backoffLimit=1)),
-                [],
-                id="a request that is being deleted",
-            ),
+            pytest.param(lambda raw: (raw["metadata"].update(deletionTimestamp="t"),
+                raw["spec"].update(backoffLimit=1)), [], id="a request that is being deleted"),
         ],
-    )
+    )  # fmt: skip
     def test_on_update_only_a_changed_spec_is_validated(
         self, change: Callable[[Any], None], expectation: list[str]
     ) -> None:
@@ -383,16 +377,12 @@ class TestBindRequests:
             pytest.param({"spec": {}}, "metadata", id="without metadata"),
             pytest.param({"metadata": {"name": "r"}, "spec": "x"}, "spec", id="whose spec is a string"),
             pytest.param({"metadata": {"name": "r"}}, "spec", id="without a spec"),
-            pytest.param(
-                {"metadata": {"name": "r", "ownerReferences": "x"}, "spec": {}},
-                "metadata.ownerReferences",
-                id="whose owners are a string",
-            ),
-            pytest.param(
-                {"metadata": {"name": "r"}, "spec": {}, "status": []}, "status", id="whose status is a list"
-            ),
+            pytest.param({"metadata": {"name": "r", "ownerReferences": "x"}, "spec": {}}, "metadata.ownerReferences",
+                id="whose owners are a string"),
+            pytest.param({"metadata": {"name": "r"}, "spec": {}, "status": []}, "status",
+                id="whose status is a list"),
         ],
-    )
+    )  # fmt: skip
     def test_a_malformed_request_is_denied_with_its_path(self, raw: dict[str, Any], path: str) -> None:
         assert [fault.path for fault in chain(Effects).admit_bind_request(raw, CREATE).errors] == [path]
         assert [fault.path for fault in chain(Effects).validate_bind_request(raw, None, CREATE).errors] == [path]

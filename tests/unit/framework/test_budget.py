@@ -82,35 +82,18 @@ async def sequence(*parts: Callable[[], Awaitable[None]]) -> None:
         pytest.param(lambda: plugin_work(3600), Code.RETRY, 10, id="a plugin that hangs"),
         pytest.param(lambda: at_api(3600), Code.TRANSIENT, 10, id="an API server that hangs"),
         pytest.param(lambda: wait_in_queue(3600), Code.OK, 3600, id="a limiter, however long"),
-        pytest.param(
-            lambda: sequence(lambda: at_api(9), lambda: plugin_work(9)),
-            Code.OK,
-            18,
-            id="slow requests are not its own",
-        ),
-        pytest.param(
-            lambda: sequence(lambda: at_api(9), lambda: plugin_work(3600)),
-            Code.RETRY,
-            19,
-            id="hangs after a slow request",
-        ),
-        pytest.param(
-            lambda: sequence(lambda: plugin_work(9), lambda: at_api(3600)),
-            Code.TRANSIENT,
-            19,
-            id="a request hangs later",
-        ),
-        pytest.param(
-            lambda: sequence(lambda: wait_in_queue(100), lambda: plugin_work(3600)),
-            Code.RETRY,
-            110,
-            id="hangs after a queue",
-        ),
-        pytest.param(
-            lambda: concurrently(plugin_work(3600), at_api(3600)), Code.TRANSIENT, 10, id="own work beside a request"
-        ),
+        pytest.param(lambda: sequence(lambda: at_api(9), lambda: plugin_work(9)), Code.OK, 18,
+            id="slow requests are not its own"),
+        pytest.param(lambda: sequence(lambda: at_api(9), lambda: plugin_work(3600)), Code.RETRY, 19,
+            id="hangs after a slow request"),
+        pytest.param(lambda: sequence(lambda: plugin_work(9), lambda: at_api(3600)), Code.TRANSIENT, 19,
+            id="a request hangs later"),
+        pytest.param(lambda: sequence(lambda: wait_in_queue(100), lambda: plugin_work(3600)), Code.RETRY, 110,
+            id="hangs after a queue"),
+        pytest.param(lambda: concurrently(plugin_work(3600), at_api(3600)), Code.TRANSIENT, 10,
+            id="own work beside a request"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("point", ["pre_bind", "bind", "rollback"])
 async def test_the_time_of_a_call_is_charged_to_its_cause(point: str, act: Act, code: Code, after: float) -> None:
     run = Runner([Slow(act)], PluginCaller(RecordingObserver()))

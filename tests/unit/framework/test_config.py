@@ -58,21 +58,17 @@ def test_every_error_is_reported_with_its_path() -> None:
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        pytest.param(
-            "leaderElection: {leaseDuration: 10s, renewDeadline: 10s}", "leaderElection", id="a lease too short"
-        ),
+        pytest.param("leaderElection: {leaseDuration: 10s, renewDeadline: 10s}", "leaderElection",
+            id="a lease too short"),
         pytest.param("leaderElection: {retryPeriod: 10s}", "leaderElection", id="a retry period too long"),
         pytest.param("binding: {backoff: {base: 2m}}", "binding.backoff.max", id="a first wait above the longest"),
         pytest.param("binding: {waitTimeout: 0s}", "binding.waitTimeout", id="no time to wait"),
         pytest.param("binding: {waitTimeout: 99999999h}", "binding.waitTimeout", id="a wait beyond the last date"),
-        pytest.param(
-            "leaderElection: {leaseDuration: 600000h}",
-            "leaderElection.leaseDuration",
-            id="more than a Lease can express",
-        ),
+        pytest.param("leaderElection: {leaseDuration: 600000h}", "leaderElection.leaseDuration",
+            id="more than a Lease can express"),
         pytest.param("binding: {backoffLimit: -1}", "binding.backoffLimit", id="fewer than no retries"),
     ],
-)
+)  # fmt: skip
 def test_contradictory_values_are_rejected(text: str, path: str) -> None:
     assert [where for where, _ in errors(HEAD + text)] == [path]
 

@@ -166,17 +166,10 @@ async def test_a_process_has_one_setup_and_teardown_and_each_term_a_start_and_st
     ("point", "expectation"),
     [
         pytest.param("setup", ["a.setup", "b.setup", "b.teardown", "a.teardown"], id="setup"),
-        pytest.param(
-            "start",
-            [
-                *("a.setup", "b.setup", "c.setup"),
-                *("a.start", "b.start", "b.stop", "a.stop"),
-                *("c.teardown", "b.teardown", "a.teardown"),
-            ],
-            id="start",
-        ),
+        pytest.param("start", [*("a.setup", "b.setup", "c.setup"), *("a.start", "b.start", "b.stop", "a.stop"),
+            *("c.teardown", "b.teardown", "a.teardown")], id="start"),
     ],
-)
+)  # fmt: skip
 async def test_a_plugin_whose_start_failed_is_stopped(point: str, expectation: Calls) -> None:
     calls: Calls = []
     lifecycle = lifecycle_of(

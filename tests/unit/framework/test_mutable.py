@@ -73,33 +73,17 @@ def test_a_warning_is_undone_with_the_changes_of_its_plugin() -> None:
 @pytest.mark.parametrize(
     ("before", "tokens", "operations"),
     [
-        pytest.param(
-            {},
-            ("metadata", "annotations", "a/b"),
-            [{"op": "add", "path": "/metadata", "value": {"annotations": {"a/b": 1}}}],
-            id="a missing branch is added in one operation",
-        ),
-        pytest.param(
-            {"metadata": {"annotations": None}},
-            ("metadata", "annotations", "k"),
-            [{"op": "replace", "path": "/metadata/annotations", "value": {"k": 1}}],
-            id="a null parent is replaced",
-        ),
-        pytest.param(
-            {"metadata": {"annotations": {"a/b": 0}}},
-            ("metadata", "annotations", "a/b"),
-            [{"op": "replace", "path": "/metadata/annotations/a~1b", "value": 1}],
-            id="a key with a slash is escaped",
-        ),
-        pytest.param(
-            {"list": [{}, {"x": 0}]},
-            ("list", 1, "x"),
-            [{"op": "replace", "path": "/list/1/x", "value": 1}],
-            id="an index leads into an array",
-        ),
+        pytest.param({}, ("metadata", "annotations", "a/b"), [{"op": "add", "path": "/metadata",
+            "value": {"annotations": {"a/b": 1}}}], id="a missing branch is added in one operation"),
+        pytest.param({"metadata": {"annotations": None}}, ("metadata", "annotations", "k"), [{"op": "replace",
+            "path": "/metadata/annotations", "value": {"k": 1}}], id="a null parent is replaced"),
+        pytest.param({"metadata": {"annotations": {"a/b": 0}}}, ("metadata", "annotations", "a/b"), [{"op": "replace",
+            "path": "/metadata/annotations/a~1b", "value": 1}], id="a key with a slash is escaped"),
+        pytest.param({"list": [{}, {"x": 0}]}, ("list", 1, "x"), [{"op": "replace", "path": "/list/1/x", "value": 1}],
+            id="an index leads into an array"),
         pytest.param({"x": 1}, ("x",), [], id="an equal value is not written"),
     ],
-)
+)  # fmt: skip
 def test_set(before: dict[str, Any], tokens: tuple[str | int, ...], operations: list[PatchOperation]) -> None:
     target = MutableObject(before)
     target.set(1, *tokens)
@@ -118,16 +102,12 @@ def test_a_parent_that_is_no_object_is_a_bug_and_changes_nothing(value: Any) -> 
     ("before", "operations"),
     [
         pytest.param({}, [{"op": "add", "path": "/list", "value": [1, {}]}], id="an absent array is added whole"),
-        pytest.param(
-            {"list": None}, [{"op": "replace", "path": "/list", "value": [1, {}]}], id="a null array is replaced"
-        ),
-        pytest.param(
-            {"list": [0]},
-            [{"op": "add", "path": "/list/-", "value": 1}, {"op": "add", "path": "/list/-", "value": {}}],
-            id="entries of the array are not repeated",
-        ),
+        pytest.param({"list": None}, [{"op": "replace", "path": "/list", "value": [1, {}]}],
+            id="a null array is replaced"),
+        pytest.param({"list": [0]}, [{"op": "add", "path": "/list/-", "value": 1}, {"op": "add", "path": "/list/-",
+            "value": {}}], id="entries of the array are not repeated"),
     ],
-)
+)  # fmt: skip
 def test_extend(before: dict[str, Any], operations: list[PatchOperation]) -> None:
     target = MutableObject(copy.deepcopy(before))
     target.extend([1, {}], "list")

@@ -58,73 +58,28 @@ def messages(candidate: Any) -> list[tuple[str, str]]:
 
 
 MISTAKES: list[Any] = [
-    pytest.param(
-        {"prebind": binding},
-        (BindingPlugin,),
-        "plugin/unknown-method",
-        ("licence.prebind", "nearest is BindingPlugin.pre_bind", "begin a helper's with _"),
-        id="a misspelt method",
-    ),
-    pytest.param(
-        {"seats_left": lambda self: 3},
-        (AdmissionPlugin,),
-        "plugin/unknown-method",
-        ("licence.seats_left", "is never called"),
-        id="a public helper",
-    ),
-    pytest.param(
-        {"pre_bind": binding},
-        (AdmissionPlugin,),
-        "plugin/kind",
-        ("licence.pre_bind", "derive the class from BindingPlugin too"),
-        id="a binding method of an admission plugin",
-    ),
-    pytest.param(
-        {"pre_bind": lambda self, ctx: Status.ok()},
-        (BindingPlugin,),
-        "plugin/async",
-        ("licence.pre_bind", "must be asynchronous", "`async def pre_bind(self, ctx)`"),
-        id="pre_bind without async",
-    ),
-    pytest.param(
-        {"applies": undo},
-        (BindingPlugin,),
-        "plugin/async",
-        ("licence.applies", "must not be asynchronous", "`def applies(self, pod, request)`"),
-        id="applies with async",
-    ),
-    pytest.param(
-        {"validate_pod": generator},
-        (AdmissionPlugin,),
-        "plugin/async",
-        ("licence.validate_pod", "must not be asynchronous"),
-        id="an asynchronous generator",
-    ),
-    pytest.param(
-        {"pre_bind": undo},
-        (BindingPlugin,),
-        "plugin/arguments",
-        ("licence.pre_bind", "missing a required argument: 'why'", "`async def pre_bind(self, ctx)`"),
-        id="an argument too many",
-    ),
-    pytest.param(
-        {"validate_pod": lambda self, pod, info: ()},
-        (AdmissionPlugin,),
-        "plugin/arguments",
+    pytest.param({"prebind": binding}, (BindingPlugin,), "plugin/unknown-method", ("licence.prebind",
+        "nearest is BindingPlugin.pre_bind", "begin a helper's with _"), id="a misspelt method"),
+    pytest.param({"seats_left": lambda self: 3}, (AdmissionPlugin,), "plugin/unknown-method", ("licence.seats_left",
+        "is never called"), id="a public helper"),
+    pytest.param({"pre_bind": binding}, (AdmissionPlugin,), "plugin/kind", ("licence.pre_bind",
+        "derive the class from BindingPlugin too"), id="a binding method of an admission plugin"),
+    pytest.param({"pre_bind": lambda self, ctx: Status.ok()}, (BindingPlugin,), "plugin/async", ("licence.pre_bind",
+        "must be asynchronous", "`async def pre_bind(self, ctx)`"), id="pre_bind without async"),
+    pytest.param({"applies": undo}, (BindingPlugin,), "plugin/async", ("licence.applies", "must not be asynchronous",
+        "`def applies(self, pod, request)`"), id="applies with async"),
+    pytest.param({"validate_pod": generator}, (AdmissionPlugin,), "plugin/async", ("licence.validate_pod",
+        "must not be asynchronous"), id="an asynchronous generator"),
+    pytest.param({"pre_bind": undo}, (BindingPlugin,), "plugin/arguments", ("licence.pre_bind",
+        "missing a required argument: 'why'", "`async def pre_bind(self, ctx)`"), id="an argument too many"),
+    pytest.param({"validate_pod": lambda self, pod, info: ()}, (AdmissionPlugin,), "plugin/arguments",
         ("licence.validate_pod", "too many positional arguments", "`def validate_pod(self, pod, old, info)`"),
-        id="an argument too few",
-    ),
-    pytest.param(
-        {"bind": Status.ok()},
-        (BindingPlugin,),
-        "plugin/method",
-        ("licence.bind", "must be a method", "`async def bind(self, ctx)`"),
-        id="a value for a method",
-    ),
-    pytest.param(
-        {"budgets": 60}, (BindingPlugin,), "config/plugin", ("`budgets` must be a Budgets, not 60",), id="budgets"
-    ),
-]
+        id="an argument too few"),
+    pytest.param({"bind": Status.ok()}, (BindingPlugin,), "plugin/method", ("licence.bind", "must be a method",
+        "`async def bind(self, ctx)`"), id="a value for a method"),
+    pytest.param({"budgets": 60}, (BindingPlugin,), "config/plugin", ("`budgets` must be a Budgets, not 60",),
+        id="budgets"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("members", "kinds", "rule", "parts"), MISTAKES)
@@ -144,15 +99,14 @@ def test_a_mistake_is_one_error_that_names_method_and_remedy(
         pytest.param(plugin_class({}, Helper, BindingPlugin), id="a property and a nested class"),
         pytest.param(plugin_class({"rollback": undo}), id="a rollback"),
         pytest.param(plugin_class({"applies": lambda *_: None}), id="any arguments"),
-        pytest.param(
-            plugin_class({"applies": lambda self, pod, request, cache=None: None}), id="an argument of its own"
-        ),
+        pytest.param(plugin_class({"applies": lambda self, pod, request, cache=None: None}),
+            id="an argument of its own"),
         pytest.param(plugin_class({"applies": staticmethod(lambda pod, request: True)}), id="a static method"),
         pytest.param(plugin_class({"applies": classmethod(lambda cls, pod, request: True)}), id="a class method"),
         pytest.param(plugin_class({}, AdmissionPlugin, BindingPlugin), id="both kinds"),
         pytest.param(type("Derived", (plugin_class({"pre_bind": binding}),), {}), id="an inherited method"),
     ],
-)
+)  # fmt: skip
 def test_a_correct_class_has_no_errors(candidate: type) -> None:
     assert messages(candidate) == []
 

@@ -85,11 +85,10 @@ DENIED = "pods \"p\" is forbidden: ValidatingAdmissionPolicy '{}' with binding '
         pytest.param(DENIED.format("team-b-devices"), Code.WAIT, None, id="a guard of shared devices"),
         pytest.param(DENIED.format("own-pods"), Code.FATAL, Reason.REJECTED, id="a policy of the cluster"),
         pytest.param(DENIED.format("reconciler-pods-x"), Code.FATAL, Reason.REJECTED, id="a similar name"),
-        pytest.param(
-            'User "u" cannot create resource "pods" in API group ""', Code.FATAL, Reason.RBAC_MISSING, id="right"
-        ),
+        pytest.param('User "u" cannot create resource "pods" in API group ""', Code.FATAL, Reason.RBAC_MISSING,
+            id="right"),
     ],
-)
+)  # fmt: skip
 def test_a_rejected_write_is_terminal_unless_a_quota_or_an_own_policy_rejects_it(
     message: str, code: Code, reason: Reason | None
 ) -> None:

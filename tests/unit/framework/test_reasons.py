@@ -28,28 +28,18 @@ ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME
 @pytest.mark.parametrize(
     ("status", "reason", "suggestion"),
     [
-        pytest.param(
-            Status.retry("x"), Reason.BACKOFF_LIMIT_EXCEEDED, ELSEWHERE, id="a failure that was repeated too often"
-        ),
-        pytest.param(
-            Status(Code.RETRY, ("x",), suggestion=DELETE),
-            Reason.BACKOFF_LIMIT_EXCEEDED,
-            DELETE,
-            id="a given suggestion has priority",
-        ),
+        pytest.param(Status.retry("x"), Reason.BACKOFF_LIMIT_EXCEEDED, ELSEWHERE,
+            id="a failure that was repeated too often"),
+        pytest.param(Status(Code.RETRY, ("x",), suggestion=DELETE), Reason.BACKOFF_LIMIT_EXCEEDED, DELETE,
+            id="a given suggestion has priority"),
         pytest.param(Status.wait("x"), Reason.WAIT_TIMEOUT, SAME, id="an expired wait"),
-        pytest.param(
-            Status(Code.WAIT, ("x",), suggestion=ELSEWHERE),
-            Reason.WAIT_TIMEOUT,
-            ELSEWHERE,
-            id="also after a wait",
-        ),
-        pytest.param(
-            Status.fatal("x", Reason.VOLUME_CONFLICT, DELETE), Reason.VOLUME_CONFLICT, DELETE, id="as given"
-        ),
+        pytest.param(Status(Code.WAIT, ("x",), suggestion=ELSEWHERE), Reason.WAIT_TIMEOUT, ELSEWHERE,
+            id="also after a wait"),
+        pytest.param(Status.fatal("x", Reason.VOLUME_CONFLICT, DELETE), Reason.VOLUME_CONFLICT, DELETE,
+            id="as given"),
         pytest.param(Status.fatal("x"), Reason.REJECTED, None, id="no default for a rejection"),
     ],
-)
+)  # fmt: skip
 def test_the_suggestion_of_an_attempts_end(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
     req = decode_bind_request(stored(bind_request(uid="u")))
     end = classify_outcome(req, Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW)
@@ -63,23 +53,15 @@ def test_the_suggestion_of_an_attempts_end(status: Status, reason: Reason, sugge
 @pytest.mark.parametrize(
     ("result", "reason", "suggestion"),
     [
-        pytest.param(
-            BindingResult(BindOutcome.REFUSED, message="denied by policy"), Reason.REJECTED, ELSEWHERE, id="a policy"
-        ),
-        pytest.param(
-            BindingResult(
-                BindOutcome.REFUSED,
-                message='User "x" cannot create resource "pods/binding" in API group "" in the namespace "a"',
-            ),
-            Reason.RBAC_MISSING,
-            None,
-            id="a missing right",
-        ),
-        pytest.param(
-            BindingResult(BindOutcome.NOT_FOUND, message="not found"), Reason.POD_GONE, None, id="the pod is deleted"
-        ),
+        pytest.param(BindingResult(BindOutcome.REFUSED, message="denied by policy"), Reason.REJECTED, ELSEWHERE,
+            id="a policy"),
+        pytest.param(BindingResult(BindOutcome.REFUSED,
+            message='User "x" cannot create resource "pods/binding" in API group "" in the namespace "a"'),
+            Reason.RBAC_MISSING, None, id="a missing right"),
+        pytest.param(BindingResult(BindOutcome.NOT_FOUND, message="not found"), Reason.POD_GONE, None,
+            id="the pod is deleted"),
     ],
-)
+)  # fmt: skip
 def test_the_suggestion_of_a_bindings_outcome(
     result: BindingResult, reason: Reason, suggestion: Suggestion | None
 ) -> None:

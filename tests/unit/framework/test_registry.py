@@ -69,12 +69,11 @@ def test_enabled_built_ins_have_their_order() -> None:
         pytest.param([{"name": "off"}], ["one", "off", LAST], id="a disabled one is enabled, in its place"),
         pytest.param([{"name": "one", "enabled": False}], [LAST], id="an enabled one is disabled"),
         pytest.param([{"name": "two"}], ["one", "two", LAST], id="a third-party one is before the last"),
-        pytest.param(
-            [{"name": "three"}, {"name": "two"}], ["one", "three", "two", LAST], id="two of them in the file's order"
-        ),
+        pytest.param([{"name": "three"}, {"name": "two"}], ["one", "three", "two", LAST],
+            id="two of them in the file's order"),
         pytest.param([{"name": "two", "enabled": False}], ["one", LAST], id="a disabled third-party one"),
     ],
-)
+)  # fmt: skip
 def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expectation: list[str]) -> None:
     offers = {name: lambda name=name: plugin(name) for name in ("two", "three")}
     assert plugin_names(registry_of(offers=offers), settings_of(*entries)) == expectation
@@ -156,73 +155,29 @@ def _exits() -> PluginClass:
 
 
 WRONG_SETTINGS: list[Any] = [
-    pytest.param(
-        settings_of({"name": "nope"}),
-        ("config/plugin", "plugins[0].name"),
-        'plugins[0].name: "nope": is no plugin; known:',
-        id="an unknown one",
-    ),
-    pytest.param(
-        settings_of({"name": "one"}, {"name": "one"}),
-        ("config/plugin", "plugins[1].name"),
-        'plugins[1].name: "one": is listed twice',
-        id="one given twice",
-    ),
-    pytest.param(
-        settings_of({"name": "one", "args": {"sise": 3}}),
-        ("one/args", "plugins[0].args.sise"),
-        "plugins[0].args.sise: 3: is not a known",
-        id="wrong args",
-    ),
-    pytest.param(
-        settings_of({"name": "one", "args": {"size": "x"}}),
-        ("one/args", "plugins[0].args.size"),
-        'plugins[0].args.size: "x": ',
-        id="args of a wrong type",
-    ),
-    pytest.param(
-        settings_of({"name": "broken"}),
-        ("config/plugin", "plugins[0].name"),
-        "cannot be loaded: ImportError",
-        id="one that cannot be imported",
-    ),
-    pytest.param(
-        settings_of({"name": "exits"}),
-        ("config/plugin", "plugins[0].name"),
-        "cannot be loaded: SystemExit(3)",
-        id="one that exits at import",
-    ),
-    pytest.param(
-        settings_of({"name": "function"}),
-        ("config/plugin", "plugins[0].name"),
-        "must name a subclass of",
-        id="one that is not a class",
-    ),
-    pytest.param(
-        settings_of({"name": "alias"}),
-        ("config/plugin", "plugins[0].name"),
-        "must name a subclass of",
-        id="one of another name",
-    ),
-    pytest.param(
-        settings_of(plugin_order=("one",)),
-        ("config/plugin-order", "pluginOrder"),
-        f"missing: {LAST}",
-        id="an order that leaves one out",
-    ),
-    pytest.param(
-        settings_of(plugin_order=("one", LAST, "off")),
-        ("config/plugin-order", "pluginOrder"),
-        'pluginOrder: "off": is not enabled',
-        id="one that is off",
-    ),
-    pytest.param(
-        settings_of(plugin_order=("one", "one", LAST)),
-        ("config/plugin-order", "pluginOrder"),
-        'pluginOrder: "one": is listed twice',
-        id="one ordered twice",
-    ),
-]
+    pytest.param(settings_of({"name": "nope"}), ("config/plugin", "plugins[0].name"),
+        'plugins[0].name: "nope": is no plugin; known:', id="an unknown one"),
+    pytest.param(settings_of({"name": "one"}, {"name": "one"}), ("config/plugin", "plugins[1].name"),
+        'plugins[1].name: "one": is listed twice', id="one given twice"),
+    pytest.param(settings_of({"name": "one", "args": {"sise": 3}}), ("one/args", "plugins[0].args.sise"),
+        "plugins[0].args.sise: 3: is not a known", id="wrong args"),
+    pytest.param(settings_of({"name": "one", "args": {"size": "x"}}), ("one/args", "plugins[0].args.size"),
+        'plugins[0].args.size: "x": ', id="args of a wrong type"),
+    pytest.param(settings_of({"name": "broken"}), ("config/plugin", "plugins[0].name"),
+        "cannot be loaded: ImportError", id="one that cannot be imported"),
+    pytest.param(settings_of({"name": "exits"}), ("config/plugin", "plugins[0].name"),
+        "cannot be loaded: SystemExit(3)", id="one that exits at import"),
+    pytest.param(settings_of({"name": "function"}), ("config/plugin", "plugins[0].name"), "must name a subclass of",
+        id="one that is not a class"),
+    pytest.param(settings_of({"name": "alias"}), ("config/plugin", "plugins[0].name"), "must name a subclass of",
+        id="one of another name"),
+    pytest.param(settings_of(plugin_order=("one",)), ("config/plugin-order", "pluginOrder"), f"missing: {LAST}",
+        id="an order that leaves one out"),
+    pytest.param(settings_of(plugin_order=("one", LAST, "off")), ("config/plugin-order", "pluginOrder"),
+        'pluginOrder: "off": is not enabled', id="one that is off"),
+    pytest.param(settings_of(plugin_order=("one", "one", LAST)), ("config/plugin-order", "pluginOrder"),
+        'pluginOrder: "one": is listed twice', id="one ordered twice"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("settings", "place", "expectation"), WRONG_SETTINGS)
@@ -240,20 +195,13 @@ OFFERS = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": 
 @pytest.mark.parametrize(
     ("builtins", "expectation"),
     [
-        pytest.param(
-            [plugin("a", requires=("b",))],
-            ["config/plugin-requires"],
-            id="a required one is missing",
-        ),
+        pytest.param([plugin("a", requires=("b",))], ["config/plugin-requires"], id="a required one is missing"),
         pytest.param([plugin("a", after=("b",))], [], id="an absent one in after"),
-        pytest.param(
-            [plugin("a", requires=("b",)), plugin("b", after=("a",))],
-            ["config/plugin-cycle"],
-            id="two in a circle",
-        ),
+        pytest.param([plugin("a", requires=("b",)), plugin("b", after=("a",))], ["config/plugin-cycle"],
+            id="two in a circle"),
         pytest.param([plugin("a", after=("a",))], ["config/plugin-cycle"], id="one after itself"),
     ],
-)
+)  # fmt: skip
 def test_dependencies(builtins: list[PluginClass], expectation: list[str]) -> None:
     registry = registry_of(*map(Builtin, builtins))
     if not expectation:
@@ -368,15 +316,14 @@ def fails(self: Plugin, args: Any, settings: Settings) -> None:
 
 
 WRONG_PLUGINS: list[Any] = [
-    pytest.param(
-        {"__init__": fails}, "cannot be created: ValueError: needs a socket", id="a constructor that raises"
-    ),
+    pytest.param({"__init__": fails}, "cannot be created: ValueError: needs a socket",
+        id="a constructor that raises"),
     pytest.param({"requires": "base"}, "class attribute `requires` must be a tuple of names", id="requires"),
     pytest.param({"before": ["base"]}, "class attribute `before` must be a tuple of names", id="before"),
     pytest.param({"gates": ("MyAlpha",)}, "class attribute `gates` must be a tuple of Gate", id="gates"),
     pytest.param({"budgets": {"call_s": 1}}, "class attribute `budgets` must be a Budgets", id="budgets"),
     pytest.param({"config_model": dict}, "class attribute `config_model` must be a subclass", id="config_model"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("attributes", "expectation"), WRONG_PLUGINS)

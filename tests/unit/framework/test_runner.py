@@ -105,23 +105,13 @@ async def test_order_of_a_success() -> None:
 @pytest.mark.parametrize(
     ("point", "expectation"),
     [
-        pytest.param(
-            "pre_bind",
-            ["a.pre_bind", "b.pre_bind"],
-            id="a failure in pre_bind keeps later plugins from it",
-        ),
-        pytest.param(
-            "bind",
-            [
-                *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
-                *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
-                *("a.binding_labels", "b.binding_labels", "c.binding_labels"),
-                *("a.bind", "b.bind"),
-            ],
-            id="a failure in bind keeps later binders from it",
-        ),
+        pytest.param("pre_bind", ["a.pre_bind", "b.pre_bind"],
+            id="a failure in pre_bind keeps later plugins from it"),
+        pytest.param("bind", [*("a.pre_bind", "b.pre_bind", "c.pre_bind"), *("a.binding_annotations",
+            "b.binding_annotations", "c.binding_annotations"), *("a.binding_labels", "b.binding_labels",
+            "c.binding_labels"), *("a.bind", "b.bind")], id="a failure in bind keeps later binders from it"),
     ],
-)
+)  # fmt: skip
 async def test_order_of_a_terminal_failure(point: str, expectation: Calls) -> None:
     calls: Calls = []
     a = RecordingPlugin("a", calls)

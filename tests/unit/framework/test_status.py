@@ -44,15 +44,11 @@ def test_waits_that_are_merged_twice_name_their_plugin() -> None:
         pytest.param({"retry_after": MINUTE}, {"retry_after": SECOND}, (SECOND, None, None), id="both poll"),
         pytest.param({"timeout": MINUTE}, {"timeout": SECOND}, (None, SECOND, None), id="two timeouts"),
         pytest.param({}, {"timeout": SECOND}, (None, SECOND, None), id="one timeout"),
-        pytest.param(
-            {"timeout": MINUTE, "suggestion": DELETE},
-            {"timeout": SECOND, "suggestion": ELSEWHERE},
-            (None, SECOND, ELSEWHERE),
-            id="the suggestion of the shorter wait",
-        ),
+        pytest.param({"timeout": MINUTE, "suggestion": DELETE}, {"timeout": SECOND, "suggestion": ELSEWHERE}, (None,
+            SECOND, ELSEWHERE), id="the suggestion of the shorter wait"),
         pytest.param({"suggestion": DELETE}, {"timeout": SECOND}, (None, SECOND, DELETE), id="the only suggestion"),
     ],
-)
+)  # fmt: skip
 def test_joined_waits_poll_and_expire_as_the_shortest_does(
     first: dict[str, Any],
     second: dict[str, Any],

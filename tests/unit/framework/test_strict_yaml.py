@@ -61,12 +61,11 @@ def bomb(levels: int, level: str) -> str:
     ("text", "error"),
     [
         pytest.param(bomb(9, "[{}]"), "aliases and merges add too much to the documents", id="lists of lists"),
-        pytest.param(
-            bomb(9, "{{<<: [{}]}}"), "aliases and merges add too much to the documents", id="merges of merges"
-        ),
+        pytest.param(bomb(9, "{{<<: [{}]}}"), "aliases and merges add too much to the documents",
+            id="merges of merges"),
         pytest.param("a: &a [*a]", "an alias refers to a part that contains it", id="a list that contains itself"),
     ],
-)
+)  # fmt: skip
 def test_aliases_that_expand_to_too_many_values_are_rejected(text: str, error: str) -> None:
     with pytest.raises(yaml.YAMLError, match=error):
         load(text)

@@ -20,62 +20,41 @@ def container(**fields: Any) -> dict[str, Any]:
     [
         pytest.param(pod(), id="an empty spec"),
         pytest.param({"metadata": {"annotations": None, "labels": None}, "spec": {"containers": None}}, id="nulls"),
-        pytest.param(
-            container(resources={"limits": {"nvidia.com/gpu": 1, "cpu": "500m", "x": 0.5}}), id="quantities"
-        ),
+        pytest.param(container(resources={"limits": {"nvidia.com/gpu": 1, "cpu": "500m", "x": 0.5}}),
+            id="quantities"),
         pytest.param(container(unknown={"deep": [1, {}]}, env=[{"name": "A", "value": ""}]), id="unknown fields"),
         pytest.param({"metadata": {}, "spec": {}, "status": {}, "more": 1}, id="more fields"),
     ],
-)
+)  # fmt: skip
 def test_a_well_formed_pod_has_no_errors(raw: dict[str, Any]) -> None:
     assert pod_errors(raw) == ()
 
 
 MALFORMED: list[Any] = [
     pytest.param({}, ["metadata: null: is required", "spec: null: is required"], id="nothing"),
-    pytest.param(
-        {"metadata": [], "spec": 1}, ["metadata: []: must be an object", "spec: 1: must be an object"], id="x"
-    ),
-    pytest.param(
-        {"metadata": {"annotations": ["a"]}, "spec": {}},
-        ["metadata.annotations: ['a']: must be an object"],
-        id="annotations that are a list",
-    ),
-    pytest.param(
-        {"metadata": {"annotations": {"gpu-fraction": 0.5, "mps": True, "n": None}}, "spec": {}},
-        [
-            "metadata.annotations[gpu-fraction]: 0.5: must be a string; put it in quotes",
-            "metadata.annotations[mps]: true: must be a string; put it in quotes",
-            "metadata.annotations[n]: null: must be a string",
-        ],
-        id="annotations without quotes",
-    ),
+    pytest.param({"metadata": [], "spec": 1}, ["metadata: []: must be an object", "spec: 1: must be an object"],
+        id="x"),
+    pytest.param({"metadata": {"annotations": ["a"]}, "spec": {}}, ["metadata.annotations: ['a']: must be an object"],
+        id="annotations that are a list"),
+    pytest.param({"metadata": {"annotations": {"gpu-fraction": 0.5, "mps": True, "n": None}}, "spec": {}},
+        ["metadata.annotations[gpu-fraction]: 0.5: must be a string; put it in quotes",
+        "metadata.annotations[mps]: true: must be a string; put it in quotes",
+        "metadata.annotations[n]: null: must be a string"], id="annotations without quotes"),
     pytest.param(pod(containers={}), ["spec.containers: {}: must be a list"], id="containers that are an object"),
-    pytest.param(
-        pod(containers=[None, "x"]),
-        ["spec.containers[0]: null: must be an object", 'spec.containers[1]: "x": must be an object'],
-        id="containers that are not objects",
-    ),
-    pytest.param(
-        container(env=[{"name": "PORT", "value": 8080}]),
+    pytest.param(pod(containers=[None, "x"]), ["spec.containers[0]: null: must be an object",
+        'spec.containers[1]: "x": must be an object'], id="containers that are not objects"),
+    pytest.param(container(env=[{"name": "PORT", "value": 8080}]),
         ["spec.containers[1].env[0].value: 8080: must be a string; put it in quotes"],
-        id="an environment variable without quotes",
-    ),
-    pytest.param(
-        container(resources={"limits": {"nvidia.com/gpu": True, "cpu": []}}),
-        [
-            "spec.containers[1].resources.limits[nvidia.com/gpu]: true: "
-            'must be a quantity, such as 1, "500m" or "16Gi"',
-            'spec.containers[1].resources.limits[cpu]: []: must be a quantity, such as 1, "500m" or "16Gi"',
-        ],
-        id="quantities of a wrong type",
-    ),
-    pytest.param(
-        container(securityContext={"privileged": "yes"}),
+        id="an environment variable without quotes"),
+    pytest.param(container(resources={"limits": {"nvidia.com/gpu": True, "cpu": []}}),
+        ["spec.containers[1].resources.limits[nvidia.com/gpu]: true: "
+        'must be a quantity, such as 1, "500m" or "16Gi"',
+        'spec.containers[1].resources.limits[cpu]: []: must be a quantity, such as 1, "500m" or "16Gi"'],
+        id="quantities of a wrong type"),
+    pytest.param(container(securityContext={"privileged": "yes"}),
         ['spec.containers[1].securityContext.privileged: "yes": must be true or false'],
-        id="a switch that is a string",
-    ),
-]
+        id="a switch that is a string"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("raw", "expectation"), MALFORMED)
@@ -88,11 +67,10 @@ def test_a_malformed_pod_is_rejected_with_every_error(raw: dict[str, Any], expec
     [
         pytest.param({"metadata": {}, "spec": []}, "spec", id="a spec that is a list"),
         pytest.param({"metadata": {}, "spec": {"jobTemplate": "x"}}, "spec.jobTemplate", id="a job template"),
-        pytest.param(
-            {"metadata": {"ownerReferences": [1]}, "spec": {}}, "metadata.ownerReferences[0]", id="an owner"
-        ),
+        pytest.param({"metadata": {"ownerReferences": [1]}, "spec": {}}, "metadata.ownerReferences[0]",
+            id="an owner"),
     ],
-)
+)  # fmt: skip
 def test_a_malformed_workload(raw: dict[str, Any], path: str) -> None:
     assert [fault.path for fault in workload_errors(raw)] == [path]
 

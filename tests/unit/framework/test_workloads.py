@@ -75,22 +75,15 @@ REFUSED: list[Any] = [
     pytest.param("[{kind: 'A b'}]", ['workloads[0].kind: "A b": '], id="a name that no kind can have"),
     pytest.param("[{kind: JobSet, mode: Warn}]", ['workloads[0].mode: "Warn": is not a known key'], id="unknown key"),
     pytest.param("[{kind: JobSet, action: Ignore}]", ['workloads[0].action: "Ignore": '], id="an unknown action"),
-    pytest.param(
-        "[{kind: JobSet}, {kind: JobSet}]", ["is listed twice, first at workloads[0]"], id="a kind listed twice"
-    ),
-    pytest.param(
-        "[{kind: Deployment, resource: deployments, templates: [spec.template]}]",
+    pytest.param("[{kind: JobSet}, {kind: JobSet}]", ["is listed twice, first at workloads[0]"],
+        id="a kind listed twice"),
+    pytest.param("[{kind: Deployment, resource: deployments, templates: [spec.template]}]",
         ['workloads[0].resource: "deployments": is known', 'workloads[0].templates: "spec.template": is known'],
-        id="a known kind with redundant fields",
-    ),
-    pytest.param(
-        "[{group: a.b, kind: Own}]",
-        ["workloads[0].resource: null: is required", "workloads[0].templates: null: is required"],
-        id="an own kind with missing fields",
-    ),
-    pytest.param(
-        "[{kind: Own, resource: owns, templates: [spec.t]}]", ["workloads[0].group: null: "], id="one without a group"
-    ),
+        id="a known kind with redundant fields"),
+    pytest.param("[{group: a.b, kind: Own}]", ["workloads[0].resource: null: is required",
+        "workloads[0].templates: null: is required"], id="an own kind with missing fields"),
+    pytest.param("[{kind: Own, resource: owns, templates: [spec.t]}]", ["workloads[0].group: null: "],
+        id="one without a group"),
     *(
         pytest.param(
             f"[{{group: a.b, kind: Own, resource: owns, templates: [spec.t, '{path}']}}]",
@@ -111,7 +104,7 @@ REFUSED: list[Any] = [
             ("$.spec.t", "another language of paths"),
         )
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "parts"), REFUSED)
@@ -149,34 +142,24 @@ def own_kind(*templates: str) -> Workload:
 
 RAW: dict[str, Any] = {
     "template": "not below spec",
-    "spec": {
-        "head": {"template": "h"},
-        "groups": [{"template": "g0"}, {"other": 1}, {"template": "g2"}],
+    "spec": {"head": {"template": "h"}, "groups": [{"template": "g0"}, {"other": 1}, {"template": "g2"}],
         "roles": {"Worker": {"template": "w"}, "Master": {"template": "m"}, "Empty": {}},
-        "nested": [{"a": {"x": {"t": [1]}}}, {"a": {"y": {"t": 2}}}],
-        "null": None,
-        "text": "x",
-    },
-}
+        "nested": [{"a": {"x": {"t": [1]}}}, {"a": {"y": {"t": 2}}}], "null": None, "text": "x"},
+}  # fmt: skip
 FOUND = [
     pytest.param("spec.head.template", ["spec.head.template"], id="one"),
-    pytest.param(
-        "spec.groups[*].template",
-        ["spec.groups[0].template", "spec.groups[2].template"],
-        id="only items with a template",
-    ),
-    pytest.param(
-        "spec.roles.*.template", ["spec.roles[Master].template", "spec.roles[Worker].template"], id="by sorted key"
-    ),
-    pytest.param(
-        "spec.nested[*].a.*.t", ["spec.nested[0].a[x].t", "spec.nested[1].a[y].t"], id="one within the other"
-    ),
+    pytest.param("spec.groups[*].template", ["spec.groups[0].template", "spec.groups[2].template"],
+        id="only items with a template"),
+    pytest.param("spec.roles.*.template", ["spec.roles[Master].template", "spec.roles[Worker].template"],
+        id="by sorted key"),
+    pytest.param("spec.nested[*].a.*.t", ["spec.nested[0].a[x].t", "spec.nested[1].a[y].t"],
+        id="one within the other"),
     pytest.param("spec.absent.template", [], id="an absent field"),
     pytest.param("spec.null", [], id="a null field"),
     pytest.param("spec.text.template", [], id="nothing below a string"),
     pytest.param("spec.text[*].template", [], id="a string is no list"),
     pytest.param("spec.groups.*.template", [], id="a list is no object"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "paths"), FOUND)
@@ -197,14 +180,9 @@ def own_pod_specs(path: str, metadata: str = "") -> Workload:
 
 
 CLIQUES = {
-    "spec": {
-        "cliques": [
-            {"annotations": {"a": "0"}, "labels": {"l": "x"}, "name": "n", "podSpec": {"nodeName": "n0", "other": 1}},
-            {"podSpec": {"containers": [{}]}},
-            {"annotations": {"a": "2"}},
-        ]
-    }
-}
+    "spec": {"cliques": [{"annotations": {"a": "0"}, "labels": {"l": "x"}, "name": "n", "podSpec": {"nodeName": "n0",
+        "other": 1}}, {"podSpec": {"containers": [{}]}}, {"annotations": {"a": "2"}}]},
+}  # fmt: skip
 
 
 def test_a_pod_spec_and_its_metadata_are_a_pod() -> None:
@@ -301,17 +279,12 @@ TASK: dict[str, Any] = {"template": {"spec": {"containers": []}}}
         pytest.param(known("RayCluster"), RAY, None, id="a RayCluster without a queue"),
         pytest.param(known("RayCluster"), QUEUED, "kai-scheduler", id="a RayCluster with a queue"),
         pytest.param(known("Job"), {"spec": {"tasks": [TASK]}}, None, id="a Volcano Job without a scheduler"),
-        pytest.param(
-            known("Job"), {"spec": {"schedulerName": "s", "tasks": [TASK]}}, "s", id="a Volcano Job with one"
-        ),
-        pytest.param(
-            known("Job"),
-            {"spec": {"schedulerName": "s", "tasks": [{"template": {"spec": {"schedulerName": "own"}}}]}},
-            "own",
-            id="a task with its own",
-        ),
+        pytest.param(known("Job"), {"spec": {"schedulerName": "s", "tasks": [TASK]}}, "s",
+            id="a Volcano Job with one"),
+        pytest.param(known("Job"), {"spec": {"schedulerName": "s",
+            "tasks": [{"template": {"spec": {"schedulerName": "own"}}}]}}, "own", id="a task with its own"),
     ],
-)
+)  # fmt: skip
 def test_a_controller_sets_the_scheduler_of_pods_that_name_none(kind: Workload, raw: Any, scheduler: str) -> None:
     (template,) = kind.templates_in(raw)
     assert template.content["spec"].get("schedulerName") == scheduler
@@ -321,15 +294,13 @@ def test_a_controller_sets_the_scheduler_of_pods_that_name_none(kind: Workload, 
     ("pod_spec", "message"),
     [
         pytest.param("{path: template}", "podSpecs[0].path", id="a path outside spec"),
-        pytest.param(
-            "{path: 'spec.a[*].b', metadata: spec.a}", "must be spec.a[*] or lead on", id="not of each item"
-        ),
-        pytest.param(
-            "{path: spec.a, metadata: 'spec.b[*]'}", "must be spec or lead on", id="an item of another list"
-        ),
+        pytest.param("{path: 'spec.a[*].b', metadata: spec.a}", "must be spec.a[*] or lead on",
+            id="not of each item"),
+        pytest.param("{path: spec.a, metadata: 'spec.b[*]'}", "must be spec or lead on",
+            id="an item of another list"),
         pytest.param("{path: spec.a, metadata: metadata}", "must be spec or lead on", id="outside spec"),
     ],
-)
+)  # fmt: skip
 def test_a_pod_spec_without_a_pods_metadata_is_an_error(pod_spec: str, message: str) -> None:
     (error,) = workload_errors(f"[{{group: a.b, kind: Own, resource: owns, podSpecs: [{pod_spec}]}}]")
     assert message in (error.path if message.startswith("podSpecs") else error.message)

@@ -4,13 +4,7 @@ import pytest
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
-from bowline.kube.binding import (
-    MAX_ANNOTATION_BYTES,
-    BindOutcome,
-    annotation_errors,
-    classify_error,
-    label_errors,
-)
+from bowline.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_errors, classify_error, label_errors
 from bowline.kube.errors import ApiError, ApiStatus, Cause, from_status
 
 LOST = 4711.0
@@ -51,11 +45,7 @@ def test_invalid_keys(key: str) -> None:
     path = FieldError(Rule("binding/annotation-key", "a test's"), f"metadata.annotations[{key}]", "value", "").path
     assert path.startswith("metadata.annotations[")
     assert path.isprintable()
-    assert (fault.rule.id, fault.path, fault.value) == (
-        "binding/annotation-key",
-        path,
-        "value",
-    )
+    assert (fault.rule.id, fault.path, fault.value) == ("binding/annotation-key", path, "value")
 
 
 @pytest.mark.parametrize(
@@ -86,23 +76,17 @@ def test_golden_texts() -> None:
 @pytest.mark.parametrize(
     ("status", "first", "after_a_lost_answer"),
     [
-        pytest.param(
-            ApiStatus(404, "NotFound", details={"name": "pod"}),
-            BindOutcome.NOT_FOUND,
-            BindOutcome.NOT_FOUND,
-            id="no such pod",
-        ),
+        pytest.param(ApiStatus(404, "NotFound", details={"name": "pod"}), BindOutcome.NOT_FOUND,
+            BindOutcome.NOT_FOUND, id="no such pod"),
         pytest.param(ApiStatus(404), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a webhook's denial with 404"),
-        pytest.param(
-            ApiStatus(409, "Conflict"), BindOutcome.CONFLICT, BindOutcome.CONFLICT, id="bound, gated or deleting"
-        ),
-        pytest.param(
-            ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.CONFLICT, BindOutcome.CONFLICT, id="another pod"
-        ),
+        pytest.param(ApiStatus(409, "Conflict"), BindOutcome.CONFLICT, BindOutcome.CONFLICT,
+            id="bound, gated or deleting"),
+        pytest.param(ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.CONFLICT, BindOutcome.CONFLICT,
+            id="another pod"),
         pytest.param(ApiStatus(422, "Invalid"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="rejected by a policy"),
         pytest.param(ApiStatus(403, "Forbidden"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a missing right"),
     ],
-)
+)  # fmt: skip
 def test_outcome_of_a_reply(status: ApiStatus, first: BindOutcome, after_a_lost_answer: BindOutcome) -> None:
     error = from_status(status)
     assert isinstance(error, ApiError)

@@ -9,38 +9,24 @@ from bowline.kube.denial import Denial, MissingRight
 @pytest.mark.parametrize(
     ("message", "denial"),
     [
-        pytest.param(
-            "ValidatingAdmissionPolicy 'r-devices' with binding 'b' denied request: no",
-            Denial(policy="r-devices"),
-            id="a policy",
-        ),
-        pytest.param(
-            'admission webhook "pods.bowline.dev" denied the request: no',
-            Denial(webhook="pods.bowline.dev"),
-            id="a hook",
-        ),
-        pytest.param(
-            'Internal error occurred: failed calling webhook "a.b": failed to call webhook: EOF',
-            Denial(failed_webhook="a.b"),
-            id="a webhook that is down",
-        ),
+        pytest.param("ValidatingAdmissionPolicy 'r-devices' with binding 'b' denied request: no",
+            Denial(policy="r-devices"), id="a policy"),
+        pytest.param('admission webhook "pods.bowline.dev" denied the request: no',
+            Denial(webhook="pods.bowline.dev"), id="a hook"),
+        pytest.param('Internal error occurred: failed calling webhook "a.b": failed to call webhook: EOF',
+            Denial(failed_webhook="a.b"), id="a webhook that is down"),
         pytest.param(
             'pods "p" is forbidden: exceeded quota: team-a, requested: pods=1, used: pods=1, limited: pods=1',
-            Denial(quota="team-a"),
-            id="a quota",
-        ),
+            Denial(quota="team-a"), id="a quota"),
         pytest.param(
             'pods is forbidden: User "u" cannot create resource "pods/binding" in API group "" in the namespace "n"',
-            Denial(right=MissingRight("create", "pods/binding", "")),
-            id="a missing right",
-        ),
-        pytest.param(
-            'admission webhook "a.b" does not support dry run', Denial(has_no_dry_run=True), id="no dry run"
-        ),
+            Denial(right=MissingRight("create", "pods/binding", "")), id="a missing right"),
+        pytest.param('admission webhook "a.b" does not support dry run', Denial(has_no_dry_run=True),
+            id="no dry run"),
         pytest.param("field label not supported: spec.x", Denial(has_no_such_field=True), id="no such field"),
         pytest.param("", Denial(), id="no text"),
     ],
-)
+)  # fmt: skip
 def test_a_denial_of_a_message(message: str, denial: Denial) -> None:
     assert Denial.of(message) == denial
 

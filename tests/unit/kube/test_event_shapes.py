@@ -62,12 +62,9 @@ def test_names(regarding: str, expectation: str) -> None:
         pytest.param(EventNote(POD, "Bound", "n", related=REQUEST), True, id="about another second object"),
         pytest.param(EventNote(POD, "Bound", "m"), False, id="another note"),
         pytest.param(EventNote(POD, "BindingRetry", "n"), False, id="another reason"),
-        pytest.param(
-            EventNote(ObjectRef("v1", "Pod", ObjectKey("ns", "a"), ObjectUID("u3")), "Bound", "n"),
-            False,
-            id="another pod of the same name",
-        ),
+        pytest.param(EventNote(ObjectRef("v1", "Pod", ObjectKey("ns", "a"), ObjectUID("u3")), "Bound", "n"), False,
+            id="another pod of the same name"),
     ],
-)
+)  # fmt: skip
 def test_what_is_a_repeat(other_note: EventNote, same: bool) -> None:
     assert (EventNote(POD, "Bound", "n").series == other_note.series) is same

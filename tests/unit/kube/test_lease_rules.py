@@ -24,14 +24,13 @@ OLD = "2026-01-01T00:00:00.000000Z"
     ("before", "acquired", "transitions"),
     [
         pytest.param({}, STAMP, 0, id="a new lease"),
-        pytest.param(
-            {"holderIdentity": "me", "acquireTime": OLD, "leaseTransitions": 4}, OLD, 4, id="a renewal keeps the rest"
-        ),
+        pytest.param({"holderIdentity": "me", "acquireTime": OLD, "leaseTransitions": 4}, OLD, 4,
+            id="a renewal keeps the rest"),
         pytest.param({"holderIdentity": "you", "acquireTime": OLD, "leaseTransitions": 4}, STAMP, 5, id="taken over"),
         pytest.param({"holderIdentity": "", "leaseTransitions": 4}, STAMP, 5, id="acquired after a release"),
         pytest.param({"holderIdentity": "you"}, STAMP, 1, id="a record without a count"),
     ],
-)
+)  # fmt: skip
 def test_claims(before: dict[str, Any], acquired: str, transitions: int) -> None:
     assert spec_of_holder(before, "me", NOW, timedelta(seconds=14.2)) == {
         "holderIdentity": "me",
@@ -97,17 +96,14 @@ def test_identity_without_the_pod_uid_proves_nothing(holder: str) -> None:
 @pytest.mark.parametrize(
     ("user", "expectation"),
     [
-        pytest.param(
-            {"username": "system:serviceaccount:ns:name", "uid": "u"},
-            [{"apiVersion": "v1", "kind": "ServiceAccount", "name": "name", "uid": "u"}],
-            id="its ServiceAccount",
-        ),
+        pytest.param({"username": "system:serviceaccount:ns:name", "uid": "u"}, [{"apiVersion": "v1",
+            "kind": "ServiceAccount", "name": "name", "uid": "u"}], id="its ServiceAccount"),
         pytest.param({"username": "system:serviceaccount:other:name", "uid": "u"}, [], id="of another namespace"),
         pytest.param({"username": "system:serviceaccount:ns:name"}, [], id="without a UID"),
         pytest.param({"username": "admin", "uid": "u"}, [], id="a user"),
         pytest.param({}, [], id="nothing"),
     ],
-)
+)  # fmt: skip
 def test_lease_is_owned_by_a_service_account_of_its_namespace(user: dict[str, Any], expectation: list[Any]) -> None:
     assert account_owners(user, "ns") == expectation
 

@@ -72,9 +72,7 @@ async def test_events_before_the_reply_are_judged_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [NoResponse("lost"), Conflict(ApiStatus(409)), from_status(ApiStatus(500))],
-    ids=type,
+    "error", [NoResponse("lost"), Conflict(ApiStatus(409)), from_status(ApiStatus(500))], ids=type
 )
 async def test_without_a_reply_every_event_is_another_clients(error: Exception) -> None:
     writing = Writing()

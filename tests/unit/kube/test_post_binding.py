@@ -11,14 +11,7 @@ import pytest
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.kube.binding import BindingResult, BindOutcome, post_binding
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import (
-    ApiStatus,
-    ConnectionFailed,
-    InfrastructureError,
-    KubeError,
-    NoResponse,
-    from_status,
-)
+from bowline.kube.errors import ApiStatus, ConnectionFailed, InfrastructureError, KubeError, NoResponse, from_status
 from bowline.testing.clock import SteppedClock
 
 pytestmark = pytest.mark.looptime

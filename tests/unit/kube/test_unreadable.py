@@ -86,13 +86,10 @@ def test_an_object_that_is_refused_differs_from_what_is_none(body: bytes, error:
     [
         pytest.param({"metadata": {"managedFields": [{"fieldsV1": "<deep>"}]}}, True, id="managedFields"),
         pytest.param({"metadata": {}, "spec": {"a": "<deep>"}}, False, id="no managedFields"),
-        pytest.param(
-            {"metadata": {}, "spec": {"a": "<deep>", "managedFields": [{}]}},
-            False,
-            id="managedFields of something else",
-        ),
+        pytest.param({"metadata": {}, "spec": {"a": "<deep>", "managedFields": [{}]}}, False,
+            id="managedFields of something else"),
     ],
-)
+)  # fmt: skip
 def test_the_metadata_are_read_in_the_order_of_api_servers(
     metadata: Any, type_meta: Any, rest: Any, is_complete: bool
 ) -> None:

@@ -39,30 +39,19 @@ def test_whether_to_list_again(error: KubeError, expectation: bool) -> None:
 @pytest.mark.parametrize(
     ("selection", "status", "expectation"),
     [
-        pytest.param(
-            Selection(BINDREQUESTS),
-            ApiStatus(404, message="404 page not found"),
+        pytest.param(Selection(BINDREQUESTS), ApiStatus(404, message="404 page not found"),
             "the API server does not serve bindrequests.scheduling.run.ai v1alpha2; "
-            "install its CustomResourceDefinition",
-            id="a resource that is not installed",
-        ),
-        pytest.param(
-            Selection(BINDREQUESTS, is_optional=True),
-            ApiStatus(404, message="404 page not found"),
+            "install its CustomResourceDefinition", id="a resource that is not installed"),
+        pytest.param(Selection(BINDREQUESTS, is_optional=True), ApiStatus(404, message="404 page not found"),
             "the API server does not serve bindrequests.scheduling.run.ai v1alpha2; it is optional",
-            id="an optional resource that is not installed",
-        ),
-        pytest.param(
-            Selection(NODES),
-            ApiStatus(403, "Forbidden", "no"),
+            id="an optional resource that is not installed"),
+        pytest.param(Selection(NODES), ApiStatus(403, "Forbidden", "no"),
             "the verbs list and watch on nodes in all namespaces are not granted; add them to the role: no",
-            id="a missing right",
-        ),
-        pytest.param(
-            Selection(NODES), ApiStatus(503, "ServiceUnavailable", "x"), "503 ServiceUnavailable: x", id="else"
-        ),
+            id="a missing right"),
+        pytest.param(Selection(NODES), ApiStatus(503, "ServiceUnavailable", "x"), "503 ServiceUnavailable: x",
+            id="else"),
     ],
-)
+)  # fmt: skip
 def test_golden_texts(selection: Selection, status: ApiStatus, expectation: str) -> None:
     assert describe_error(selection, from_status(status)) == expectation
 

@@ -27,15 +27,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import DEFECT_POLL, ReadLive, decide
-from bowline_reconciler.decide.snapshot import (
-    FRESH_CONTACT,
-    Absent,
-    Observed,
-    PodView,
-    Target,
-    Times,
-    is_withdrawn,
-)
+from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent, Observed, PodView, Target, Times, is_withdrawn
 from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,82 +66,47 @@ ON_NODE = replace(POD, node="node-0")
 @pytest.mark.parametrize(
     ("observation", "expectation"),
     [
-        pytest.param(
-            seen(request(**OURS, **DELETING)),
-            withdrawn("the request was deleted"),
-            id="deleting with our finalizer is rolled back",
-        ),
-        pytest.param(
-            seen(request(**OURS, **DELETING), pod=ON_NODE),
-            DropFinalizer(),
-            id="deleting with our finalizer, pod on our node: no rollback",
-        ),
-        pytest.param(
-            seen(request(**OURS, **DELETING), pod=replace(ON_NODE, uid=ObjectUID("other"))),
-            withdrawn("the request was deleted"),
-            id="a namesake on our node does not stop the rollback",
-        ),
+        pytest.param(seen(request(**OURS, **DELETING)), withdrawn("the request was deleted"),
+            id="deleting with our finalizer is rolled back"),
+        pytest.param(seen(request(**OURS, **DELETING), pod=ON_NODE), DropFinalizer(),
+            id="deleting with our finalizer, pod on our node: no rollback"),
+        pytest.param(seen(request(**OURS, **DELETING), pod=replace(ON_NODE, uid=ObjectUID("other"))),
+            withdrawn("the request was deleted"), id="a namesake on our node does not stop the rollback"),
         pytest.param(seen(request(**DELETING)), Forget(), id="deleting without our finalizer is forgotten"),
-        pytest.param(
-            seen(request({"phase": "Failed"}, **OURS)),
-            Rollback(Status.fatal("the request has failed")),
-            id="failed with our finalizer continues its rollback",
-        ),
-        pytest.param(
-            seen(request(**OURS), uninstalling=True),
+        pytest.param(seen(request({"phase": "Failed"}, **OURS)), Rollback(Status.fatal("the request has failed")),
+            id="failed with our finalizer continues its rollback"),
+        pytest.param(seen(request(**OURS), uninstalling=True),
             withdrawn("Bowline is being uninstalled, so it does not bind the pod"),
-            id="uninstalling: a request in progress is rolled back",
-        ),
-        pytest.param(
-            seen(request(**OURS), uninstalling=True, pod=ON_NODE),
-            Complete(),
-            id="uninstalling: a bound one completes",
-        ),
+            id="uninstalling: a request in progress is rolled back"),
+        pytest.param(seen(request(**OURS), uninstalling=True, pod=ON_NODE), Complete(),
+            id="uninstalling: a bound one completes"),
         pytest.param(seen(uninstalling=True), Forget(), id="uninstalling: nothing is attempted"),
         pytest.param(seen(request({"phase": "Failed"})), Forget(), id="fault 5: failed is never retried"),
         pytest.param(seen(request({"phase": "Succeeded"})), Forget(), id="succeeded is done"),
-        pytest.param(
-            seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(), id="succeeded drops our finalizer"
-        ),
-        pytest.param(
-            seen(request({"phase": "Succeeded"}, **OURS), is_held=True),
-            Forget(),
-            id="held: succeeded keeps our finalizer until its pod has ended",
-        ),
-        pytest.param(
-            seen(request(**OURS, **DELETING), pod=ON_NODE, is_held=True),
-            Complete(),
-            id="held: deleting, pod on our node: completes",
-        ),
-        pytest.param(
-            seen(request(**OURS, **DELETING), is_held=True),
-            withdrawn("the request was deleted"),
-            id="held: a pod that is not bound is rolled back",
-        ),
+        pytest.param(seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(),
+            id="succeeded drops our finalizer"),
+        pytest.param(seen(request({"phase": "Succeeded"}, **OURS), is_held=True), Forget(),
+            id="held: succeeded keeps our finalizer until its pod has ended"),
+        pytest.param(seen(request(**OURS, **DELETING), pod=ON_NODE, is_held=True), Complete(),
+            id="held: deleting, pod on our node: completes"),
+        pytest.param(seen(request(**OURS, **DELETING), is_held=True), withdrawn("the request was deleted"),
+            id="held: a pod that is not bound is rolled back"),
         pytest.param(seen(request(uid="")), SetOwner(POD.uid), id="without a UID the present pod becomes the owner"),
-        pytest.param(
-            seen(request(uid=""), pod=replace(POD, created=CREATED + timedelta(seconds=10))),
-            SetOwner(POD.uid),
-            id="without a UID: a pod created shortly after its request",
-        ),
+        pytest.param(seen(request(uid=""), pod=replace(POD, created=CREATED + timedelta(seconds=10))),
+            SetOwner(POD.uid), id="without a UID: a pod created shortly after its request"),
         pytest.param(seen(pod=Absent.NOT_IN_CACHE), ReadLive(Target.POD), id="a pod not in the cache is read live"),
         pytest.param(seen(pod=ON_NODE), Complete(), id="pod on the selected node is success"),
         pytest.param(seen(pod=replace(ON_NODE, deleting=True)), Complete(), id="deleting on the node: success"),
         pytest.param(seen(pod=replace(ON_NODE, has_ended=True)), Complete(), id="on the node though ended: success"),
-        pytest.param(
-            seen(node=Absent.NOT_IN_CACHE), ReadLive(Target.NODE), id="a node not in the cache is read live"
-        ),
-        pytest.param(
-            seen(times=Times(retry_in=timedelta(seconds=5))),
-            RequeueAfter(timedelta(seconds=5)),
-            id="a backoff has not ended",
-        ),
+        pytest.param(seen(node=Absent.NOT_IN_CACHE), ReadLive(Target.NODE),
+            id="a node not in the cache is read live"),
+        pytest.param(seen(times=Times(retry_in=timedelta(seconds=5))), RequeueAfter(timedelta(seconds=5)),
+            id="a backoff has not ended"),
         pytest.param(seen(), Attempt(), id="otherwise attempt"),
-        pytest.param(
-            seen(effects=frozenset({"a"})), Attempt(frozenset({"a"})), id="with side effects, behind the finalizer"
-        ),
+        pytest.param(seen(effects=frozenset({"a"})), Attempt(frozenset({"a"})),
+            id="with side effects, behind the finalizer"),
     ],
-)
+)  # fmt: skip
 def test_decision(observation: Observed, expectation: Action | ReadLive) -> None:
     assert decide(observation, SETTINGS) == expectation
 
@@ -160,38 +117,27 @@ def test_decision(observation: Observed, expectation: Action | ReadLive) -> None
         pytest.param(seen(request(podName="")), Reason.INVALID, id="no pod name"),
         pytest.param(seen(pod=Absent.NOT_FOUND), Reason.POD_GONE, id="pod deleted"),
         pytest.param(seen(pod=Absent.UNREADABLE), Reason.INVALID, id="a pod that is not decoded"),
-        pytest.param(
-            seen(pod=replace(POD, tolerations=({"operator": "Exists"},) * 513)), Reason.INVALID, id="many tolerations"
-        ),
+        pytest.param(seen(pod=replace(POD, tolerations=({"operator": "Exists"},) * 513)), Reason.INVALID,
+            id="many tolerations"),
         pytest.param(seen(pod=replace(POD, uid=ObjectUID("next"))), Reason.POD_GONE, id="same-named successor"),
-        pytest.param(
-            seen(request(uid=""), pod=replace(POD, created=CREATED + timedelta(seconds=11))),
-            Reason.POD_GONE,
-            id="without a UID: a pod created long after the request",
-        ),
+        pytest.param(seen(request(uid=""), pod=replace(POD, created=CREATED + timedelta(seconds=11))),
+            Reason.POD_GONE, id="without a UID: a pod created long after the request"),
         pytest.param(seen(pod=replace(POD, node="node-9")), Reason.BOUND_ELSEWHERE, id="bound elsewhere"),
         pytest.param(seen(pod=replace(POD, deleting=True)), Reason.POD_GONE, id="unbound pod deleting"),
         pytest.param(seen(pod=replace(POD, has_ended=True)), Reason.POD_GONE, id="unbound pod ended"),
         pytest.param(seen(request(receivedResourceType="Odd")), Reason.INVALID, id="a foreign CRD let a bad spec in"),
-        pytest.param(
-            seen(request(receivedResourceType="Fraction")), Reason.NO_PLUGIN, id="a fraction without a plugin"
-        ),
-        pytest.param(
-            seen(request(resourceClaimAllocations=[{"name": "c", "allocation": {}}])),
-            Reason.NO_PLUGIN,
-            id="claims without a plugin",
-        ),
+        pytest.param(seen(request(receivedResourceType="Fraction")), Reason.NO_PLUGIN,
+            id="a fraction without a plugin"),
+        pytest.param(seen(request(resourceClaimAllocations=[{"name": "c", "allocation": {}}])), Reason.NO_PLUGIN,
+            id="claims without a plugin"),
         pytest.param(seen(pod=replace(POD, scheduler="default-scheduler")), Reason.NOT_OURS, id="not ours"),
         pytest.param(seen(node=Absent.NOT_FOUND), Reason.NODE_GONE, id="node deleted"),
         pytest.param(seen(node=NodeView(deleting=True)), Reason.NODE_GONE, id="node deleting"),
         pytest.param(seen(node=TAINTED), Reason.NODE_UNSCHEDULABLE, id="a taint that is not tolerated"),
-        pytest.param(
-            seen(node=TAINTED, times=Times(retry_in=timedelta(seconds=5))),
-            Reason.NODE_UNSCHEDULABLE,
-            id="a taint during a backoff",
-        ),
+        pytest.param(seen(node=TAINTED, times=Times(retry_in=timedelta(seconds=5))), Reason.NODE_UNSCHEDULABLE,
+            id="a taint during a backoff"),
     ],
-)
+)  # fmt: skip
 def test_terminal_failures(observation: Observed, reason: Reason) -> None:
     assert fails(reason, decide(observation, SETTINGS))
 
@@ -211,31 +157,21 @@ def test_the_older_request_for_a_pod_is_first() -> None:
 
 
 LATER_THAN_FIRST = RequeueAfter(
-    FRESH_CONTACT,
-    "BindRequest default/first for the same pod precedes: what is prepared on the pod is its own",
+    FRESH_CONTACT, "BindRequest default/first for the same pod precedes: what is prepared on the pod is its own"
 )
 
 
 @pytest.mark.parametrize(
     ("observation", "expectation"),
     [
-        pytest.param(
-            seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first")),
-            LATER_THAN_FIRST,
-            id="deleting: no rollback of the older one's side effects",
-        ),
-        pytest.param(
-            seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first"), pod=ON_NODE),
-            DropFinalizer(),
-            id="the pod is on its node: no rollback, no wait",
-        ),
-        pytest.param(
-            seen(request(**DELETING), preceding=ObjectKey("default", "first")),
-            Forget(),
-            id="nothing to undo, nothing to wait for",
-        ),
+        pytest.param(seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first")), LATER_THAN_FIRST,
+            id="deleting: no rollback of the older one's side effects"),
+        pytest.param(seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first"), pod=ON_NODE),
+            DropFinalizer(), id="the pod is on its node: no rollback, no wait"),
+        pytest.param(seen(request(**DELETING), preceding=ObjectKey("default", "first")), Forget(),
+            id="nothing to undo, nothing to wait for"),
     ],
-)
+)  # fmt: skip
 def test_rollbacks_for_one_pod_run_in_the_requests_order(
     observation: Observed, expectation: Action | ReadLive
 ) -> None:
@@ -258,29 +194,21 @@ UNRELEASED: dict[str, Any] = {
     "phase": "Pending",
     "suggestion": "RescheduleElsewhere",
     "failure": {"reason": "DeviceConflict"},
-    "conditions": [
-        {"type": "Bound", "status": "False", "reason": "DeviceConflict", "message": "taken"},
-        {"type": "RolledBack", "status": "False", "reason": "RollbackFailed", "message": "stuck"},
-    ],
-}
+    "conditions": [{"type": "Bound", "status": "False", "reason": "DeviceConflict", "message": "taken"},
+        {"type": "RolledBack", "status": "False", "reason": "RollbackFailed", "message": "stuck"}],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("observation", "expectation"),
     [
-        pytest.param(
-            seen(request(UNRELEASED, **OURS)),
-            Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE),
-            id="the announced failure, not another attempt",
-        ),
-        pytest.param(
-            seen(request(UNRELEASED)),
-            Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE),
-            id="also without the finalizer",
-        ),
+        pytest.param(seen(request(UNRELEASED, **OURS)), Fail(Reason.DEVICE_CONFLICT, "taken",
+            Suggestion.RESCHEDULE_ELSEWHERE), id="the announced failure, not another attempt"),
+        pytest.param(seen(request(UNRELEASED)), Fail(Reason.DEVICE_CONFLICT, "taken",
+            Suggestion.RESCHEDULE_ELSEWHERE), id="also without the finalizer"),
         pytest.param(seen(request(UNRELEASED, **OURS), pod=ON_NODE), Complete(), id="unless the pod is bound"),
     ],
-)
+)  # fmt: skip
 def test_a_rollback_that_is_not_complete_is_continued(observation: Observed, expectation: Action | ReadLive) -> None:
     assert decide(observation, SETTINGS) == expectation
 
@@ -316,26 +244,14 @@ def test_a_cordoned_node_is_named_so() -> None:
 @pytest.mark.parametrize(
     ("upper", "lower", "reason"),
     [
-        pytest.param(
-            {"pod": replace(POD, node="node-9")},
-            {"node": Absent.NOT_FOUND},
-            Reason.BOUND_ELSEWHERE,
-            id="pod first",
-        ),
-        pytest.param(
-            {"request": request(receivedResourceType="Fraction")},
-            {"pod": replace(POD, scheduler="x", gates=("example.com/quota",))},
-            Reason.NO_PLUGIN,
-            id="plugin before scheduler and gate",
-        ),
-        pytest.param(
-            {"pod": replace(POD, deleting=True, scheduler="x", gates=("example.com/quota",))},
-            {"node": Absent.NOT_FOUND},
-            Reason.POD_GONE,
-            id="pod's end before all that follows",
-        ),
+        pytest.param({"pod": replace(POD, node="node-9")}, {"node": Absent.NOT_FOUND}, Reason.BOUND_ELSEWHERE,
+            id="pod first"),
+        pytest.param({"request": request(receivedResourceType="Fraction")}, {"pod": replace(POD, scheduler="x",
+            gates=("example.com/quota",))}, Reason.NO_PLUGIN, id="plugin before scheduler and gate"),
+        pytest.param({"pod": replace(POD, deleting=True, scheduler="x", gates=("example.com/quota",))},
+            {"node": Absent.NOT_FOUND}, Reason.POD_GONE, id="pod's end before all that follows"),
     ],
-)
+)  # fmt: skip
 def test_an_upper_row_has_priority_over_a_lower_one(
     upper: dict[str, Any], lower: dict[str, Any], reason: Reason
 ) -> None:

@@ -252,10 +252,7 @@ def _of_completion(v: Values, _: Complete) -> dict[str, bool]:
 def _of_forgotten(v: Values, _: Forget) -> dict[str, bool]:
     is_finished = v["request deleting"] or v["phase"] is not Phase.PENDING or v["uninstalling"]
     is_kept = bool(v.get("held")) and v["phase"] is Phase.SUCCEEDED
-    return {
-        "no finalizer, or held": not v["finalizer"] or is_kept,
-        "the request is finished": is_finished,
-    }
+    return {"no finalizer, or held": not v["finalizer"] or is_kept, "the request is finished": is_finished}
 
 
 def _of_finalizer(v: Values, _: DropFinalizer) -> dict[str, bool]:

@@ -29,13 +29,10 @@ def member(annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, 
         pytest.param(member({"pod-group-name": "gang"}), KAI, id="KAI-Scheduler's"),
         pytest.param(member(schedulingGroup={"podGroupName": "own"}), KUBERNETES, id="Kubernetes'"),
         pytest.param(member(schedulingGroup={}), None, id="a scheduling group without a PodGroup"),
-        pytest.param(
-            member({"pod-group-name": "gang"}, schedulingGroup={"podGroupName": "own"}),
-            KAI,
-            id="KAI-Scheduler's of two",
-        ),
+        pytest.param(member({"pod-group-name": "gang"}, schedulingGroup={"podGroupName": "own"}), KAI,
+            id="KAI-Scheduler's of two"),
     ],
-)
+)  # fmt: skip
 def test_the_group_that_a_pod_names(group_member: dict[str, Any], gang: ObjectRef | None) -> None:
     assert gang_of(group_member) == gang
 
@@ -88,13 +85,10 @@ def test_a_gang_is_complete_with_as_many_prepared_or_bound_pods(
         pytest.param({"spec": {"nodeName": "node"}}, True, id="bound"),
         pytest.param({"spec": {}}, False, id="unbound"),
         pytest.param({"spec": {"nodeName": "node"}, "status": {"phase": "Failed"}}, False, id="failed"),
-        pytest.param(
-            {"spec": {"nodeName": "node"}, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
-            False,
-            id="being deleted",
-        ),
+        pytest.param({"spec": {"nodeName": "node"}, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False,
+            id="being deleted"),
     ],
-)
+)  # fmt: skip
 def test_which_bound_pods_count(change: dict[str, Any], counts: bool) -> None:
     assert counts_as_bound({"metadata": {}, **change}) is counts
 

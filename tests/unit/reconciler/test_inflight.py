@@ -41,13 +41,8 @@ HELD = request(names.FINALIZER)
         pytest.param(request(), POD, INHERITED, 10, id="a previous leader may have sent one"),
         pytest.param(request(), POD, (None, 3 * LIMIT), 0, id="the second interval has ended, too"),
         pytest.param(request(), POD, (20 * SECOND, 50 * SECOND), 40, id="the last one counts"),
-        pytest.param(
-            request(conditions=[{"type": "RolledBack", "status": "False"}]),
-            POD,
-            INHERITED,
-            0,
-            id="the previous leader has waited before it rolled back",
-        ),
+        pytest.param(request(conditions=[{"type": "RolledBack", "status": "False"}]), POD, INHERITED, 0,
+            id="the previous leader has waited before it rolled back"),
         pytest.param(HELD, Absent.NOT_FOUND, INHERITED, 10, id="side effects of a previous leader need no pod"),
         pytest.param(HELD, replace(POD, uid=ObjectUID("next")), INHERITED, 10, id="nor the same pod"),
         pytest.param(request(), Absent.NOT_FOUND, INHERITED, 0, id="without side effects only a Binding matters"),
@@ -58,7 +53,7 @@ HELD = request(names.FINALIZER)
         pytest.param(request(), replace(POD, node="node-9"), UNKNOWN, 0, id="a bound pod rejects it"),
         pytest.param(request(), replace(POD, has_ended=True), UNKNOWN, 0, id="an ended pod needs nothing"),
     ],
-)
+)  # fmt: skip
 def test_how_long_a_write_may_take_effect(
     req: BindRequest, pod: PodView | Absent, ages: tuple[timedelta | None, timedelta | None], seconds: int
 ) -> None:

@@ -36,14 +36,7 @@ from bowline_reconciler.decide.snapshot import (
     stored_pause,
     stored_wait,
 )
-from bowline_reconciler.decide.transient import (
-    OWN_AFTER_S,
-    QUIET_FAILURES,
-    REPORT_AFTER_S,
-    Streak,
-    classify,
-    extend,
-)
+from bowline_reconciler.decide.transient import OWN_AFTER_S, QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
 
 # Each explores a whole space.
 pytestmark = pytest.mark.timeout(300)
@@ -165,12 +158,7 @@ def _check_failure(v: Violations, before: BindRequest, status: Status, result: F
         announced_failure.suggestion,
         announced_failure.plugin,
         announced_failure.word,
-    ) == (
-        result.reason,
-        result.suggestion,
-        result.plugin,
-        result.word,
-    )
+    ) == (result.reason, result.suggestion, result.plugin, result.word)
     v.hold("the next process ends with the failure that is announced", is_same, label, announced_failure, result)
     count = failed_status(pending, announced_failure, True, "", NOW)["failedAttempts"] if announced_failure else None
     v.hold("the next process reports as many attempts", count == final["failedAttempts"], label, count)

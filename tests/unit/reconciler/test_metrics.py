@@ -101,9 +101,7 @@ def test_series_exist_before_anything_has_happened() -> None:
     for point in POINTS:
         for plugin in ACTING[point]:
             of = {"plugin": plugin, "point": point}
-            expectation += [
-                ("bowline_plugin_duration_seconds_count", {**of, "code": "OK"}),
-            ]
+            expectation += [("bowline_plugin_duration_seconds_count", {**of, "code": "OK"})]
     for point, plugins in ACTING.items():
         expectation += [("bowline_plugin_errors_total", {"plugin": plugin, "point": point}) for plugin in plugins]
     assert {registry.get_sample_value(name, of) for name, of in expectation} == {0.0}

@@ -92,9 +92,7 @@ def test_calls_and_attempts_are_counted_and_measured() -> None:
     assert harness.value("bowline_attempt_duration_seconds_sum", outcome="FATAL") == 0.003
 
 
-def test_an_error_outside_of_attempts_is_counted_and_logged_once_a_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_error_outside_of_attempts_is_counted_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     harness = Watched()
 
     def raised() -> int:

@@ -160,49 +160,24 @@ def waits(**timeouts: timedelta | None) -> Status:
     [
         pytest.param(waits(b=MINUTE), Times(), MINUTE, id="the first wait"),
         pytest.param(waits(b=MINUTE), Times(wait_time=MINUTE), None, id="a wait that a former process has reported"),
-        pytest.param(
-            waits(b=MINUTE),
-            Times(wait_time=9 * MINUTE, waited={A: 9 * MINUTE}, longest=10 * MINUTE),
-            MINUTE,
-            id="the first wait for another cause has its own time",
-        ),
-        pytest.param(
-            waits(b=HOUR),
-            Times(wait_time=59 * MINUTE, waited={A: 59 * MINUTE}, longest=HOUR),
-            MINUTE,
-            id="but the series ends when its longest wait would",
-        ),
-        pytest.param(
-            waits(a=MINUTE, b=HOUR),
-            Times(wait_time=MINUTE, waited={A: MINUTE, B: MINUTE}, longest=HOUR),
-            None,
-            id="of two waits the one that expires first",
-        ),
-        pytest.param(
-            waits(b=HOUR, a=MINUTE),
-            Times(wait_time=MINUTE, waited={A: MINUTE}, longest=HOUR),
-            None,
-            id="in any order",
-        ),
-        pytest.param(
-            waits(a=MINUTE),
-            Times(wait_time=HOUR, waited={A: HOUR, B: MINUTE}, longest=MINUTE),
-            None,
-            id="a cause that returns goes on from its first wait",
-        ),
+        pytest.param(waits(b=MINUTE), Times(wait_time=9 * MINUTE, waited={A: 9 * MINUTE}, longest=10 * MINUTE),
+            MINUTE, id="the first wait for another cause has its own time"),
+        pytest.param(waits(b=HOUR), Times(wait_time=59 * MINUTE, waited={A: 59 * MINUTE}, longest=HOUR), MINUTE,
+            id="but the series ends when its longest wait would"),
+        pytest.param(waits(a=MINUTE, b=HOUR), Times(wait_time=MINUTE, waited={A: MINUTE, B: MINUTE}, longest=HOUR),
+            None, id="of two waits the one that expires first"),
+        pytest.param(waits(b=HOUR, a=MINUTE), Times(wait_time=MINUTE, waited={A: MINUTE}, longest=HOUR), None,
+            id="in any order"),
+        pytest.param(waits(a=MINUTE), Times(wait_time=HOUR, waited={A: HOUR, B: MINUTE}, longest=MINUTE), None,
+            id="a cause that returns goes on from its first wait"),
         pytest.param(waits(a=None, b=UNLIMITED), Times(wait_time=TIMEOUT), None, id="the setting limits beside none"),
-        pytest.param(
-            waits(a=None, b=HOUR), Times(wait_time=TIMEOUT), None, id="the setting limits beside a longer one"
-        ),
+        pytest.param(waits(a=None, b=HOUR), Times(wait_time=TIMEOUT), None,
+            id="the setting limits beside a longer one"),
         pytest.param(waits(a=UNLIMITED), Times(wait_time=HOUR), UNLIMITED, id="alone it has no limit"),
-        pytest.param(
-            waits(a=MINUTE),
-            Times(wait_time=TIMEOUT, waited={GATES: TIMEOUT}, longest=TIMEOUT),
-            MINUTE,
-            id="what follows the gates is another series",
-        ),
+        pytest.param(waits(a=MINUTE), Times(wait_time=TIMEOUT, waited={GATES: TIMEOUT}, longest=TIMEOUT), MINUTE,
+            id="what follows the gates is another series"),
     ],
-)
+)  # fmt: skip
 def test_a_series_of_waits_ends_whatever_its_causes(status: Status, times: Times, left: timedelta | None) -> None:
     end = action_for(status, times=times)
     assert (end.left if isinstance(end, Wait) else None) == left
@@ -224,14 +199,11 @@ def test_an_expired_wait_has_the_suggestion_of_the_plugin_whose_time_is_over() -
         pytest.param(Times(wait_time=timedelta(seconds=599)), False, id="not yet"),
         pytest.param(Times(wait_time=timedelta(seconds=600)), True, id="waited long enough"),
         pytest.param(Times(age=timedelta(days=9)), False, id="an old request that begins to wait"),
-        pytest.param(
-            Times(wait_time=timedelta(days=9), watch_time=timedelta(seconds=59)),
-            False,
-            id="a minute after contact was restored",
-        ),
+        pytest.param(Times(wait_time=timedelta(days=9), watch_time=timedelta(seconds=59)), False,
+            id="a minute after contact was restored"),
         pytest.param(Times(wait_time=timedelta(days=9), watch_time=timedelta(seconds=60)), True, id="and no longer"),
     ],
-)
+)  # fmt: skip
 def test_a_wait_expires_by_how_long_it_has_lasted(times: Times, expired: bool) -> None:
     assert isinstance(action_for(Status.wait("unbound"), times=times), Fail) is expired
 
@@ -297,11 +269,10 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
     [
         pytest.param({}, {}, Reason.NODE_GONE, 0, id="no limit set: as counted"),
         pytest.param({}, {"backoffLimit": 3}, Reason.NODE_GONE, 3, id="raised to the limit that is set"),
-        pytest.param(
-            {"failedAttempts": 6}, {}, Reason.BACKOFF_LIMIT_EXCEEDED, 7, id="the last attempt of the default counts"
-        ),
+        pytest.param({"failedAttempts": 6}, {}, Reason.BACKOFF_LIMIT_EXCEEDED, 7,
+            id="the last attempt of the default counts"),
     ],
-)
+)  # fmt: skip
 def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason, attempts: int) -> None:
     block = failed_status(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), False, "", NOW)
     assert block["phase"] == "Failed"

@@ -76,18 +76,10 @@ WAITED = Times(wait_time=timedelta(minutes=1))
     ("status", "reason"),
     [
         pytest.param(Status.wait("full", timeout=SHORT), Reason.WAIT_TIMEOUT, id="an expired WAIT"),
-        pytest.param(
-            merge_waits(
-                [
-                    Status.wait("full", timeout=SHORT).from_plugin("licence"),
-                    Status.wait("slow", timeout=LONG).from_plugin("another"),
-                ]
-            ),
-            Reason.WAIT_TIMEOUT,
-            id="the one of several that has expired",
-        ),
+        pytest.param(merge_waits([Status.wait("full", timeout=SHORT).from_plugin("licence"), Status.wait("slow",
+            timeout=LONG).from_plugin("another")]), Reason.WAIT_TIMEOUT, id="the one of several that has expired"),
     ],
-)
+)  # fmt: skip
 def test_a_failure_says_whose_it_is_also_after_a_restart(status: Status, reason: Reason) -> None:
     outcome = Outcome(status.from_plugin("licence"), NOW)
     end = classify_outcome(request(backoffLimit=0), outcome, Binding(), 0.5, WAITED, NOW)

@@ -14,15 +14,11 @@ from bowline_reconciler.pod_cache import MAX_NAMESPACES, PodCache
 # A service account's volume and the tolerations that admission adds, as in every stored pod.
 TOKEN = {
     "name": "kube-api-access",
-    "projected": {
-        "defaultMode": 420,
-        "sources": [
-            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
-        ],
-    },
-}
+    "projected": {"defaultMode": 420, "sources": [{"serviceAccountToken": {"expirationSeconds": 3607,
+        "path": "token"}}, {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt",
+        "path": "ca.crt"}]}}, {"downwardAPI": {"items": [{"path": "namespace",
+        "fieldRef": {"fieldPath": "metadata.namespace"}}]}}]},
+}  # fmt: skip
 MESSAGE = "0/1000 nodes are available: 1000 Insufficient nvidia.com/gpu. preemption: 0/1000 nodes are available."
 
 

@@ -29,11 +29,10 @@ def request(
         pytest.param(request("other", EARLY, "Failed", **OURS), True, id="it has failed, its rollback is pending"),
         pytest.param(request("other", EARLY, **DELETING), False, id="it is being deleted, no rollback"),
         pytest.param(request("other", EARLY, **DELETING, **OURS), True, id="it is being rolled back"),
-        pytest.param(
-            request("other", EARLY, "Failed", finalizers=["example.com/keep"]), False, id="it has a foreign finalizer"
-        ),
+        pytest.param(request("other", EARLY, "Failed", finalizers=["example.com/keep"]), False,
+            id="it has a foreign finalizer"),
     ],
-)
+)  # fmt: skip
 def test_what_is_waited_for(rival: BindRequest, *, unfinished: bool) -> None:
     assert rival.is_unfinished is unfinished
 

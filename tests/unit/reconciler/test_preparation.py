@@ -53,22 +53,12 @@ def test_prepared_is_reported_only_by_the_evidence_of_the_pod(
     ("spec", "named"),
     [
         pytest.param({}, "", id="a plain pod needs nothing"),
-        pytest.param(
-            {
-                "receivedResourceType": "Fraction",
-                "receivedGPU": {"count": 1, "portion": "0.5"},
-                "selectedGPUGroups": ["g"],
-            },
-            "Fraction",
-            id="a share needs its device",
-        ),
-        pytest.param(
-            {"resourceClaimAllocations": [{"name": "c", "allocation": {}}]},
-            "resourceClaimAllocations",
-            id="claims need their allocation",
-        ),
+        pytest.param({"receivedResourceType": "Fraction", "receivedGPU": {"count": 1, "portion": "0.5"},
+            "selectedGPUGroups": ["g"]}, "Fraction", id="a share needs its device"),
+        pytest.param({"resourceClaimAllocations": [{"name": "c", "allocation": {}}]}, "resourceClaimAllocations",
+            id="claims need their allocation"),
     ],
-)
+)  # fmt: skip
 def test_a_pod_that_needs_preparation_and_has_none_known_is_warned_about(spec: dict[str, Any], named: str) -> None:
     result = preparation(request(**spec), True, bound(), None)
     assert bool(result.warning) is bool(named)

@@ -30,34 +30,18 @@ def call(since: float, plugin: str = "devices") -> PluginCall:
     [
         pytest.param([], [], ANSWER, "429 TooManyRequests: busy", id="an answer"),
         pytest.param([call(99)], [], ANSWER, "429 TooManyRequests: busy", id="an answer, beside a short call"),
-        pytest.param(
-            [call(95)],
-            [],
-            ANSWER,
-            "plugin devices, pre_bind: the call has not ended yet",
-            id="a hang after an answer",
-        ),
-        pytest.param(
-            [call(90), call(91, "volumes")],
-            [OpenCall(Call("PATCH", "patch", PODS, KEY), 92)],
-            None,
+        pytest.param([call(95)], [], ANSWER, "plugin devices, pre_bind: the call has not ended yet",
+            id="a hang after an answer"),
+        pytest.param([call(90), call(91, "volumes")], [OpenCall(Call("PATCH", "patch", PODS, KEY), 92)], None,
             "plugin devices, pre_bind, plugin volumes, pre_bind: no reply of the API server yet to "
-            "PATCH pods default/train",
-            id="plugins in parallel",
-        ),
-        pytest.param(
-            [],
-            [OpenCall(Call("GET", "get", NODES, ObjectKey("", "gpu-node-0")), 94)],
-            ANSWER,
-            "no reply of the API server yet to GET nodes gpu-node-0",
-            id="a call of the reconciler itself",
-        ),
-        pytest.param(
-            [call(99)], [], None, "plugin devices, pre_bind: the call has not ended yet", id="slow, no hang"
-        ),
+            "PATCH pods default/train", id="plugins in parallel"),
+        pytest.param([], [OpenCall(Call("GET", "get", NODES, ObjectKey("", "gpu-node-0")), 94)], ANSWER,
+            "no reply of the API server yet to GET nodes gpu-node-0", id="a call of the reconciler itself"),
+        pytest.param([call(99)], [], None, "plugin devices, pre_bind: the call has not ended yet",
+            id="slow, no hang"),
         pytest.param([], [], None, "the reconcile has not ended yet", id="between calls"),
     ],
-)
+)  # fmt: skip
 def test_the_cause_is_what_hangs_or_the_last_answer(
     calls: list[PluginCall], api_calls: list[OpenCall], answer: Unfinished | None, cause: str
 ) -> None:

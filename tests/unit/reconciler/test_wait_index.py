@@ -32,12 +32,11 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
         pytest.param(["8"], [ref()], Registration.STALE, id="created since the read"),
         pytest.param([], [ref()], Registration.NEEDS_POLL, id="absent, as it was: a watch may never show it"),
         pytest.param(["7"], [ref("7"), ref("1", "Secret")], Registration.NEEDS_POLL, id="one of them has no watch"),
-        pytest.param(
-            ["7"], [ref("7"), ref("1", "Pod", "bound")], Registration.STALE, id="one of them is not in the cache"
-        ),
+        pytest.param(["7"], [ref("7"), ref("1", "Pod", "bound")], Registration.STALE,
+            id="one of them is not in the cache"),
         pytest.param(["7"], [], Registration.NEEDS_POLL, id="for nothing in particular"),
     ],
-)
+)  # fmt: skip
 def test_the_allowed_kinds_of_waits(versions: list[str], refs: list[ObjectRef], expectation: Registration) -> None:
     index, _ = watching(*versions)
     assert index.register(REQUEST, refs, {}) is expectation

@@ -73,9 +73,7 @@ async def test_late_requests_are_displaced_before_a_new_caller(callers: Callers)
     assert await status(reader) == 200
 
 
-async def test_incomplete_requests_displace_no_caller_that_completes_one(
-    callers: Callers,
-) -> None:
+async def test_incomplete_requests_displace_no_caller_that_completes_one(callers: Callers) -> None:
     reader, writer = await callers.send(HEAD + b"{}")
     assert await status(reader) == 200
     for _ in range(3 * LIMITS.connections):

@@ -9,12 +9,7 @@ import orjson
 import pytest
 
 from bowline.api.meta import ObjectKey
-from bowline.runtime.logging import (
-    LogFormat,
-    add_to_scope,
-    configure_logging,
-    log_scope,
-)
+from bowline.runtime.logging import LogFormat, add_to_scope, configure_logging, log_scope
 
 
 @pytest.fixture(autouse=True)

@@ -57,15 +57,14 @@ def started(
         pytest.param(ReconcileError("refused"), 0.5, id="rate limited after a failure"),
         pytest.param(ReconcileError("refused", at_least=timedelta(seconds=3)), 3.0, id="not before a bound"),
         pytest.param(ReconcileError("refused", at_most=timedelta(seconds=0.1)), 0.1, id="not after a bound"),
-        pytest.param(
-            ReconcileError("busy", retry_after=timedelta(seconds=7)), 7.5, id="after the server's Retry-After"
-        ),
+        pytest.param(ReconcileError("busy", retry_after=timedelta(seconds=7)), 7.5,
+            id="after the server's Retry-After"),
         pytest.param(ValueError("a fault"), 1.0, id="rate limited after a defect"),
         pytest.param(SystemExit(3), 1.0, id="rate limited if it exits"),
         pytest.param(asyncio.CancelledError(), 1.0, id="rate limited if what it waits for is cancelled"),
         pytest.param(Result(5.0), 1.0, id="rate limited if what it returns is no time"),  # type: ignore[arg-type]
     ],
-)
+)  # fmt: skip
 async def test_a_key_is_processed_again(answer: object, due: float) -> None:
     queue: WorkQueue[str] = WorkQueue(
         backoff=ItemBackoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5)

@@ -208,11 +208,7 @@ async def test_keys_of_low_priority_follow_others_in_bounded_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "late_count"),
-    [
-        pytest.param(1, 1, id="one of one"),
-        pytest.param(8, 4, id="half"),
-    ],
+    ("limit", "late_count"), [pytest.param(1, 1, id="one of one"), pytest.param(8, 4, id="half")]
 )
 async def test_half_as_many_keys_of_low_priority_are_served_beside_others(limit: int, late_count: int) -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=limit)

@@ -24,33 +24,18 @@ BINDING = ProxiedCall("create", "", "pods", "binding", "ns", "p")
     ("method", "target", "expected"),
     [
         pytest.param("POST", "/api/v1/namespaces/ns/pods/p/binding", BINDING, id="a Binding is a create"),
-        pytest.param(
-            "GET",
-            "/api/v1/nodes?watch=1&resourceVersion=7",
-            ProxiedCall("watch", resource="nodes"),
-            id="a watch is no list",
-        ),
-        pytest.param(
-            "GET",
-            "/apis/scheduling.run.ai/v1alpha2/namespaces/ns/bindrequests/r",
-            ProxiedCall("get", "scheduling.run.ai", "bindrequests", "", "ns", "r"),
-            id="a get in a group",
-        ),
-        pytest.param(
-            "PATCH",
-            "/apis/scheduling.run.ai/v1alpha2/namespaces/ns/bindrequests/r/status?fieldManager=x",
+        pytest.param("GET", "/api/v1/nodes?watch=1&resourceVersion=7", ProxiedCall("watch", resource="nodes"),
+            id="a watch is no list"),
+        pytest.param("GET", "/apis/scheduling.run.ai/v1alpha2/namespaces/ns/bindrequests/r", ProxiedCall("get",
+            "scheduling.run.ai", "bindrequests", "", "ns", "r"), id="a get in a group"),
+        pytest.param("PATCH", "/apis/scheduling.run.ai/v1alpha2/namespaces/ns/bindrequests/r/status?fieldManager=x",
             ProxiedCall("patch", "scheduling.run.ai", "bindrequests", "status", "ns", "r"),
-            id="a patch of a subresource",
-        ),
-        pytest.param(
-            "DELETE",
-            "/api/v1/namespaces/ns/pods",
-            ProxiedCall("deletecollection", resource="pods", namespace="ns"),
-            id="a delete without a name empties the collection",
-        ),
+            id="a patch of a subresource"),
+        pytest.param("DELETE", "/api/v1/namespaces/ns/pods", ProxiedCall("deletecollection", resource="pods",
+            namespace="ns"), id="a delete without a name empties the collection"),
         pytest.param("GET", "/readyz?verbose", ProxiedCall("get", name="/readyz"), id="a path without a resource"),
     ],
-)
+)  # fmt: skip
 def test_a_request_is_parsed(method: str, target: str, expected: ProxiedCall) -> None:
     assert parse_call(method, target) == expected
 
@@ -85,16 +70,12 @@ class TestRuleBook:
             pytest.param([FaultRule(DropBefore(), nth=2)], ".D....", id="the second only"),
             pytest.param([FaultRule(DropBefore(), every=3)], "..D..D", id="every third"),
             pytest.param([FaultRule(DropBefore(), chance=0)], "......", id="no chance"),
-            pytest.param(
-                [FaultRule(LoseReply(), nth=1), FaultRule(DropBefore())], "LDDDDD", id="the first rule has priority"
-            ),
-            pytest.param(
-                [FaultRule(LoseReply(), nth=1), FaultRule(DropBefore(), nth=1)],
-                "L.....",
-                id="a rule counts requests of another rule",
-            ),
+            pytest.param([FaultRule(LoseReply(), nth=1), FaultRule(DropBefore())], "LDDDDD",
+                id="the first rule has priority"),
+            pytest.param([FaultRule(LoseReply(), nth=1), FaultRule(DropBefore(), nth=1)], "L.....",
+                id="a rule counts requests of another rule"),
         ],
-    )
+    )  # fmt: skip
     def test_rules_are_due(self, rules: list[FaultRule], faults: str) -> None:
         book = RuleBook()
         book.add(*rules)

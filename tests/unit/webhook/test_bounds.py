@@ -79,13 +79,10 @@ def test_an_error_behind_many_warnings_denies_and_warnings_alone_do_not() -> Non
     ("spec", "rule"),
     [
         pytest.param({"containers": [{"name": "m"}] * (MAX_CONTAINERS + 1)}, "structure/containers", id="containers"),
-        pytest.param(
-            {"containers": [{"name": "m", "resources": {"limits": MIG, "requests": {"cpu": 1}}}]},
-            "structure/resources",
-            id="resources",
-        ),
+        pytest.param({"containers": [{"name": "m", "resources": {"limits": MIG, "requests": {"cpu": 1}}}]},
+            "structure/resources", id="resources"),
     ],
-)
+)  # fmt: skip
 def test_a_pod_with_too_many_values_is_denied_before_any_plugin(spec: Any, rule: str) -> None:
     response = response_of(Hook.VALIDATE_PODS, review(pod(**spec)))
     assert response["auditAnnotations"]["rules"] == rule

@@ -137,12 +137,11 @@ class Reads(AdmissionPlugin):
     [
         pytest.param({"metadata": {}, "spec": {"ephemeralContainers": [{"name": "one"}]}}, "one", id="a stored pod"),
         pytest.param({"metadata": {}, "spec": [1]}, "none", id="a spec that is a list"),
-        pytest.param(
-            {"metadata": {}, "spec": {"ephemeralContainers": ["one"]}}, "none", id="containers that are strings"
-        ),
+        pytest.param({"metadata": {}, "spec": {"ephemeralContainers": ["one"]}}, "none",
+            id="containers that are strings"),
         pytest.param({}, "none", id="nothing at all"),
     ],
-)
+)  # fmt: skip
 def test_plugins_never_get_a_malformed_old_pod(old: dict[str, Any], name: str) -> None:
     bugs: list[Exception] = []
     chain = AdmissionChain(

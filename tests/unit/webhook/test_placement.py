@@ -69,106 +69,37 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
         for key in ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices", "gpu-fraction-container-name", "mps")
     ]
     + [
-        pytest.param(
-            "Deployment",
-            deployment(annotations=HALF),
-            [(ANNOTATION, "spec.annotations[gpu-fraction]", IN_TEMPLATE)],
-            id="in the spec",
-        ),
-        pytest.param(
-            "Deployment",
-            deployment({**POD, "annotations": HALF}),
-            [(ANNOTATION, "spec.template.annotations[gpu-fraction]", IN_TEMPLATE)],
-            id="beside the pod's metadata",
-        ),
-        pytest.param(
-            "CronJob",
-            {"metadata": {}, "spec": {"jobTemplate": {"metadata": {"annotations": HALF}, "spec": {"template": POD}}}},
-            [
-                (
-                    ANNOTATION,
-                    "spec.jobTemplate.metadata.annotations[gpu-fraction]",
-                    "set it in spec.jobTemplate.spec.template.metadata.annotations",
-                )
-            ],
-            id="of the job",
-        ),
-        pytest.param(
-            "RayCluster",
-            ray(annotations=HALF),
-            [
-                (
-                    ANNOTATION,
-                    "spec.headGroupSpec.annotations[gpu-fraction]",
-                    "set it in spec.headGroupSpec.template.metadata.annotations",
-                )
-            ],
-            id="beside a template of another project",
-        ),
-        pytest.param(
-            "PyTorchJob",
-            {
-                "metadata": {},
-                "spec": {
-                    "pytorchReplicaSpecs": {
-                        "Master": {"template": POD},
-                        "Worker": {"template": POD, "annotations": HALF},
-                    }
-                },
-            },
-            [
-                (
-                    ANNOTATION,
-                    "spec.pytorchReplicaSpecs.Worker.annotations[gpu-fraction]",
-                    "set it in spec.pytorchReplicaSpecs[Worker].template.metadata.annotations",
-                )
-            ],
-            id="the nearest template is named",
-        ),
-        pytest.param(
-            "Own",
-            {"metadata": {}, "spec": {"pod": POD, "extra": HALF}},
-            [(ANNOTATION, "spec.extra[gpu-fraction]", "set it in spec.pod.metadata.annotations")],
-            id="in a kind of the configuration",
-        ),
-        pytest.param(
-            "Deployment",
-            deployment(OTHER, schedulerName="bowline"),
-            [(SCHEDULER, "spec.schedulerName", "set spec.template.spec.schedulerName")],
-            id="the scheduler in the spec",
-        ),
-        pytest.param(
-            "Deployment",
-            deployment(OTHER, metadata={"labels": {"schedulerName": "kai-scheduler"}}),
+        pytest.param("Deployment", deployment(annotations=HALF), [(ANNOTATION, "spec.annotations[gpu-fraction]",
+            IN_TEMPLATE)], id="in the spec"),
+        pytest.param("Deployment", deployment({**POD, "annotations": HALF}), [(ANNOTATION,
+            "spec.template.annotations[gpu-fraction]", IN_TEMPLATE)], id="beside the pod's metadata"),
+        pytest.param("CronJob", {"metadata": {}, "spec": {"jobTemplate": {"metadata": {"annotations": HALF},
+            "spec": {"template": POD}}}}, [(ANNOTATION, "spec.jobTemplate.metadata.annotations[gpu-fraction]",
+            "set it in spec.jobTemplate.spec.template.metadata.annotations")], id="of the job"),
+        pytest.param("RayCluster", ray(annotations=HALF), [(ANNOTATION,
+            "spec.headGroupSpec.annotations[gpu-fraction]",
+            "set it in spec.headGroupSpec.template.metadata.annotations")],
+            id="beside a template of another project"),
+        pytest.param("PyTorchJob", {"metadata": {}, "spec": {"pytorchReplicaSpecs": {"Master": {"template": POD},
+            "Worker": {"template": POD, "annotations": HALF}}}}, [(ANNOTATION,
+            "spec.pytorchReplicaSpecs.Worker.annotations[gpu-fraction]",
+            "set it in spec.pytorchReplicaSpecs[Worker].template.metadata.annotations")],
+            id="the nearest template is named"),
+        pytest.param("Own", {"metadata": {}, "spec": {"pod": POD, "extra": HALF}}, [(ANNOTATION,
+            "spec.extra[gpu-fraction]", "set it in spec.pod.metadata.annotations")],
+            id="in a kind of the configuration"),
+        pytest.param("Deployment", deployment(OTHER, schedulerName="bowline"), [(SCHEDULER, "spec.schedulerName",
+            "set spec.template.spec.schedulerName")], id="the scheduler in the spec"),
+        pytest.param("Deployment", deployment(OTHER, metadata={"labels": {"schedulerName": "kai-scheduler"}}),
             [(SCHEDULER, "metadata.labels[schedulerName]", "set spec.template.spec.schedulerName")],
-            id="the scheduler as a label",
-        ),
-        pytest.param(
-            "Deployment",
-            deployment(with_pod(limits=GPU)),
-            [
-                (
-                    RESOURCE,
-                    "spec.template.spec.containers[0].limits[nvidia.com/gpu]",
-                    IN_THE_CONTAINER,
-                )
-            ],
-            id="GPUs beside the resources",
-        ),
-        pytest.param(
-            "DaemonSet",
-            deployment(metadata={"labels": {"nvidia.com/gpu": "1"}}),
-            [
-                (
-                    RESOURCE,
-                    "metadata.labels[nvidia.com/gpu]",
-                    IN_THE_CONTAINER,
-                )
-            ],
-            id="GPUs as a label",
-        ),
+            id="the scheduler as a label"),
+        pytest.param("Deployment", deployment(with_pod(limits=GPU)), [(RESOURCE,
+            "spec.template.spec.containers[0].limits[nvidia.com/gpu]", IN_THE_CONTAINER)],
+            id="GPUs beside the resources"),
+        pytest.param("DaemonSet", deployment(metadata={"labels": {"nvidia.com/gpu": "1"}}), [(RESOURCE,
+            "metadata.labels[nvidia.com/gpu]", IN_THE_CONTAINER)], id="GPUs as a label"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_place_has_the_right_one(kind: str, raw: Json, expectation: list[tuple[str, str, str]]) -> None:
     assert warnings(kind, raw) == expectation
 
@@ -189,21 +120,12 @@ NODES = {"nodeSelector": {"nvidia.com/gpu": "true"}}
         pytest.param("Deployment", {**deployment(), "status": {"annotations": HALF}}, id="the status"),
         pytest.param("Deployment", {"metadata": {"annotations": HALF}, "spec": {"template": None}}, id="no template"),
         pytest.param("RayCluster", ray(resources={"limits": GPU}), id="GPUs for another project's controller"),
-        pytest.param(
-            "NIMService",
-            {
-                "metadata": {},
-                "spec": {"annotations": HALF, "schedulerName": "bowline", "resources": {"requests": {"cpu": 1}}},
-            },
-            id="a spec that is the pod's",
-        ),
-        pytest.param(
-            "Notebook",
-            {"metadata": {"annotations": HALF}, "spec": {"template": {"spec": POD["spec"]}}},
-            id="metadata that the pods get",
-        ),
+        pytest.param("NIMService", {"metadata": {}, "spec": {"annotations": HALF, "schedulerName": "bowline",
+            "resources": {"requests": {"cpu": 1}}}}, id="a spec that is the pod's"),
+        pytest.param("Notebook", {"metadata": {"annotations": HALF}, "spec": {"template": {"spec": POD["spec"]}}},
+            id="metadata that the pods get"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_mistake_has_no_warning(kind: str, raw: Json) -> None:
     assert warnings(kind, raw) == []
 

@@ -222,36 +222,19 @@ def test_lint_and_webhook_agree_on_a_pod_and_its_workloads(chains: Chains, seed:
 SAMPLES = (
     (Hook.MUTATE_PODS, review(pod({"gpu-fraction": "0.5", "mps": "true"}))),
     (Hook.VALIDATE_PODS, review(pod({"gpu-memory": "1"}), pod({"gpu-memory": "2"}))),
-    (
-        Hook.MUTATE_EPHEMERAL_CONTAINERS,
-        review(pod(ephemeralContainers=[{"name": "d"}]), pod(), subResource="ephemeralcontainers"),
-    ),
-    (
-        Hook.VALIDATE_WORKLOADS,
-        review(deployment({"gpu-fraction": "2"}), deployment(), group="apps", kind="Deployment"),
-    ),
-    (
-        Hook.VALIDATE_WORKLOADS,
-        review(
-            job_set("w", template_of(pod({"gpu-fraction": "2"})), template_of(pod())),
-            job_set("w", template_of(pod())),
-            group="jobset.x-k8s.io",
-            kind="JobSet",
-        ),
-    ),
-    (
-        Hook.VALIDATE_WORKLOADS,
-        review(pytorch_job("w", Worker=template_of(pod({"mps": "x"}))), group="kubeflow.org", kind="PyTorchJob"),
-    ),
-    (
-        Hook.MUTATE_BIND_REQUESTS,
-        review(bind_request(), bind_request(backoffLimit=1), group="scheduling.run.ai", kind="BindRequest"),
-    ),
-    (
-        Hook.MUTATE_BIND_REQUESTS,
-        review(bind_request(receivedGPU={"count": 1}), group="scheduling.run.ai", kind="BindRequest"),
-    ),
-)
+    (Hook.MUTATE_EPHEMERAL_CONTAINERS, review(pod(ephemeralContainers=[{"name": "d"}]), pod(),
+        subResource="ephemeralcontainers")),
+    (Hook.VALIDATE_WORKLOADS, review(deployment({"gpu-fraction": "2"}), deployment(), group="apps",
+        kind="Deployment")),
+    (Hook.VALIDATE_WORKLOADS, review(job_set("w", template_of(pod({"gpu-fraction": "2"})), template_of(pod())),
+        job_set("w", template_of(pod())), group="jobset.x-k8s.io", kind="JobSet")),
+    (Hook.VALIDATE_WORKLOADS, review(pytorch_job("w", Worker=template_of(pod({"mps": "x"}))), group="kubeflow.org",
+        kind="PyTorchJob")),
+    (Hook.MUTATE_BIND_REQUESTS, review(bind_request(), bind_request(backoffLimit=1), group="scheduling.run.ai",
+        kind="BindRequest")),
+    (Hook.MUTATE_BIND_REQUESTS, review(bind_request(receivedGPU={"count": 1}), group="scheduling.run.ai",
+        kind="BindRequest")),
+)  # fmt: skip
 
 
 @st.composite

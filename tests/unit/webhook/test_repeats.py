@@ -61,6 +61,14 @@ def test_a_repeated_decision_is_denied_by_time(failures: list[Failure], case: An
         assert denial.endswith(f"repeat it in {left_s} s")
 
 
+def test_after_a_clock_was_set_back_nothing_is_denied_until_it_has_caught_up() -> None:
+    failures = Failures(LONGEST)
+    failures.add(POD, after(900), NOW + timedelta(seconds=900))
+    decision = FAILED.decision.decision
+    assert failures.denial_of(POD, decision, NOW + timedelta(seconds=901)) is not None
+    assert failures.denial_of(POD, decision, NOW) is None
+
+
 def test_the_number_of_remembered_pods_is_bounded() -> None:
     failures = Failures(LONGEST)
     for number in range(MAX_PODS + 1):

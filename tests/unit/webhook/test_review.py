@@ -98,11 +98,10 @@ class TestAnswers:
             pytest.param({"metadata": {"name": "p"}, "spec": []}, "FieldValueTypeInvalid", id="a wrong type"),
             pytest.param({"metadata": {"name": "p"}}, "FieldValueRequired", id="a missing field"),
             pytest.param(pod({"bad": "a"}), "FieldValueInvalid", id="any other"),
-            pytest.param(
-                pod({"many": "a"}), "FieldValueTooMany", id="the cause that a plugin from elsewhere gives its rule"
-            ),
+            pytest.param(pod({"many": "a"}), "FieldValueTooMany",
+                id="the cause that a plugin from elsewhere gives its rule"),
         ],
-    )
+    )  # fmt: skip
     def test_a_cause_has_the_reason_of_its_rule(self, raw: Any, reason: str) -> None:
         causes = answer(Hook.VALIDATE_PODS, review(raw))["status"]["details"]["causes"]
         assert causes[0]["reason"] == reason
@@ -133,48 +132,27 @@ class TestHooks:
     @pytest.mark.parametrize(
         ("hook", "document", "allowed"),
         [
-            pytest.param(
-                Hook.MUTATE_PODS, review(pod({"bad": "x"})), False, id="an invalid pod is denied at mutation"
-            ),
-            pytest.param(
-                Hook.VALIDATE_PODS, review(pod({"bad": "x"})), False, id="an invalid pod is denied at validation"
-            ),
-            pytest.param(
-                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), pod()), False, id="a change that makes it invalid"
-            ),
-            pytest.param(
-                Hook.VALIDATE_PODS,
-                review(pod({"bad": "x"}), pod({"bad": "x"})),
-                True,
-                id="not if it was invalid before",
-            ),
-            pytest.param(
-                Hook.MUTATE_PODS,
-                review(pod({"bad": "x"}), pod()),
-                True,
-                id="an update is neither mutated nor validated there",
-            ),
-            pytest.param(
-                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), subResource="status"), True, id="subresources pass"
-            ),
+            pytest.param(Hook.MUTATE_PODS, review(pod({"bad": "x"})), False,
+                id="an invalid pod is denied at mutation"),
+            pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"})), False,
+                id="an invalid pod is denied at validation"),
+            pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"}), pod()), False,
+                id="a change that makes it invalid"),
+            pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"}), pod({"bad": "x"})), True,
+                id="not if it was invalid before"),
+            pytest.param(Hook.MUTATE_PODS, review(pod({"bad": "x"}), pod()), True,
+                id="an update is neither mutated nor validated there"),
+            pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"}), subResource="status"), True,
+                id="subresources pass"),
             pytest.param(Hook.VALIDATE_PODS, review(None, pod(), operation="DELETE"), True, id="deletions pass"),
-            pytest.param(
-                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), namespace="kube-system"), True, id="kube-system passes"
-            ),
-            pytest.param(
-                Hook.VALIDATE_WORKLOADS,
-                review(deployment({"bad": "x"}), group="apps", kind="Deployment"),
-                False,
-                id="a workload with an invalid template is denied",
-            ),
-            pytest.param(
-                Hook.MUTATE_BIND_REQUESTS,
-                review(bind_request(podUID="other"), group="scheduling.run.ai", kind="BindRequest"),
-                False,
-                id="a request that contradicts its owner is denied",
-            ),
+            pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"}), namespace="kube-system"), True,
+                id="kube-system passes"),
+            pytest.param(Hook.VALIDATE_WORKLOADS, review(deployment({"bad": "x"}), group="apps", kind="Deployment"),
+                False, id="a workload with an invalid template is denied"),
+            pytest.param(Hook.MUTATE_BIND_REQUESTS, review(bind_request(podUID="other"), group="scheduling.run.ai",
+                kind="BindRequest"), False, id="a request that contradicts its owner is denied"),
         ],
-    )
+    )  # fmt: skip
     def test_verdicts(self, hook: Hook, document: Any, allowed: bool) -> None:
         assert answer(hook, document)["allowed"] is allowed
 
@@ -209,17 +187,14 @@ class TestMalformed:
             pytest.param(b"[" * 100_000, "not JSON", id="nothing but brackets"),
             pytest.param(b"[]", "kind must be", id="a list"),
             pytest.param(b'{"kind":"AdmissionReview"}', "apiVersion must be", id="no version"),
-            pytest.param(
-                b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}',
-                '"admission.k8s.io/v2"',
-                id="another",
-            ),
+            pytest.param(b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}', '"admission.k8s.io/v2"',
+                id="another"),
             pytest.param(encode({**review(pod()), "request": None}), "request must be", id="no request"),
             pytest.param(encode({**review(pod()), "request": []}), "request must be", id="a request that is a list"),
             pytest.param(encode(review(pod(), uid="")), "request.uid", id="an empty uid"),
             pytest.param(encode(review(pod(), uid=7)), "request.uid", id="a uid that is a number"),
         ],
-    )
+    )  # fmt: skip
     def test_a_review_that_cannot_be_answered_states_the_reason(self, body: bytes, part: str) -> None:
         with pytest.raises(MalformedReviewError) as caught:
             decode_review(body)

@@ -58,25 +58,18 @@ PATHS = {
     "JobSet": ["spec.replicatedJobs[0].template.spec.template"],
     "LeaderWorkerSet": ["spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"],
     "RayCluster": ["spec.headGroupSpec.template", "spec.workerGroupSpecs[0].template"],
-    "RayJob": [
-        "spec.rayClusterSpec.headGroupSpec.template",
-        "spec.rayClusterSpec.workerGroupSpecs[0].template",
-        "spec.submitterPodTemplate",
-    ],
-    "RayService": [
-        "spec.rayClusterConfig.headGroupSpec.template",
-        "spec.rayClusterConfig.workerGroupSpecs[0].template",
-    ],
+    "RayJob": ["spec.rayClusterSpec.headGroupSpec.template", "spec.rayClusterSpec.workerGroupSpecs[0].template",
+        "spec.submitterPodTemplate"],
+    "RayService": ["spec.rayClusterConfig.headGroupSpec.template",
+        "spec.rayClusterConfig.workerGroupSpecs[0].template"],
     "PyTorchJob": ["spec.pytorchReplicaSpecs[Worker].template"],
     "TFJob": ["spec.tfReplicaSpecs[Worker].template"],
     "MPIJob": ["spec.mpiReplicaSpecs[Worker].template"],
     "XGBoostJob": ["spec.xgbReplicaSpecs[Worker].template"],
     "PaddleJob": ["spec.paddleReplicaSpecs[Worker].template"],
     "JAXJob": ["spec.jaxReplicaSpecs[Worker].template"],
-    "TrainJob": [
-        "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template",
-        "spec.podTemplateOverrides[0]",
-    ],
+    "TrainJob": ["spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template",
+        "spec.podTemplateOverrides[0]"],
     "TrainingRuntime": ["spec.template.spec.replicatedJobs[0].template.spec.template"],
     "ClusterTrainingRuntime": ["spec.template.spec.replicatedJobs[0].template.spec.template"],
     "Job.batch.volcano.sh": ["spec.tasks[0].template"],
@@ -101,7 +94,7 @@ PATHS = {
     "SparkApplication": SPARK,
     "ScheduledSparkApplication": [path.replace("spec.", "spec.template.", 1) for path in SPARK],
     "Notebook": ["metadata"],
-}
+}  # fmt: skip
 # Of kinds with both forms: the paths of pod specs' metadata.
 METADATA = {
     "metadata",
@@ -148,19 +141,16 @@ def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> Non
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="an object of a configured kind"),
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v9"), False, id="in any version of it"),
         pytest.param(owned_by("Pod", "v1"), False, id="an object of a pod, which was validated itself"),
-        pytest.param(
-            owned_by("CloneSet", "apps.kruise.io/v1alpha1"), True, id="the only validated object of its chain"
-        ),
-        pytest.param(
-            owned_by("Deployment", "other/v1"), True, id="a kind of that name in another group does not count"
-        ),
-        pytest.param(
-            owned_by("Deployment", "apps/v1", controller=False), True, id="an owner that is not the controller"
-        ),
+        pytest.param(owned_by("CloneSet", "apps.kruise.io/v1alpha1"), True,
+            id="the only validated object of its chain"),
+        pytest.param(owned_by("Deployment", "other/v1"), True,
+            id="a kind of that name in another group does not count"),
+        pytest.param(owned_by("Deployment", "apps/v1", controller=False), True,
+            id="an owner that is not the controller"),
         pytest.param([{}], True, id="an owner without a kind"),
         pytest.param(None, True, id="no owner"),
     ],
-)
+)  # fmt: skip
 def test_objects_of_a_validated_controller_are_allowed(owners: Any, is_denied: bool) -> None:
     assert bool(error_paths(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is is_denied
 
@@ -194,27 +184,21 @@ def group(*indexes: int) -> list[str]:
         pytest.param(ray_cluster(BAD, BAD), None, group(0, 1), id="a new object: every template"),
         pytest.param(ray_cluster(BAD, GOOD), ray_cluster(BAD, None), [], id="a valid template beside an old error"),
         pytest.param(ray_cluster(BAD, WORSE), ray_cluster(BAD, None), group(1), id="a new error beside an old one"),
-        pytest.param(
-            ray_cluster(WORSE, BAD), ray_cluster(BAD, BAD), group(0), id="an old error in a changed template"
-        ),
+        pytest.param(ray_cluster(WORSE, BAD), ray_cluster(BAD, BAD), group(0),
+            id="an old error in a changed template"),
         pytest.param(ray_cluster(GOOD, BAD), ray_cluster(BAD), [], id="a template inserted before the old error"),
         pytest.param(ray_cluster(BAD), ray_cluster(GOOD, BAD), [], id="a template removed before the old error"),
         pytest.param(ray_cluster(BAD, GOOD), ray_cluster(GOOD, BAD), [], id="two that changed places"),
         pytest.param(ray_cluster(BAD, BAD), ray_cluster(BAD), group(1), id="another copy of the old error"),
-        pytest.param(
-            ray_cluster(WORSE, BAD, BAD), ray_cluster(BAD), group(0, 2), id="one moved, its copy and another"
-        ),
+        pytest.param(ray_cluster(WORSE, BAD, BAD), ray_cluster(BAD), group(0, 2),
+            id="one moved, its copy and another"),
         pytest.param(ray_cluster(BAD), ray_cluster(), group(0), id="the first of a list"),
         pytest.param(ray_cluster(), ray_cluster(BAD), [], id="the last of a list removed"),
-        pytest.param(
-            ray_cluster(GOOD, head=BAD),
-            ray_cluster(head=BAD),
-            [],
-            id="a valid one in another place than the old error",
-        ),
+        pytest.param(ray_cluster(GOOD, head=BAD), ray_cluster(head=BAD), [],
+            id="a valid one in another place than the old error"),
         pytest.param(ray_cluster(BAD), {"metadata": {}}, group(0), id="an old object without a spec"),
     ],
-)
+)  # fmt: skip
 def test_only_changed_templates_are_validated(new: Any, old: Any, paths: list[str]) -> None:
     assert error_paths(copy.deepcopy(new), copy.deepcopy(old), "RayCluster") == paths
 
@@ -238,13 +222,12 @@ def test_templates_nested_too_deeply_to_compare_are_validated_after_a_move() -> 
     [
         pytest.param({"metadata": {}, "spec": {}}, [], id="without a template the API server decides"),
         pytest.param({"metadata": {}, "spec": {"template": None}}, [], id="a null template"),
-        pytest.param(
-            {"metadata": {}, "spec": {"template": "x"}}, ["spec.template"], id="a template that is a string"
-        ),
+        pytest.param({"metadata": {}, "spec": {"template": "x"}}, ["spec.template"],
+            id="a template that is a string"),
         pytest.param({"metadata": {}, "spec": {"template": {}}}, ["spec.template.spec"], id="one without a spec"),
         pytest.param({"metadata": "x", "spec": []}, ["metadata", "spec"], id="a workload of wrong types"),
     ],
-)
+)  # fmt: skip
 def test_malformed_workloads(raw: Any, paths: list[str]) -> None:
     assert error_paths(raw) == paths
 

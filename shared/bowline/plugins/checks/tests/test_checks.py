@@ -81,28 +81,18 @@ def answered(status: str | None, **fields: str) -> dict[str, Any]:
     ("stored", "expected"),
     [
         pytest.param(asked(), CheckVerdict(CheckAnswer.OPEN), id="no status"),
-        pytest.param(
-            answered("Unknown", message="queued"), CheckVerdict(CheckAnswer.OPEN, message="queued"), id="unknown"
-        ),
+        pytest.param(answered("Unknown", message="queued"), CheckVerdict(CheckAnswer.OPEN, message="queued"),
+            id="unknown"),
         pytest.param(answered("True", message="yes"), CheckVerdict(CheckAnswer.CONSENT), id="consent"),
-        pytest.param(
-            answered("False", reason="NoAddress", message="none is free"),
-            CheckVerdict(CheckAnswer.DENIAL, "NoAddress", "none is free"),
-            id="denial with a word of its own",
-        ),
-        pytest.param(
-            answered("False", reason="NodeGone"),
-            CheckVerdict(CheckAnswer.DENIAL, "Denied", "NodeGone"),
-            id="a word of Bowline's",
-        ),
-        pytest.param(
-            answered("False", reason="no address"),
-            CheckVerdict(CheckAnswer.DENIAL, "Denied", "no address"),
-            id="no word",
-        ),
+        pytest.param(answered("False", reason="NoAddress", message="none is free"), CheckVerdict(CheckAnswer.DENIAL,
+            "NoAddress", "none is free"), id="denial with a word of its own"),
+        pytest.param(answered("False", reason="NodeGone"), CheckVerdict(CheckAnswer.DENIAL, "Denied", "NodeGone"),
+            id="a word of Bowline's"),
+        pytest.param(answered("False", reason="no address"), CheckVerdict(CheckAnswer.DENIAL, "Denied", "no address"),
+            id="no word"),
         pytest.param(answered("False"), CheckVerdict(CheckAnswer.DENIAL, "Denied"), id="no reason"),
     ],
-)
+)  # fmt: skip
 def test_the_condition_ready_is_the_answer(stored: dict[str, Any], expected: CheckVerdict) -> None:
     assert verdict(stored, asked()) == expected
 

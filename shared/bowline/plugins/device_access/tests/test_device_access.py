@@ -61,33 +61,23 @@ def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field:
         pytest.param({"name": "main"}, [VOID], id="a container without a GPU sees none"),
         pytest.param(env(OTHER), [OTHER, VOID], id="other variables are unchanged"),
         pytest.param(env(VOID), [VOID], id="one with void is unchanged"),
-        pytest.param(
-            env({"name": NAME, "value": "none"}), [{"name": NAME, "value": "none"}], id="the value none is accepted"
-        ),
+        pytest.param(env({"name": NAME, "value": "none"}), [{"name": NAME, "value": "none"}],
+            id="the value none is accepted"),
         pytest.param(env({"name": NAME, "value": ""}), [VOID], id="an empty value is not left to the image"),
-        pytest.param(
-            env({"name": NAME, "valueFrom": None}, OTHER), [OTHER, VOID], id="an entry with a null valueFrom"
-        ),
-        pytest.param(
-            env(VOID, {"name": NAME, "value": ""}), [VOID], id="an empty one that would override void is dropped"
-        ),
+        pytest.param(env({"name": NAME, "valueFrom": None}, OTHER), [OTHER, VOID],
+            id="an entry with a null valueFrom"),
+        pytest.param(env(VOID, {"name": NAME, "value": ""}), [VOID],
+            id="an empty one that would override void is dropped"),
         pytest.param(env(resources={"limits": {"nvidia.com/gpu": "0"}}), [VOID], id="no GPU asked for is no GPU"),
         pytest.param({"name": "main", "resources": GPU}, None, id="a container with a GPU keeps what it has"),
-        pytest.param(
-            {"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, None, id="so does one with MIG"
-        ),
-        pytest.param(
-            {"name": "main", "resources": {"claims": [{"name": "gpu"}]}},
-            None,
-            id="one with a DRA claim is never voided",
-        ),
-        pytest.param(
-            {"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}},
-            None,
-            id="a device class as a resource",
-        ),
+        pytest.param({"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, None,
+            id="so does one with MIG"),
+        pytest.param({"name": "main", "resources": {"claims": [{"name": "gpu"}]}}, None,
+            id="one with a DRA claim is never voided"),
+        pytest.param({"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}, None,
+            id="a device class as a resource"),
     ],
-)
+)  # fmt: skip
 def test_containers_without_gpus_get_no_visible_devices(
     container: dict[str, Any], environment: Any, field: str
 ) -> None:
@@ -116,32 +106,20 @@ VALUE, REFERENCE = "device_access/value", "device_access/value-from"
         pytest.param(env({"name": NAME, "value": "none"}), [], id="none"),
         pytest.param(env({"name": NAME, "value": "all"}), [(VALUE, "env[0].value")], id="all"),
         pytest.param(env(FROM_MAP), [(REFERENCE, "env[0].valueFrom")], id="a reference"),
-        pytest.param(
-            env(VOID, {"name": NAME, "value": "all"}, VOID), [(VALUE, "env[1].value")], id="hidden between two voids"
-        ),
-        pytest.param(
-            env({"name": NAME, "value": "all"}, resources=GPU),
-            [(VALUE, "env[0].value")],
-            id="beside a GPU it would win over the device plugin",
-        ),
-        pytest.param(
-            env({"name": NAME, "value": ""}, resources=GPU), [(VALUE, "env[0].value")], id="beside a GPU, nothing"
-        ),
-        pytest.param(
-            env(resources=GPU, envFrom=[{"prefix": "X_", "secretRef": {"name": "a"}}]),
-            [],
-            id="a prefix with which the name cannot begin",
-        ),
-        pytest.param(
-            env(resources=GPU, envFrom=[{"prefix": "NVIDIA_", "secretRef": {"name": "a"}}]),
-            [("device_access/env-from", "envFrom[0]")],
-            id="beside a GPU, what envFrom may set is warned about",
-        ),
-        pytest.param(
-            env(VOID, resources=GPU, envFrom=[{"configMapRef": {"name": "a"}}]), [], id="unless an entry overrides it"
-        ),
+        pytest.param(env(VOID, {"name": NAME, "value": "all"}, VOID), [(VALUE, "env[1].value")],
+            id="hidden between two voids"),
+        pytest.param(env({"name": NAME, "value": "all"}, resources=GPU), [(VALUE, "env[0].value")],
+            id="beside a GPU it would win over the device plugin"),
+        pytest.param(env({"name": NAME, "value": ""}, resources=GPU), [(VALUE, "env[0].value")],
+            id="beside a GPU, nothing"),
+        pytest.param(env(resources=GPU, envFrom=[{"prefix": "X_", "secretRef": {"name": "a"}}]), [],
+            id="a prefix with which the name cannot begin"),
+        pytest.param(env(resources=GPU, envFrom=[{"prefix": "NVIDIA_", "secretRef": {"name": "a"}}]),
+            [("device_access/env-from", "envFrom[0]")], id="beside a GPU, what envFrom may set is warned about"),
+        pytest.param(env(VOID, resources=GPU, envFrom=[{"configMapRef": {"name": "a"}}]), [],
+            id="unless an entry overrides it"),
     ],
-)
+)  # fmt: skip
 def test_reserved_variables_set_by_hand_are_rejected(
     container: dict[str, Any], rules: list[tuple[str, str]], field: str
 ) -> None:

@@ -5,12 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.bindrequest import (
-    AllocationKind,
-    BindRequest,
-    ExtendedResourceClaimAllocation,
-    decode_bind_request,
-)
+from bowline.api.bindrequest import AllocationKind, BindRequest, ExtendedResourceClaimAllocation, decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
@@ -34,12 +29,9 @@ from bowline.testing.builders import bind_request, stored
 PLUGIN = DynamicResources(BindTimeoutConfig(), Settings())
 CLAIMS: dict[str, Any] = {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation()}]}
 EXTENDED: dict[str, Any] = {
-    "extendedResourceClaimAllocation": {
-        "allocation": allocation(),
-        "deviceRequests": [{"name": "r"}],
-        "containerMappings": [{"containerName": "main", "resourceName": "gpu", "requestName": "r"}],
-    }
-}
+    "extendedResourceClaimAllocation": {"allocation": allocation(), "deviceRequests": [{"name": "r"}],
+        "containerMappings": [{"containerName": "main", "resourceName": "gpu", "requestName": "r"}]},
+}  # fmt: skip
 
 
 def request(**spec: Any) -> BindRequest:
@@ -157,11 +149,10 @@ ASKED = ExtendedResourceClaimAllocation.model_validate(EXTENDED["extendedResourc
         pytest.param("pod", "pod-extended-resources-", "pod-extended-resources-", id="a short name is kept whole"),
         pytest.param("p" * 60, "p" * 53, "p" * 60 + "-extended-resources-", id="a long one is cut to 63 characters"),
         pytest.param("p" * 253, "p" * 53, "p" * 253, id="the longest leaves no room for more"),
-        pytest.param(
-            "p" * 52 + ".x", "p" * 52 + ".", "p" * 52 + ".x-extended-resources-", id="a cut may end in a dot"
-        ),
+        pytest.param("p" * 52 + ".x", "p" * 52 + ".", "p" * 52 + ".x-extended-resources-",
+            id="a cut may end in a dot"),
     ],
-)
+)  # fmt: skip
 def test_the_claims_name_is_valid_and_contains_its_pods(name: str, visible: str, base: str) -> None:
     metadata = claim_of(pod(name=name), ASKED)["metadata"]
     assert metadata["name"].startswith(visible)

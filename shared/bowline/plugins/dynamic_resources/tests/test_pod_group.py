@@ -64,10 +64,7 @@ def test_the_claim_of_a_group_has_the_groups_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reserved_for", "remaining"),
-    [
-        pytest.param([user("a")], [user("a")], id="beside a pod outside the group"),
-    ],
+    ("reserved_for", "remaining"), [pytest.param([user("a")], [user("a")], id="beside a pod outside the group")]
 )
 def test_the_group_is_reserved_and_never_the_pod(reserved_for: list[Any], remaining: list[Any]) -> None:
     stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
@@ -92,23 +89,14 @@ def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as
 @pytest.mark.parametrize(
     ("owner", "requirement"),
     [
-        pytest.param(
-            group_owner("other", "other-uid"),
-            required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE),
-            id="of another group",
-        ),
-        pytest.param(
-            group_owner(uid="former-uid"),
-            required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE),
-            id="of a former group of that name",
-        ),
-        pytest.param(
-            group_owner(version="v1alpha2"),
-            required_claim(allocation(), is_generated=True),
-            id="of a group in a version that the cluster does not serve to the reconciler",
-        ),
+        pytest.param(group_owner("other", "other-uid"), required_claim(allocation(), is_generated=True,
+            shared_by=GROUP_REFERENCE), id="of another group"),
+        pytest.param(group_owner(uid="former-uid"), required_claim(allocation(), is_generated=True,
+            shared_by=GROUP_REFERENCE), id="of a former group of that name"),
+        pytest.param(group_owner(version="v1alpha2"), required_claim(allocation(), is_generated=True),
+            id="of a group in a version that the cluster does not serve to the reconciler"),
     ],
-)
+)  # fmt: skip
 def test_a_claim_of_another_group_is_a_conflict(owner: dict[str, Any], requirement: RequiredClaim) -> None:
     answer = next_reservation(protected_claim(**owner), requirement, NOW)
     assert isinstance(answer, Status)
@@ -125,12 +113,9 @@ def test_the_conflict_with_another_group_names_it_and_does_not_advise_to_delete_
 
 RELEASE = [
     pytest.param([GROUP_REFERENCE], None, id="the group's reservation stays: its other pods may run"),
-    pytest.param(
-        [user(), GROUP_REFERENCE],
-        ClaimStatus({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}),
-        id="an entry of the pod itself goes",
-    ),
-]
+    pytest.param([user(), GROUP_REFERENCE], ClaimStatus({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}),
+        id="an entry of the pod itself goes"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("shared_by", [GROUP_REFERENCE, None])

@@ -46,37 +46,20 @@ TIMED = {**allocation(), "allocationTimestamp": "2025-12-31T00:00:00Z"}
 
 TAKE = [
     pytest.param(claim(), Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="the finalizer is first"),
-    pytest.param(
-        claim(None, KEEP),
-        Finalizers((KEEP, names.RESOURCE_CLAIM_PROTECTION)),
-        id="beside the finalizers of others",
-    ),
-    pytest.param(
-        protected_claim(),
-        ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
-        id="then allocation and reservation in one write",
-    ),
-    pytest.param(
-        protected_claim({}),
-        ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
-        id="a claim that was freed is as good as new",
-    ),
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
+    pytest.param(claim(None, KEEP), Finalizers((KEEP, names.RESOURCE_CLAIM_PROTECTION)),
+        id="beside the finalizers of others"),
+    pytest.param(protected_claim(), ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
+        id="then allocation and reservation in one write"),
+    pytest.param(protected_claim({}), ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
+        id="a claim that was freed is as good as new"),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [{"driver": "x"}]}),
-        id="an allocation of these devices is shared and unchanged",
-    ),
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
-        Status.ok(),
-        id="what is there is not written again",
-    ),
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [*OTHERS[:255], user()]}),
-        Status.ok(),
-        id="the 256th consumer has its place",
-    ),
-]
+        id="an allocation of these devices is shared and unchanged"),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}), Status.ok(),
+        id="what is there is not written again"),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [*OTHERS[:255], user()]}), Status.ok(),
+        id="the 256th consumer has its place"),
+]  # fmt: skip
 
 
 HERE = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}]}
@@ -116,34 +99,15 @@ ELSEWHERE = (Code.FATAL, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE
 UNDECIDED = (Code.FATAL, Reason.INVALID, None)
 EMPTY: tuple[dict[str, Any], ...] = ({}, {"devices": {}}, {"devices": {"results": []}}, {"nodeSelector": {}})
 AGAINST: list[Any] = [
-    pytest.param(
-        protected_claim({"allocation": allocation(result("d1"))}),
-        required_claim(allocation()),
-        ELSEWHERE,
-        "is already allocated to dra.example/node/d1; the request requires dra.example/node/d0",
-        id="another device",
-    ),
-    pytest.param(
-        without_requests(protected_claim({"allocation": {"devices": {}}})),
-        required_claim(allocation()),
-        ELSEWHERE,
-        "is already allocated to no device",
-        id="an allocation of nothing",
-    ),
-    pytest.param(
-        protected_claim({"allocation": {"devices": {}}, "reservedFor": [user("a")]}),
-        required_claim({}),
-        CONFLICT,
-        "is allocated to no device although it requests some; delete the claim",
-        id="an allocation of nothing is not adopted",
-    ),
-    pytest.param(
-        protected_claim({"allocation": allocation(), "reservedFor": OTHERS}),
-        required_claim({}),
-        CONFLICT,
-        "has 256 consumers",
-        id="no place left beside an adopted allocation",
-    ),
+    pytest.param(protected_claim({"allocation": allocation(result("d1"))}), required_claim(allocation()), ELSEWHERE,
+        "is already allocated to dra.example/node/d1; the request requires dra.example/node/d0", id="another device"),
+    pytest.param(without_requests(protected_claim({"allocation": {"devices": {}}})), required_claim(allocation()),
+        ELSEWHERE, "is already allocated to no device", id="an allocation of nothing"),
+    pytest.param(protected_claim({"allocation": {"devices": {}}, "reservedFor": [user("a")]}), required_claim({}),
+        CONFLICT, "is allocated to no device although it requests some; delete the claim",
+        id="an allocation of nothing is not adopted"),
+    pytest.param(protected_claim({"allocation": allocation(), "reservedFor": OTHERS}), required_claim({}), CONFLICT,
+        "has 256 consumers", id="no place left beside an adopted allocation"),
     *(
         pytest.param(
             claim(),
@@ -154,43 +118,21 @@ AGAINST: list[Any] = [
         )
         for decision in EMPTY
     ),
-    pytest.param(
-        protected_claim({"allocation": allocation(), "reservedFor": OTHERS}),
-        required_claim(allocation()),
-        CONFLICT,
-        "has 256 consumers, and Kubernetes allows 256",
-        id="no place left",
-    ),
-    pytest.param(
-        protected_claim(deletionTimestamp="2026-01-01T00:00:00Z"),
-        required_claim(allocation()),
-        CONFLICT,
-        "is being deleted",
-        id="a claim that is going",
-    ),
-    pytest.param(
-        protected_claim(**owner_meta("another")),
-        required_claim(allocation(), is_generated=True),
-        CONFLICT,
+    pytest.param(protected_claim({"allocation": allocation(), "reservedFor": OTHERS}), required_claim(allocation()),
+        CONFLICT, "has 256 consumers, and Kubernetes allows 256", id="no place left"),
+    pytest.param(protected_claim(deletionTimestamp="2026-01-01T00:00:00Z"), required_claim(allocation()), CONFLICT,
+        "is being deleted", id="a claim that is going"),
+    pytest.param(protected_claim(**owner_meta("another")), required_claim(allocation(), is_generated=True), CONFLICT,
         "belongs to Pod pod (UID another); delete the pod and create it again, so that it gets a claim of its own",
-        id="a claim made for another pod",
-    ),
-    pytest.param(
-        protected_claim(**owner_meta(controller=False)),
-        required_claim(allocation(), is_generated=True),
-        CONFLICT,
-        "has no owner, so it was not created for the pod; delete the pod and create it again",
-        id="a claim the pod owns without having it made",
-    ),
+        id="a claim made for another pod"),
+    pytest.param(protected_claim(**owner_meta(controller=False)), required_claim(allocation(), is_generated=True),
+        CONFLICT, "has no owner, so it was not created for the pod; delete the pod and create it again",
+        id="a claim the pod owns without having it made"),
     pytest.param(claim(), required_claim(None), UNDECIDED, "is not allocated, and spec.resource", id="no decision"),
-    pytest.param(
-        protected_claim({"allocation": allocation(), "reservedFor": [user("a")]}),
-        required_claim(None),
-        UNDECIDED,
-        "is not reserved for the pod, and spec.resourceClaimAllocations has no entry for it; add one",
-        id="decided for another pod only",
-    ),
-]
+    pytest.param(protected_claim({"allocation": allocation(), "reservedFor": [user("a")]}), required_claim(None),
+        UNDECIDED, "is not reserved for the pod, and spec.resourceClaimAllocations has no entry for it; add one",
+        id="decided for another pod only"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("stored", "requirement", "verdict", "words"), AGAINST)
@@ -203,27 +145,15 @@ def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
 
 
 UNDECIDED_TAKE = [
-    pytest.param(
-        claim({"allocation": TIMED, "reservedFor": [user("a")]}),
-        Finalizers((names.RESOURCE_CLAIM_PROTECTION,)),
-        id="an allocated claim is protected",
-    ),
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}),
-        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
-        id="an allocated claim is reserved as it is",
-    ),
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user()]}),
-        Status.ok(),
-        id="a reserved claim is not written",
-    ),
-    pytest.param(
-        without_requests(protected_claim()),
-        ClaimStatus({"allocation": STAMP, "reservedFor": [user()]}),
-        id="a claim that requests no device needs no decision",
-    ),
-]
+    pytest.param(claim({"allocation": TIMED, "reservedFor": [user("a")]}),
+        Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="an allocated claim is protected"),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}), ClaimStatus({"allocation": TIMED,
+        "reservedFor": [user("a"), user()]}), id="an allocated claim is reserved as it is"),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user()]}), Status.ok(),
+        id="a reserved claim is not written"),
+    pytest.param(without_requests(protected_claim()), ClaimStatus({"allocation": STAMP, "reservedFor": [user()]}),
+        id="a claim that requests no device needs no decision"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
@@ -232,17 +162,11 @@ def test_an_entry_without_devices_reserves_an_allocated_claim(stored: dict[str, 
 
 
 UNDECIDED_RELEASE = [
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
-        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")]}),
-        id="the reservation",
-    ),
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user()]}),
-        ClaimStatus({}),
-        id="the devices, as the last user",
-    ),
-]
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")]}), id="the reservation"),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user()]}), ClaimStatus({}),
+        id="the devices, as the last user"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_RELEASE)
@@ -315,10 +239,9 @@ READINESS: list[Any] = [
     pytest.param([report("ready", "attached", device="d1")], (Code.WAIT, "ready, attached"), id="another device"),
     pytest.param([report("ready", "attached", false="broken")], (Code.OK, ""), id="all of them"),
     pytest.param([report("ready", "attached", "broken")], (Code.FATAL, "reports broken"), id="failed in the end"),
-    pytest.param(
-        [report("broken")], (Code.FATAL, "device dra.example/node/d0 reports broken"), id="failed immediately"
-    ),
-]
+    pytest.param([report("broken")], (Code.FATAL, "device dra.example/node/d0 reports broken"),
+        id="failed immediately"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("devices", "expected"), READINESS)
@@ -340,43 +263,27 @@ def test_a_device_that_never_gets_ready_suggests_another_node(timeout: timedelta
     stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()]})
     answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, timeout)
     assert isinstance(answer, Status)
-    assert (answer.code, answer.timeout, answer.suggestion) == (
-        Code.WAIT,
-        timeout,
-        Suggestion.RESCHEDULE_ELSEWHERE,
-    )
+    assert (answer.code, answer.timeout, answer.suggestion) == (Code.WAIT, timeout, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 # --- release ---
 
 RELEASE = [
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")], "devices": [1]}),
-        id="one of several removes only itself",
-    ),
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
-        ClaimStatus({"newer": 1}),
-        id="the last one takes the allocation along",
-    ),
+        id="one of several removes only itself"),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
+        ClaimStatus({"newer": 1}), id="the last one takes the allocation along"),
     pytest.param(protected_claim({}), Finalizers(()), id="and then the finalizer"),
-    pytest.param(
-        claim(None, KEEP, names.RESOURCE_CLAIM_PROTECTION), Finalizers((KEEP,)), id="but no other finalizer"
-    ),
+    pytest.param(claim(None, KEEP, names.RESOURCE_CLAIM_PROTECTION), Finalizers((KEEP,)),
+        id="but no other finalizer"),
     pytest.param(claim(), None, id="nothing was taken"),
-    pytest.param(
-        protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}),
-        None,
-        id="another pod's claim is not touched",
-    ),
+    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}), None,
+        id="another pod's claim is not touched"),
     pytest.param(protected_claim({"allocation": TIMED}), None, id="nor an allocation that is not for the pod"),
-    pytest.param(
-        protected_claim({"allocation": allocation(result("d1")), "reservedFor": [user()]}),
-        None,
-        id="another decision for the pod",
-    ),
-]
+    pytest.param(protected_claim({"allocation": allocation(result("d1")), "reservedFor": [user()]}), None,
+        id="another decision for the pod"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("stored", "expected"), RELEASE)
@@ -392,10 +299,9 @@ REMOVE = [
     pytest.param(claim(None, KEEP, **EXTENDED, **owner_meta(), **GOING), Status.ok(), id="the rest is others' to do"),
     pytest.param(protected_claim(**owner_meta()), Status.ok(), id="a claim from a template remains"),
     pytest.param(protected_claim(**EXTENDED, **owner_meta("b")), Status.ok(), id="another pod's claim remains"),
-    pytest.param(
-        protected_claim({"reservedFor": [user()]}, **EXTENDED), Delete(), id="without its owner, reserved for the pod"
-    ),
-]
+    pytest.param(protected_claim({"reservedFor": [user()]}, **EXTENDED), Delete(),
+        id="without its owner, reserved for the pod"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("stored", "expected"), REMOVE)
@@ -450,20 +356,15 @@ def test_a_claim_that_does_not_exist_yet_is_awaited_and_others_are_named() -> No
 
 
 UNFIT: list[Any] = [
-    pytest.param(
-        {}, [("b", allocation())], "b: is no entry of the pod's spec.resourceClaims", id="of no claim of the pod"
-    ),
+    pytest.param({}, [("b", allocation())], "b: is no entry of the pod's spec.resourceClaims",
+        id="of no claim of the pod"),
     pytest.param({}, [("a", {}), ("a", {})], "spec.resourceClaimAllocations[1].name", id="twice"),
-    pytest.param(
-        pod_statuses(("a", None)), [("a", allocation())], "it needs no such claim", id="of a claim not needed"
-    ),
-]
+    pytest.param(pod_statuses(("a", None)), [("a", allocation())], "it needs no such claim",
+        id="of a claim not needed"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("status", "allocations", "words"),
-    UNFIT,
-)
+@pytest.mark.parametrize(("status", "allocations", "words"), UNFIT)
 def test_an_allocation_that_fits_no_claim_is_invalid(
     status: dict[str, Any], allocations: list[tuple[str, dict[str, Any]]], words: str
 ) -> None:
@@ -501,19 +402,10 @@ BAD = Status.fatal("no")
         pytest.param([], Status.ok(), id="no claims"),
         pytest.param([Status.ok(), WAIT_A], WAIT_A, id="one waits"),
         pytest.param([WAIT_A, BAD], BAD, id="a failure outweighs a wait"),
-        pytest.param(
-            [WAIT_A, Status.ok(), WAIT_B],
-            Status(
-                Code.WAIT,
-                (*WAIT_A.reasons, *WAIT_B.reasons),
-                wake_on=WAIT_B.wake_on,
-                timeout=PREREQUISITE,
-                merged=(WAIT_A, WAIT_B),
-            ),
-            id="waits are one wait",
-        ),
+        pytest.param([WAIT_A, Status.ok(), WAIT_B], Status(Code.WAIT, (*WAIT_A.reasons, *WAIT_B.reasons),
+            wake_on=WAIT_B.wake_on, timeout=PREREQUISITE, merged=(WAIT_A, WAIT_B)), id="waits are one wait"),
     ],
-)
+)  # fmt: skip
 def test_several_statuses_are_joined(answers: list[Status], expected: Status) -> None:
     assert merge_statuses(answers) == expected
 

@@ -80,13 +80,12 @@ BY_RULE = [("dra.example/node/d0", "unhealthy=ecc:NoSchedule", "DeviceTaintRule/
         pytest.param(resource_slice(NO_SCHEDULE, pool={"name": "b"}), [], id="another pool"),
         pytest.param(resource_slice(NO_SCHEDULE, driver="b"), [], id="another driver"),
         pytest.param(taint_rule(NO_SCHEDULE, {}), BY_RULE, id="a rule for all devices"),
-        pytest.param(
-            taint_rule(NO_SCHEDULE, {"driver": "dra.example", "pool": "node", "device": "d0"}), BY_RULE, id="a rule"
-        ),
+        pytest.param(taint_rule(NO_SCHEDULE, {"driver": "dra.example", "pool": "node", "device": "d0"}), BY_RULE,
+            id="a rule"),
         pytest.param(taint_rule(NO_SCHEDULE, {"device": "d1"}), [], id="a rule for another device"),
         pytest.param(taint_rule(NO_SCHEDULE, {"driver": "b", "device": "d0"}), [], id="a rule for another driver"),
     ],
-)
+)  # fmt: skip
 def test_the_taints_of_an_allocated_device(source: dict[str, Any], expected: list[Any]) -> None:
     assert found(source) == expected
 

@@ -33,34 +33,24 @@ RESOURCES = [
     pytest.param({CLASS: 1.5}, None, [], id="a device class"),
     pytest.param({GPU: "one"}, None, [("quantity-format", LIMIT)], id="a word"),
     pytest.param({GPU: True}, None, [("quantity-format", LIMIT)], id="a boolean"),
-    pytest.param(
-        {GPU: "all"}, {GPU: "any"}, [("quantity-format", LIMIT), ("quantity-format", REQUEST)], id="two words"
-    ),
+    pytest.param({GPU: "all"}, {GPU: "any"}, [("quantity-format", LIMIT), ("quantity-format", REQUEST)],
+        id="two words"),
     pytest.param({GPU: 0.5}, None, [("quantity-integer", LIMIT)], id="half"),
     pytest.param({GPU: "500m"}, {GPU: 0.5}, [("quantity-integer", LIMIT)], id="half, as stored after defaulting"),
     pytest.param({GPU: "1.0001"}, None, [("quantity-integer", LIMIT)], id="a little more than one"),
     pytest.param({GPU: -1}, None, [("quantity-integer", LIMIT)], id="negative"),
     pytest.param(None, {GPU: 1}, [("limit-missing", LIMIT)], id="only a request"),
-    pytest.param(
-        None, {GPU: 1.5}, [("quantity-integer", REQUEST), ("limit-missing", LIMIT)], id="only a request of a part"
-    ),
+    pytest.param(None, {GPU: 1.5}, [("quantity-integer", REQUEST), ("limit-missing", LIMIT)],
+        id="only a request of a part"),
     pytest.param({GPU: 2}, {GPU: 1}, [("request-differs", REQUEST)], id="requests less"),
     pytest.param({GPU: 0}, {GPU: 1}, [("request-differs", REQUEST)], id="requests one with a limit of 0"),
     pytest.param({GPU: 1}, {GPU: None}, [("request-differs", REQUEST)], id="requests null"),
     pytest.param({GPU: 1}, {GPU: "one"}, [("quantity-format", REQUEST)], id="requests a word"),
-    pytest.param(
-        {GPU: 2.5},
-        {GPU: 1.5},
-        [("quantity-integer", LIMIT), ("quantity-integer", REQUEST), ("request-differs", REQUEST)],
-        id="two different parts",
-    ),
-    pytest.param(
-        {MIG: 0.5, GPU: 0.5},
-        None,
-        [("quantity-integer", LIMIT), ("quantity-integer", f"spec.containers[0].resources.limits[{MIG}]")],
-        id="a part of a MIG device",
-    ),
-]
+    pytest.param({GPU: 2.5}, {GPU: 1.5}, [("quantity-integer", LIMIT), ("quantity-integer", REQUEST),
+        ("request-differs", REQUEST)], id="two different parts"),
+    pytest.param({MIG: 0.5, GPU: 0.5}, None, [("quantity-integer", LIMIT), ("quantity-integer",
+        f"spec.containers[0].resources.limits[{MIG}]")], id="a part of a MIG device"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("limits", "requests", "expected"), RESOURCES)
@@ -90,38 +80,24 @@ def test_gpus_at_pod_level() -> None:
     [
         pytest.param(pod({}, container(limits={GPU: 8})), [], id="as many as the largest node has"),
         pytest.param(pod({}, container(limits={GPU: 9})), ["[whole-inventory]"], id="more in one container"),
-        pytest.param(
-            pod({}, container(limits={GPU: 5}), container(limits={GPU: 4})), ["[whole-inventory]"], id="more together"
-        ),
-        pytest.param(
-            pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 8})] * 2),
-            [],
-            id="init containers come one after the other",
-        ),
-        pytest.param(
-            pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 5}, restartPolicy="Always")]),
-            ["[whole-inventory]"],
-            id="a sidecar keeps its devices",
-        ),
-        pytest.param(
-            pod({}, init=[container(limits={GPU: 4}, restartPolicy="Always"), container(limits={GPU: 5})]),
-            ["[whole-inventory]"],
-            id="a sidecar keeps its devices for a later init container",
-        ),
-        pytest.param(
-            pod({}, init=[container(limits={GPU: 5}), container(limits={GPU: 4}, restartPolicy="Always")]),
-            [],
-            id="but not for an earlier one",
-        ),
+        pytest.param(pod({}, container(limits={GPU: 5}), container(limits={GPU: 4})), ["[whole-inventory]"],
+            id="more together"),
+        pytest.param(pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 8})] * 2), [],
+            id="init containers come one after the other"),
+        pytest.param(pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 5}, restartPolicy="Always")]),
+            ["[whole-inventory]"], id="a sidecar keeps its devices"),
+        pytest.param(pod({}, init=[container(limits={GPU: 4}, restartPolicy="Always"), container(limits={GPU: 5})]),
+            ["[whole-inventory]"], id="a sidecar keeps its devices for a later init container"),
+        pytest.param(pod({}, init=[container(limits={GPU: 5}), container(limits={GPU: 4}, restartPolicy="Always")]),
+            [], id="but not for an earlier one"),
         pytest.param(pod({}, container(limits={GPU: "1e2147483647"})), ["[whole-inventory]"], id="more than all"),
-        pytest.param(
-            pod({}, container(limits={GPU: "-9"})), ["quantity-integer"], id="a negative number is no warning"
-        ),
+        pytest.param(pod({}, container(limits={GPU: "-9"})), ["quantity-integer"],
+            id="a negative number is no warning"),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "8"}), [], id="shares of as many"),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), ["[num-devices-inventory]"], id="shares of more"),
         pytest.param(pod({"gpu-memory": "1000"}), [], id="memory, and some node is labelled"),
     ],
-)
+)  # fmt: skip
 def test_more_than_any_node_has(raw: Json, expected: list[str]) -> None:
     assert [rule for rule, _ in violations(raw, inventory=INVENTORY)] == expected
 

@@ -70,10 +70,9 @@ GOLDEN: list[Any] = [
     ("share-and-node-name", pod({"gpu-fraction": "0.5"}, nodeName="n"), DEFAULT, None,
      'metadata.annotations[gpu-fraction]: "0.5": a share cannot be combined with spec.nodeName: the pod is not '
      "scheduled, so it gets no device and never starts; remove spec.nodeName, or use a node selector"),
-    ("share-privileged", pod({"gpu-fraction": "0.5"}, container(securityContext={"privileged": True})), DEFAULT,
-     None,
-     'metadata.annotations[gpu-fraction]: "0.5": container "main" is privileged and so can use every GPU of its '
-     "node, not only its share"),
+    ("share-privileged", pod({"gpu-fraction": "0.5"}, container(securityContext={"privileged": True})), DEFAULT, None,
+        'metadata.annotations[gpu-fraction]: "0.5": container "main" is privileged and so can use every GPU of its '
+        "node, not only its share"),
     ("share-and-claim (claim)", pod({"gpu-fraction": "0.5"}, claiming("main", "big-gpu")), DEFAULT, None,
      'metadata.annotations[gpu-fraction]: "0.5": container "main" also uses DRA claims ("big-gpu"); if one is a GPU, '
      "it is in addition to the share"),

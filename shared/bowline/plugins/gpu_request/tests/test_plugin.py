@@ -52,23 +52,14 @@ def test_errors_of_a_template_have_paths_into_it() -> None:
     ("settings", "inventory", "expected"),
     [
         pytest.param(Settings(), None, ["[share-and-claim]"], id="nothing set"),
-        pytest.param(
-            Settings(gpu_device_classes=("gpu.example.com",)), None, ["share-and-dra"], id="the class is a GPU"
-        ),
-        pytest.param(
-            Settings(gpu_sharing=GpuSharingSettings(enabled=False)),
-            None,
-            ["sharing-disabled", "[share-and-claim]"],
-            id="sharing is switched off",
-        ),
-        pytest.param(
-            Settings(),
-            Inventory(max_gpus_per_node=1, nodes_with_memory_label=0),
-            ["[num-devices-inventory]", "[share-and-claim]"],
-            id="small nodes",
-        ),
+        pytest.param(Settings(gpu_device_classes=("gpu.example.com",)), None, ["share-and-dra"],
+            id="the class is a GPU"),
+        pytest.param(Settings(gpu_sharing=GpuSharingSettings(enabled=False)), None, ["sharing-disabled",
+            "[share-and-claim]"], id="sharing is switched off"),
+        pytest.param(Settings(), Inventory(max_gpus_per_node=1, nodes_with_memory_label=0),
+            ["[num-devices-inventory]", "[share-and-claim]"], id="small nodes"),
     ],
-)
+)  # fmt: skip
 def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, expected: list[str]) -> None:
     raw = ours({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, container(limits={CLASS: 1}))
     verdict = chain(settings).admit_pod(raw, AdmissionInfo(inventory=inventory))

@@ -32,23 +32,16 @@ from bowline.plugins.gpu_request.tests.builders import (
         pytest.param(pod({}, container(limits={GPU: 0})), [], id="a limit of 0"),
         pytest.param(pod({}, container(limits={GPU: "0.0"}, requests={GPU: "0m"})), [], id="a 0 written otherwise"),
         pytest.param(pod({}, container(limits={GPU: None})), [], id="null, which is stored as 0"),
-        pytest.param(
-            pod({}, container(), container("b", limits={GPU: 1}, requests={GPU: 1})),
-            ["share-and-whole"],
-            id="in the second container",
-        ),
+        pytest.param(pod({}, container(), container("b", limits={GPU: 1}, requests={GPU: 1})), ["share-and-whole"],
+            id="in the second container"),
         pytest.param(pod({}, init=[container("i", limits={GPU: 1})]), ["share-and-whole"], id="in an init container"),
-        pytest.param(
-            pod({}, ephemeralContainers=[container("d", limits={GPU: 1})]), [], id="in an ephemeral container"
-        ),
+        pytest.param(pod({}, ephemeralContainers=[container("d", limits={GPU: 1})]), [],
+            id="in an ephemeral container"),
         pytest.param(pod({}, container(limits={MIG: 1})), ["share-and-mig"], id="a MIG device"),
-        pytest.param(
-            pod({}, container(limits={GPU: 1, MIG: 1}), container("b", limits={GPU: 1})),
-            ["share-and-whole", "share-and-mig"],
-            id="both, once each",
-        ),
+        pytest.param(pod({}, container(limits={GPU: 1, MIG: 1}), container("b", limits={GPU: 1})), ["share-and-whole",
+            "share-and-mig"], id="both, once each"),
     ],
-)
+)  # fmt: skip
 def test_a_share_excludes_devices(key: str, raw: Json, rules: list[str]) -> None:
     raw = {**raw, "metadata": {"annotations": {key: "0.5" if key == "gpu-fraction" else "500"}}}
     assert violations(raw) == [(rule, key) for rule in rules]
@@ -69,32 +62,19 @@ DENIED, WARNED = [("share-and-dra", "gpu-fraction")], [("[share-and-claim]", "gp
     [
         pytest.param(pod({}, claiming("main", "c")), KNOWN, WARNED, id="a claim of an unknown class"),
         pytest.param(pod({}, container("main"), claiming("b", "c")), KNOWN, [], id="a claim of another container"),
-        pytest.param(
-            pod({NAME: "b"}, container("main"), claiming("b", "c")),
-            KNOWN,
-            WARNED,
-            id="a claim of the named container",
-        ),
-        pytest.param(
-            pod({NAME: "i"}, container("main"), init=[claiming("i", "c")]),
-            KNOWN,
-            WARNED,
-            id="a claim of the named init container",
-        ),
+        pytest.param(pod({NAME: "b"}, container("main"), claiming("b", "c")), KNOWN, WARNED,
+            id="a claim of the named container"),
+        pytest.param(pod({NAME: "i"}, container("main"), init=[claiming("i", "c")]), KNOWN, WARNED,
+            id="a claim of the named init container"),
         pytest.param(pod({}, init=[claiming("i", "c")]), KNOWN, [], id="a claim of an init container not named"),
         pytest.param(pod({}, container(limits={CLASS: 1})), KNOWN, DENIED, id="a class known to be a GPU"),
         pytest.param(pod({}, container(limits={CLASS: 1})), Policy(), WARNED, id="a class not known"),
-        pytest.param(
-            pod({}, container("main"), container("b", limits={CLASS: 1})), KNOWN, [], id="that class elsewhere"
-        ),
-        pytest.param(
-            pod({}, container(requests={CLASS: 1}, limits={CLASS: 1, CLASS + "2": 1})),
-            KNOWN,
-            DENIED,
-            id="a known class and another",
-        ),
+        pytest.param(pod({}, container("main"), container("b", limits={CLASS: 1})), KNOWN, [],
+            id="that class elsewhere"),
+        pytest.param(pod({}, container(requests={CLASS: 1}, limits={CLASS: 1, CLASS + "2": 1})), KNOWN, DENIED,
+            id="a known class and another"),
     ],
-)
+)  # fmt: skip
 def test_a_share_beside_a_claim(raw: Json, policy: Policy, expected: Found) -> None:
     raw["metadata"]["annotations"]["gpu-fraction"] = "0.5"
     assert violations(raw, policy) == expected
@@ -104,14 +84,11 @@ def test_a_share_beside_a_claim(raw: Json, policy: Policy, expected: Found) -> N
     ("annotations", "expected"),
     [
         pytest.param({"gpu-fraction": "0.5"}, [("sharing-disabled", "gpu-fraction")], id="a fraction"),
-        pytest.param(
-            {"gpu-fraction": "2"},
-            [("fraction-range", "gpu-fraction"), ("sharing-disabled", "gpu-fraction")],
-            id="a wrong fraction",
-        ),
+        pytest.param({"gpu-fraction": "2"}, [("fraction-range", "gpu-fraction"), ("sharing-disabled",
+            "gpu-fraction")], id="a wrong fraction"),
         pytest.param({"mps": "false"}, [], id="no share"),
     ],
-)
+)  # fmt: skip
 def test_sharing_disabled(annotations: Json, expected: Found) -> None:
     assert violations(pod(annotations), Policy(sharing=False)) == expected
 

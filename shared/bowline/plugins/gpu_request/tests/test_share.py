@@ -5,21 +5,11 @@ from typing import Any
 import pytest
 
 from bowline.plugins.gpu_request.rules import Policy, request_errors
-from bowline.plugins.gpu_request.tests.builders import (
-    COUNT,
-    INVENTORY,
-    NAME,
-    Found,
-    Json,
-    container,
-    pod,
-    violations,
-)
+from bowline.plugins.gpu_request.tests.builders import COUNT, INVENTORY, NAME, Found, Json, container, pod, violations
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["0.5", ".5", "0.50", "00.5", "5e-1", "5E-1", "0.05e1", "+0.5", "0.005", "0.995", "0.5" + "0" * 10_000],
+    "value", ["0.5", ".5", "0.50", "00.5", "5e-1", "5E-1", "0.05e1", "+0.5", "0.005", "0.995", "0.5" + "0" * 10_000]
 )
 def test_a_fraction_is_a_decimal_between_0_and_1(value: str) -> None:
     assert violations(pod({"gpu-fraction": value})) == []
@@ -120,18 +110,14 @@ SIDE = container("proxy", restartPolicy="Always")
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "proxy"}, init=[SIDE]), [], id="an init container"),
         pytest.param(pod({"gpu-memory": "1000", NAME: "Main"}), [("container-name", NAME)], id="in another case"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: None}), [("container-name", NAME)], id="null"),
-        pytest.param(
-            pod({"gpu-fraction": "0.5", NAME: ""}, {"image": "x"}), [("container-name", NAME)], id="empty as its name"
-        ),
-        pytest.param(
-            pod({"gpu-fraction": "0.5", NAME: "debug"}, ephemeralContainers=[{"name": "debug"}]),
-            [("container-name", NAME)],
-            id="an ephemeral container",
-        ),
+        pytest.param(pod({"gpu-fraction": "0.5", NAME: ""}, {"image": "x"}), [("container-name", NAME)],
+            id="empty as its name"),
+        pytest.param(pod({"gpu-fraction": "0.5", NAME: "debug"}, ephemeralContainers=[{"name": "debug"}]),
+            [("container-name", NAME)], id="an ephemeral container"),
         pytest.param(pod({NAME: "main"}), [("[container-name-unused]", NAME)], id="without a share"),
         pytest.param(pod({NAME: "absent"}), [("[container-name-unused]", NAME)], id="wrong and without a share"),
     ],
-)
+)  # fmt: skip
 def test_the_named_container(raw: Json, expected: Found) -> None:
     assert violations(raw) == expected
 
@@ -141,25 +127,14 @@ def test_the_named_container(raw: Json, expected: Found) -> None:
     [
         pytest.param({"gpu-memory": "1000", COUNT: "02"}, [], id="with memory"),
         pytest.param({COUNT: "2"}, [("num-devices-alone", COUNT)], id="alone"),
-        pytest.param(
-            {COUNT: "two"}, [("num-devices-alone", COUNT), ("num-devices-format", COUNT)], id="alone and wrong"
-        ),
-        pytest.param(
-            {"gpu-fraction": "0.5", "gpu-memory": "1000"},
-            [("memory-and-fraction", "gpu-memory")],
-            id="fraction and memory",
-        ),
-        pytest.param(
-            {"gpu-fraction": "", "gpu-memory": ""},
-            [
-                ("fraction-format", "gpu-fraction"),
-                ("memory-and-fraction", "gpu-memory"),
-                ("memory-format", "gpu-memory"),
-            ],
-            id="both empty",
-        ),
+        pytest.param({COUNT: "two"}, [("num-devices-alone", COUNT), ("num-devices-format", COUNT)],
+            id="alone and wrong"),
+        pytest.param({"gpu-fraction": "0.5", "gpu-memory": "1000"}, [("memory-and-fraction", "gpu-memory")],
+            id="fraction and memory"),
+        pytest.param({"gpu-fraction": "", "gpu-memory": ""}, [("fraction-format", "gpu-fraction"),
+            ("memory-and-fraction", "gpu-memory"), ("memory-format", "gpu-memory")], id="both empty"),
     ],
-)
+)  # fmt: skip
 def test_annotations_together(annotations: Json, expected: Found) -> None:
     assert violations(pod(annotations)) == expected
 

@@ -40,11 +40,7 @@ OURS = [reference("NVIDIA_VISIBLE_DEVICES"), reference("RUNAI_NUM_OF_GPUS"), ref
 def test_a_prepared_pod_has_the_form_that_drivers_and_schedulers_expect() -> None:
     pod = prepare_pod(sharing_pod(PREFIX))
     assert pod["spec"]["containers"] == [
-        {
-            "name": "main",
-            "env": OURS,
-            "envFrom": [{"configMapRef": {"name": "p-0-evar", "optional": False}}],
-        }
+        {"name": "main", "env": OURS, "envFrom": [{"configMapRef": {"name": "p-0-evar", "optional": False}}]}
     ]
     assert pod["spec"]["volumes"] == [{"name": "p-0-vol", "configMap": {"name": "p-0", "defaultMode": 420}}]
 
@@ -52,23 +48,16 @@ def test_a_prepared_pod_has_the_form_that_drivers_and_schedulers_expect() -> Non
 @pytest.mark.parametrize(
     ("env", "becomes"),
     [
-        pytest.param(
-            [{"name": "A"}, {"name": "B"}], [{"name": "A"}, {"name": "B"}, *OURS], id="others remain, first"
-        ),
-        pytest.param(
-            [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "A"}],
-            [{"name": "A"}, *OURS],
-            id="one of the same name is removed",
-        ),
+        pytest.param([{"name": "A"}, {"name": "B"}], [{"name": "A"}, {"name": "B"}, *OURS],
+            id="others remain, first"),
+        pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "A"}], [{"name": "A"}, *OURS],
+            id="one of the same name is removed"),
         pytest.param([*OURS, {"name": "A"}], [*OURS, {"name": "A"}], id="ours exist, at any index"),
-        pytest.param(
-            [*OURS, {"name": "GPU_PORTION", "value": "1"}],
-            OURS,
-            id="a later one of the same name has priority, and is removed",
-        ),
+        pytest.param([*OURS, {"name": "GPU_PORTION", "value": "1"}], OURS,
+            id="a later one of the same name has priority, and is removed"),
         pytest.param([reference("GPU_PORTION", "other-0")], OURS, id="a reference to another map is removed"),
     ],
-)
+)  # fmt: skip
 def test_environment(env: list[Json], becomes: list[Json]) -> None:
     pod = prepare_pod(sharing_pod(PREFIX, containers=[{"name": "main", "env": env}]))
     assert pod["spec"]["containers"][0]["env"] == becomes
@@ -78,25 +67,16 @@ def test_environment(env: list[Json], becomes: list[Json]) -> None:
     ("env", "paths"),
     [
         pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], ["env[0].value"], id="every device"),
-        pytest.param(
-            [{"name": "A"}, {"name": "GPU_PORTION", "value": "1"}, {"name": "RUNAI_NUM_OF_GPUS", "value": "2"}],
-            ["env[1].value", "env[2].value"],
-            id="what the share says of itself",
-        ),
-        pytest.param(
-            [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-            ["env[0].valueFrom"],
-            id="a reference",
-        ),
+        pytest.param([{"name": "A"}, {"name": "GPU_PORTION", "value": "1"}, {"name": "RUNAI_NUM_OF_GPUS",
+            "value": "2"}], ["env[1].value", "env[2].value"], id="what the share says of itself"),
+        pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            ["env[0].valueFrom"], id="a reference"),
         pytest.param([*OURS, {"name": "GPU_PORTION", "value": "1"}], ["env[3].value"], id="beside ours"),
         pytest.param([reference("NVIDIA_VISIBLE_DEVICES", "p-1")], [], id="an entry of an earlier review"),
-        pytest.param(
-            [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}] * 1000,
-            ["env[0].value", "env[1].value", "env[2].value"],
-            id="thousands",
-        ),
+        pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}] * 1000, ["env[0].value", "env[1].value",
+            "env[2].value"], id="thousands"),
     ],
-)
+)  # fmt: skip
 def test_a_variable_that_is_replaced_is_a_warning(env: list[Json], paths: list[str]) -> None:
     settings = Settings()
     chain = AdmissionChain([GpuSharing(GpuSharingConfig(), settings)], settings)
@@ -113,24 +93,16 @@ def test_a_variable_that_is_replaced_is_a_warning(env: list[Json], paths: list[s
     [
         pytest.param(HALF, {}, "containers[0] -0", id="the first container"),
         pytest.param({"gpu-fraction": ""}, {}, "containers[0] -0", id="an empty share is one, and refused elsewhere"),
-        pytest.param(
-            {**HALF, "gpu-fraction-container-name": "b"},
-            {"containers": [{"name": "a"}, {"name": "b"}]},
-            "containers[1] -1",
-            id="the named container",
-        ),
-        pytest.param(
-            {**HALF, "gpu-fraction-container-name": "b"},
-            {"initContainers": [{"name": "b"}], "containers": [{"name": "b"}]},
-            "initContainers[0] -i0",
-            id="of two of that name the init container",
-        ),
+        pytest.param({**HALF, "gpu-fraction-container-name": "b"}, {"containers": [{"name": "a"}, {"name": "b"}]},
+            "containers[1] -1", id="the named container"),
+        pytest.param({**HALF, "gpu-fraction-container-name": "b"}, {"initContainers": [{"name": "b"}],
+            "containers": [{"name": "b"}]}, "initContainers[0] -i0", id="of two of that name the init container"),
         pytest.param(HALF, {"initContainers": [{"name": "i"}]}, "containers[0] -0", id="else no init container"),
         pytest.param({**HALF, "gpu-fraction-container-name": "x"}, {}, "", id="there is none of that name"),
         pytest.param(HALF, {"containers": []}, "", id="there are no containers"),
         pytest.param({}, {}, "", id="no share"),
     ],
-)
+)  # fmt: skip
 def test_only_the_shares_container_is_changed(annotations: Json, spec: Json, position: str) -> None:
     raw = sharing_pod(annotations, **spec)
     before = copy.deepcopy(raw)
@@ -233,13 +205,12 @@ def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -
         pytest.param({"name": "w-1", "ownerReferences": [{"name": "rs-7f"}]}, "rs-7f", id="its owner's name"),
         pytest.param({"name": "x" * 253}, "x" * 37, id="cut"),
         pytest.param({"name": "x" * 36 + ".y"}, "x" * 36, id="cut behind a dot"),
-        pytest.param(
-            {"name": "p", "ownerReferences": [{"name": "System:Foo_Bar"}]}, "system-foo-bar", id="any owner"
-        ),
+        pytest.param({"name": "p", "ownerReferences": [{"name": "System:Foo_Bar"}]}, "system-foo-bar",
+            id="any owner"),
         pytest.param({"name": "p", "ownerReferences": [{"name": "..--.."}]}, "pod", id="an owner of no use"),
         pytest.param({"name": "", "generateName": ""}, "pod", id="no name at all"),
     ],
-)
+)  # fmt: skip
 def test_names_are_valid_for_any_pod_name(metadata: Json, base: str) -> None:
     pod = prepare_pod(sharing_pod(metadata=metadata))
     prefix = pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]

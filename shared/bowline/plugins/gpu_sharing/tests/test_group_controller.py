@@ -21,14 +21,7 @@ from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.plugin import first_failure
-from bowline.plugins.gpu_sharing.reservation import (
-    Blocked,
-    Held,
-    Lost,
-    Pending,
-    Reservation,
-    User,
-)
+from bowline.plugins.gpu_sharing.reservation import Blocked, Held, Lost, Pending, Reservation, User
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, user

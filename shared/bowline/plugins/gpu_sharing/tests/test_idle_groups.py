@@ -82,13 +82,12 @@ def test_generated_names_are_matched_with_their_node(node: str, name: str) -> No
     [
         pytest.param({}, {"bowline.dev/last-joined": "1"}, True, id="a request has joined"),
         pytest.param({}, {}, False, id="its status, which the watch does not show"),
-        pytest.param(
-            {}, {"bowline.dev/last-joined": "1", "run.ai/reserve_for_gpu_index": "GPU-1"}, False, id="both at once"
-        ),
+        pytest.param({}, {"bowline.dev/last-joined": "1", "run.ai/reserve_for_gpu_index": "GPU-1"}, False,
+            id="both at once"),
         pytest.param(None, {"bowline.dev/last-joined": "1"}, False, id="it is new"),
         pytest.param({"bowline.dev/last-joined": "1"}, None, False, id="it is deleted"),
     ],
-)
+)  # fmt: skip
 def test_a_join_is_told_from_every_other_change_of_a_reservation(
     before: dict[str, str] | None, after: dict[str, str] | None, expected: bool
 ) -> None:

@@ -46,15 +46,13 @@ def beside(container: Json, annotations: Json | None = None, field: str = "conta
     ("container", "env"),
     [
         pytest.param({}, [VOID], id="nothing of its own, so the image decides"),
-        pytest.param(
-            {"resources": {"claims": [{"name": "nic"}]}}, [VOID], id="a claim, whose driver needs no variable"
-        ),
-        pytest.param(
-            {"resources": {"limits": {"deviceclass.resource.kubernetes.io/nic": "1"}}}, [VOID], id="a device class"
-        ),
+        pytest.param({"resources": {"claims": [{"name": "nic"}]}}, [VOID],
+            id="a claim, whose driver needs no variable"),
+        pytest.param({"resources": {"limits": {"deviceclass.resource.kubernetes.io/nic": "1"}}}, [VOID],
+            id="a device class"),
         pytest.param({"resources": {"limits": {"rdma/hca": "1"}}}, [VOID], id="another device"),
     ],
-)
+)  # fmt: skip
 def test_a_container_without_a_part_of_the_share_sees_no_device(container: Json, env: list[Json], field: str) -> None:
     raw = beside(container, field=field)
     assert not [error for error in review(raw) if error[0].startswith("gpu_sharing/")]

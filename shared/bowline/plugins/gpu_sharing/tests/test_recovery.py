@@ -57,15 +57,10 @@ def test_a_search_continues(reservations: list[Reservation], step: Step) -> None
     [
         pytest.param([BLOCKER], Evidence(frozenset()), "do not agree", [BLOCKER], id="its device is not known"),
         pytest.param([blocker(1), REFUSED], KNOWN, "no devices left", [blocker(1), REFUSED], id="the node is full"),
-        pytest.param(
-            [blocker(n) for n in range(MOST_BLOCKERS)],
-            KNOWN,
-            "got other devices",
-            [blocker(n) for n in range(MOST_BLOCKERS)],
-            id="too many are blocked",
-        ),
+        pytest.param([blocker(n) for n in range(MOST_BLOCKERS)], KNOWN, "got other devices",
+            [blocker(n) for n in range(MOST_BLOCKERS)], id="too many are blocked"),
     ],
-)
+)  # fmt: skip
 def test_a_search_without_success_releases_what_it_blocks(
     reservations: list[Reservation], evidence: Evidence, why: str, releases: list[Reservation]
 ) -> None:

@@ -48,40 +48,22 @@ def test_the_name_is_the_agreed_one() -> None:
         pytest.param([REPORTED], Held("GPU-1"), id="it has reported its device"),
         pytest.param([SILENT], Pending(SILENT), id="it has not reported its device yet"),
         pytest.param([reservation("n2", device="GPU-2")], Create(), id="fault 14: it is on another node"),
-        pytest.param(
-            [reservation(device="GPU-1", has_ended=True)],
-            Create((reservation(device="GPU-1", has_ended=True),)),
-            id="fault 14: it has ended, for example evicted, and holds nothing",
-        ),
-        pytest.param(
-            [reservation(device="GPU-1", deleting=True)],
-            Create((reservation(device="GPU-1", deleting=True),)),
-            id="fault 14: it is being deleted",
-        ),
-        pytest.param(
-            [reservation(device="GPU-1", has_ended=True, key=SILENT.key._replace(name="other"))],
-            Create(),
-            id="an ended one of another name does not block",
-        ),
-        pytest.param(
-            [reservation(node="n2", device="GPU-2", key=SILENT.key)],
-            Create((reservation(node="n2", device="GPU-2", key=SILENT.key),)),
-            id="another node's has our name",
-        ),
-        pytest.param(
-            [reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2"), REPORTED],
-            Held("GPU-1"),
-            id="of two that hold a device the one of the agreed name",
-        ),
+        pytest.param([reservation(device="GPU-1", has_ended=True)], Create((reservation(device="GPU-1",
+            has_ended=True),)), id="fault 14: it has ended, for example evicted, and holds nothing"),
+        pytest.param([reservation(device="GPU-1", deleting=True)], Create((reservation(device="GPU-1", deleting=True),
+            )), id="fault 14: it is being deleted"),
+        pytest.param([reservation(device="GPU-1", has_ended=True, key=SILENT.key._replace(name="other"))], Create(),
+            id="an ended one of another name does not block"),
+        pytest.param([reservation(node="n2", device="GPU-2", key=SILENT.key)], Create((reservation(node="n2",
+            device="GPU-2", key=SILENT.key),)), id="another node's has our name"),
+        pytest.param([reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2"), REPORTED],
+            Held("GPU-1"), id="of two that hold a device the one of the agreed name"),
         pytest.param([BLOCKER], Create((BLOCKER,)), id="it blocks another device than the group's"),
         pytest.param([replace(BLOCKER, device="GPU-1")], Held("GPU-1"), id="it has the expected device"),
-        pytest.param(
-            [SILENT, reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2")],
-            Held("GPU-2"),
-            id="one that has reported precedes one that has not",
-        ),
+        pytest.param([SILENT, reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2")],
+            Held("GPU-2"), id="one that has reported precedes one that has not"),
     ],
-)
+)  # fmt: skip
 def test_a_first_claim(reservations: list[Reservation], verdict: Verdict) -> None:
     assert check_reservations(claim(), reservations, {}) == verdict
 
@@ -115,11 +97,10 @@ def test_a_claim_whose_reservation_failed_fails(
     [
         pytest.param([SILENT], Pending(SILENT), id="still silent"),
         pytest.param([REPORTED], Held("GPU-1"), id="reported"),
-        pytest.param(
-            [reservation(uid=ObjectUID("r2"), device="GPU-2")], Held("GPU-2"), id="another one has reported"
-        ),
+        pytest.param([reservation(uid=ObjectUID("r2"), device="GPU-2")], Held("GPU-2"),
+            id="another one has reported"),
     ],
-)
+)  # fmt: skip
 def test_a_claim_that_waits(reservations: list[Reservation], verdict: Verdict) -> None:
     assert check_reservations(AWAITING, reservations, {}) == verdict
 
@@ -281,35 +262,17 @@ def test_settings_of_reservation_pods_reach_them() -> None:
     ("status", "status_reason"),
     [
         pytest.param({}, "", id="no values"),
-        pytest.param(
-            {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no\ndevices"},
-            "UnexpectedAdmissionError: no devices",
-            id="the kubelet speaks",
-        ),
-        pytest.param(
-            {
-                "containerStatuses": [
-                    {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
-                ]
-            },
-            "ImagePullBackOff: no such image",
-            id="the container waits",
-        ),
-        pytest.param(
-            {
-                "containerStatuses": [
-                    {
-                        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
-                        "lastState": {"terminated": {"reason": "Error", "message": "NVML cannot be used"}},
-                    }
-                ]
-            },
-            "CrashLoopBackOff: NVML cannot be used",
-            id="the agent's last words go before the kubelet's",
-        ),
+        pytest.param({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no\ndevices"},
+            "UnexpectedAdmissionError: no devices", id="the kubelet speaks"),
+        pytest.param({"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff",
+            "message": "no such image"}}}]}, "ImagePullBackOff: no such image", id="the container waits"),
+        pytest.param({"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff",
+            "message": "back-off 10s"}}, "lastState": {"terminated": {"reason": "Error",
+            "message": "NVML cannot be used"}}}]}, "CrashLoopBackOff: NVML cannot be used",
+            id="the agent's last words go before the kubelet's"),
         pytest.param({"message": "x" * 5000}, "x" * 300, id="a long story is cut"),
     ],
-)
+)  # fmt: skip
 def test_the_reason_why_a_reservation_does_not_run(status: Json, status_reason: str) -> None:
     pod = {**reservation_pod(), "status": status}
     assert view_reservation(pod).status_reason == status_reason

@@ -45,29 +45,21 @@ def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
     [
         pytest.param(spec(["g1"]), "", id="one device"),
         pytest.param(spec(["g1", "g2"]), "", id="two devices"),
-        pytest.param(
-            spec([], selectedFractionalGpuGroups=[{"id": "g1"}], receivedGPU={"count": 1}), "", id="the newer list"
-        ),
-        pytest.param(
-            spec(["g1", "g2"], selectedFractionalGpuGroups=[{"id": "g3"}]),
-            "spec.receivedGPU.count",
-            id="the newer list alone counts",
-        ),
-        pytest.param(
-            spec(["g1", "g2"], selectedFractionalGpuGroups=[{"id": "g1"}, {"id": "g1"}]),
-            "spec.selectedFractionalGpuGroups",
-            id="a group twice in the newer list",
-        ),
+        pytest.param(spec([], selectedFractionalGpuGroups=[{"id": "g1"}], receivedGPU={"count": 1}), "",
+            id="the newer list"),
+        pytest.param(spec(["g1", "g2"], selectedFractionalGpuGroups=[{"id": "g3"}]), "spec.receivedGPU.count",
+            id="the newer list alone counts"),
+        pytest.param(spec(["g1", "g2"], selectedFractionalGpuGroups=[{"id": "g1"}, {"id": "g1"}]),
+            "spec.selectedFractionalGpuGroups", id="a group twice in the newer list"),
         pytest.param(spec([]), "spec.selectedGPUGroups", id="no group"),
         pytest.param(spec(["g1", "g1"]), "spec.selectedGPUGroups", id="a group twice"),
         pytest.param(spec(["g1"], receivedGPU=None), "spec.receivedGPU", id="no portion"),
-        pytest.param(
-            spec(["g1"], receivedGPU={"count": 2}), "spec.receivedGPU.count", id="fewer groups than devices"
-        ),
+        pytest.param(spec(["g1"], receivedGPU={"count": 2}), "spec.receivedGPU.count",
+            id="fewer groups than devices"),
         pytest.param(spec(["g" * 64]), "spec.selectedGPUGroups", id="too long for a label"),
         pytest.param(spec(["g1="]), "spec.selectedGPUGroups", id="a part of a selector"),
     ],
-)
+)  # fmt: skip
 def test_requests_that_can_be_executed(request_: BindRequestSpec, path: str) -> None:
     fault = request_error(request_)
     assert (fault or "").partition(": ")[0] == path
@@ -129,14 +121,10 @@ def share(containers: list[Json] | None = None) -> Any:
     [
         pytest.param({"g1": "GPU-1"}, False, "GPU-1", id="one device"),
         pytest.param({"g2": "GPU-2", "g1": "GPU-1"}, False, "GPU-2,GPU-1", id="in the order of the groups"),
-        pytest.param(
-            {"g1": "GPU-1", "g2": "GPU-2"},
-            True,
-            "k8s.device-plugin.nvidia.com/gpu=GPU-1,k8s.device-plugin.nvidia.com/gpu=GPU-2",
-            id="CDI names",
-        ),
+        pytest.param({"g1": "GPU-1", "g2": "GPU-2"}, True,
+            "k8s.device-plugin.nvidia.com/gpu=GPU-1,k8s.device-plugin.nvidia.com/gpu=GPU-2", id="CDI names"),
     ],
-)
+)  # fmt: skip
 def test_the_two_configmaps(devices: dict[str, str], cdi: bool, device_list: str) -> None:
     maps = share_configmaps(share(), "0.50", devices, cdi=cdi)
     assert maps.data == {
@@ -172,11 +160,7 @@ def test_a_memory_limit_is_written_for_a_container_that_reads_it(
         pytest.param({}, {"A": "2"}, id="empty"),
         pytest.param({"A": "1", "B": "3"}, {"A": "2", "B": "3"}, id="a key of another plugin remains"),
         pytest.param({"NVIDIA_VISIBLE_DEVICES": "all"}, {"A": "2"}, id="devices of others do not"),
-        pytest.param(
-            {"RUNAI-VISIBLE-DEVICES": "GPU-0"},
-            {"A": "2", "RUNAI-VISIBLE-DEVICES": "GPU-1"},
-            id="old key",
-        ),
+        pytest.param({"RUNAI-VISIBLE-DEVICES": "GPU-0"}, {"A": "2", "RUNAI-VISIBLE-DEVICES": "GPU-1"}, id="old key"),
     ],
 )
 def test_the_data_of_an_existing_configmap(existing: Json, new_data: Json) -> None:
@@ -240,11 +224,9 @@ def test_a_configmap_of_another_owner(owners: list[Json]) -> None:
     "pod",
     [
         pytest.param(sharing_pod(), id="never prepared"),
-        pytest.param(
-            sharing_pod({**HALF, "runai/shared-gpu-configmap": "p", "gpu-fraction-container-name": "x"}),
-            id="its container is not there",
-        ),
+        pytest.param(sharing_pod({**HALF, "runai/shared-gpu-configmap": "p", "gpu-fraction-container-name": "x"}),
+            id="its container is not there"),
     ],
-)
+)  # fmt: skip
 def test_a_pod_without_a_share(pod: Json) -> None:
     assert share_of(pod) is None

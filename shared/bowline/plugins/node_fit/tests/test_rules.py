@@ -8,15 +8,7 @@ import pytest
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.node_fit import verdict
-from bowline.plugins.node_fit.rules import (
-    Amounts,
-    allocatable,
-    occupied_by,
-    pod_requests,
-    shortages,
-    total,
-    without,
-)
+from bowline.plugins.node_fit.rules import Amounts, allocatable, occupied_by, pod_requests, shortages, total, without
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 
@@ -55,85 +47,38 @@ def with_status(body: dict[str, Any], **status: Any) -> dict[str, Any]:
         pytest.param(pod(asks(cpu="500m", memory="1Gi")), pod_amounts(cpu="0.5", memory=2**30), id="one container"),
         pytest.param(pod(asks(gpu="2"), asks("b", mig="1")), pod_amounts(gpu=2, mig=1), id="GPUs, whole and MIG"),
         pytest.param(pod(asks(disk="1Gi", nic="1")), pod_amounts(), id="what is not counted here"),
-        pytest.param(
-            pod(asks(cpu="1"), init=(asks("i", cpu="3"), asks("j", cpu="2"))),
-            pod_amounts(cpu="3"),
-            id="the highest step",
-        ),
-        pytest.param(
-            pod(asks(cpu="2"), init=(asks("i", cpu="1", memory="1Gi"),)),
-            pod_amounts(cpu="2", memory=2**30),
-            id="the highest of each resource, at whatever moment",
-        ),
-        pytest.param(
-            pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)),
-            pod_amounts(cpu="2"),
-            id="a sidecar keeps running",
-        ),
-        pytest.param(
-            pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"), asks("i", cpu="2"))),
-            pod_amounts(cpu="3"),
-            id="a step beside the sidecar started before it",
-        ),
-        pytest.param(
-            pod(asks(cpu="1"), init=(asks("i", cpu="2"), asks("s", always=True, cpu="1"))),
-            pod_amounts(cpu="2"),
-            id="a step before the sidecar is not beside it",
-        ),
-        pytest.param(
-            pod(asks(cpu="1"), overhead={"cpu": "100m", "memory": "64Mi"}),
-            pod_amounts(cpu="1.1", memory=64 * 2**20),
-            id="the overhead of its runtime class",
-        ),
-        pytest.param(
-            pod(asks(cpu="1", gpu="1"), resources={"requests": {"cpu": "4"}}),
-            pod_amounts(cpu="4", gpu=1),
-            id="resources of the whole pod take the place of the sum",
-        ),
-        pytest.param(
-            pod(asks(cpu="2"), resources={"requests": {"cpu": "1"}}, overhead={"cpu": "1"}),
-            pod_amounts(cpu="2"),
-            id="also when they are less, plus the overhead",
-        ),
-        pytest.param(
-            with_status(pod(asks(cpu="1")), containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2"}}]),
-            pod_amounts(cpu="2"),
-            id="a container that is being made smaller still has what it had",
-        ),
-        pytest.param(
-            with_status(
-                pod(asks(cpu="1")), containerStatuses=[{"name": "main", "resources": {"requests": {"cpu": "3"}}}]
-            ),
-            pod_amounts(cpu="3"),
-            id="and what it really runs with",
-        ),
-        pytest.param(
-            with_status(
-                pod(asks(cpu="8")),
-                conditions=[{"type": "PodResizePending", "reason": "Infeasible"}],
-                containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2"}}],
-            ),
-            pod_amounts(cpu="2"),
-            id="a resize that cannot be is not counted",
-        ),
-        pytest.param(
-            with_status(
-                pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)),
-                initContainerStatuses=[{"name": "s", "allocatedResources": {"cpu": "2"}}],
-            ),
-            pod_amounts(cpu="3"),
-            id="a sidecar that is being resized",
-        ),
-        pytest.param(
-            with_status(
-                pod(asks(gpu="1", cpu="1")),
-                extendedResourceClaimStatus={"requestMappings": [{"resourceName": GPU}]},
-            ),
-            pod_amounts(cpu="1"),
-            id="a claim's devices are not subtracted from the node's count",
-        ),
+        pytest.param(pod(asks(cpu="1"), init=(asks("i", cpu="3"), asks("j", cpu="2"))), pod_amounts(cpu="3"),
+            id="the highest step"),
+        pytest.param(pod(asks(cpu="2"), init=(asks("i", cpu="1", memory="1Gi"),)), pod_amounts(cpu="2", memory=2**30),
+            id="the highest of each resource, at whatever moment"),
+        pytest.param(pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)), pod_amounts(cpu="2"),
+            id="a sidecar keeps running"),
+        pytest.param(pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"), asks("i", cpu="2"))),
+            pod_amounts(cpu="3"), id="a step beside the sidecar started before it"),
+        pytest.param(pod(asks(cpu="1"), init=(asks("i", cpu="2"), asks("s", always=True, cpu="1"))),
+            pod_amounts(cpu="2"), id="a step before the sidecar is not beside it"),
+        pytest.param(pod(asks(cpu="1"), overhead={"cpu": "100m", "memory": "64Mi"}), pod_amounts(cpu="1.1",
+            memory=64 * 2**20), id="the overhead of its runtime class"),
+        pytest.param(pod(asks(cpu="1", gpu="1"), resources={"requests": {"cpu": "4"}}), pod_amounts(cpu="4", gpu=1),
+            id="resources of the whole pod take the place of the sum"),
+        pytest.param(pod(asks(cpu="2"), resources={"requests": {"cpu": "1"}}, overhead={"cpu": "1"}),
+            pod_amounts(cpu="2"), id="also when they are less, plus the overhead"),
+        pytest.param(with_status(pod(asks(cpu="1")), containerStatuses=[{"name": "main",
+            "allocatedResources": {"cpu": "2"}}]), pod_amounts(cpu="2"),
+            id="a container that is being made smaller still has what it had"),
+        pytest.param(with_status(pod(asks(cpu="1")), containerStatuses=[{"name": "main",
+            "resources": {"requests": {"cpu": "3"}}}]), pod_amounts(cpu="3"), id="and what it really runs with"),
+        pytest.param(with_status(pod(asks(cpu="8")), conditions=[{"type": "PodResizePending",
+            "reason": "Infeasible"}], containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2"}}]),
+            pod_amounts(cpu="2"), id="a resize that cannot be is not counted"),
+        pytest.param(with_status(pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)),
+            initContainerStatuses=[{"name": "s", "allocatedResources": {"cpu": "2"}}]), pod_amounts(cpu="3"),
+            id="a sidecar that is being resized"),
+        pytest.param(with_status(pod(asks(gpu="1", cpu="1")),
+            extendedResourceClaimStatus={"requestMappings": [{"resourceName": GPU}]}), pod_amounts(cpu="1"),
+            id="a claim's devices are not subtracted from the node's count"),
     ],
-)
+)  # fmt: skip
 def test_the_resources_of_a_pod(body: dict[str, Any], requests: Amounts) -> None:
     assert pod_requests(body) == requests
 
@@ -151,14 +96,11 @@ def test_ended_pods_use_no_resources() -> None:
 @pytest.mark.parametrize(
     ("status", "has"),
     [
-        pytest.param(
-            {"allocatable": {"cpu": "4", "memory": "1Ki", "pods": "110", GPU: "8", "hugepages-2Mi": "0"}},
-            amounts(cpu=4, memory=1024, pods=110, gpu=8),
-            id="its allocatable",
-        ),
+        pytest.param({"allocatable": {"cpu": "4", "memory": "1Ki", "pods": "110", GPU: "8", "hugepages-2Mi": "0"}},
+            amounts(cpu=4, memory=1024, pods=110, gpu=8), id="its allocatable"),
         pytest.param({"allocatable": {}}, amounts(pods=0), id="a node without allocatable has no capacity"),
     ],
-)
+)  # fmt: skip
 def test_the_resources_of_a_node(status: dict[str, Any], has: Amounts) -> None:
     assert allocatable({"metadata": {"name": "n"}, "status": status}) == has
 
@@ -177,23 +119,15 @@ NODE = amounts(cpu=4, memory=8, pods=2, gpu=2)
     [
         pytest.param(pod_amounts(cpu=4, memory=8, gpu=2), {}, [], id="all of it"),
         pytest.param(pod_amounts(cpu=1), amounts(cpu=3, pods=1), [], id="what is left, to the last"),
-        pytest.param(
-            pod_amounts(cpu="1.5"),
-            amounts(cpu=3),
-            ["cpu (requests 1.5, free 1 of 4)"],
-            id="a little more than is left",
-        ),
+        pytest.param(pod_amounts(cpu="1.5"), amounts(cpu=3), ["cpu (requests 1.5, free 1 of 4)"],
+            id="a little more than is left"),
         pytest.param(pod_amounts(), amounts(pods=2), ["pods (requests 1, free 0 of 2)"], id="no place for a pod"),
         pytest.param(pod_amounts(mig=1), {}, [f"{MIG} (requests 1, free 0 of 0)"], id="a device the node has not"),
         pytest.param(pod_amounts(cpu=1), amounts(memory=9, cpu=0), [], id="a shortage of what is not asked for"),
-        pytest.param(
-            pod_amounts(memory=1, cpu=1),
-            amounts(memory=9, cpu=9),
-            ["cpu (requests 1, free -5 of 4)", "memory (requests 1, free -1 of 8)"],
-            id="every shortage, also of an overfull node",
-        ),
+        pytest.param(pod_amounts(memory=1, cpu=1), amounts(memory=9, cpu=9), ["cpu (requests 1, free -5 of 4)",
+            "memory (requests 1, free -1 of 8)"], id="every shortage, also of an overfull node"),
     ],
-)
+)  # fmt: skip
 def test_insufficient_resources(requests: Amounts, usage: Amounts, short: list[str]) -> None:
     assert list(shortages(requests, NODE, usage).values()) == short
 
@@ -206,18 +140,12 @@ FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"c
     [
         pytest.param(amounts(cpu=2), amounts(cpu=1), Code.OK, None, id="room beside both"),
         pytest.param(amounts(cpu=4), {}, Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="pods on the node remain"),
-        pytest.param(
-            amounts(cpu=2),
-            amounts(cpu=2),
-            Code.RETRY,
-            Suggestion.RESCHEDULE_ELSEWHERE,
-            id="pods on their way may never arrive",
-        ),
-        pytest.param(
-            amounts(cpu=4), amounts(cpu=2), Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="both: the worse counts"
-        ),
+        pytest.param(amounts(cpu=2), amounts(cpu=2), Code.RETRY, Suggestion.RESCHEDULE_ELSEWHERE,
+            id="pods on their way may never arrive"),
+        pytest.param(amounts(cpu=4), amounts(cpu=2), Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE,
+            id="both: the worse counts"),
     ],
-)
+)  # fmt: skip
 def test_the_verdict_on_a_node(
     usage: Amounts, assumed_usage: Amounts, code: Code, suggestion: Suggestion | None
 ) -> None:

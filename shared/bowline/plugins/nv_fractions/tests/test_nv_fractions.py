@@ -155,25 +155,15 @@ AUTOMATIC: list[Any] = [
     pytest.param({"gpu-fraction": "0.5"}, [READY], "", True, "", id="a ready node"),
     pytest.param({"gpu-fraction": "0.5"}, [], "nvidia", False, "", id="another node, by ConfigMaps"),
     pytest.param({"gpu-fraction": "0.5"}, [READY | {"status": "Unknown"}], "nvidia", False, "", id="not ready"),
-    pytest.param(
-        {"gpu-fraction": "0.5"}, [], "", False, "without a runtimeClassName", id="a pod without a class elsewhere"
-    ),
+    pytest.param({"gpu-fraction": "0.5"}, [], "", False, "without a runtimeClassName",
+        id="a pod without a class elsewhere"),
     pytest.param({"gpu-memory": "8192", REQUEST: "8Gi"}, [], "nvidia", False, REQUEST, id="what only agents enforce"),
-    pytest.param(
-        {"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"},
-        [],
-        "nvidia",
-        False,
-        "gpu-fraction.limit",
-        id="a limit",
-    ),
-]
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"}, [], "nvidia", False, "gpu-fraction.limit",
+        id="a limit"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("annotations", "conditions", "runtime_class", "expected", "why"),
-    AUTOMATIC,
-)
+@pytest.mark.parametrize(("annotations", "conditions", "runtime_class", "expected", "why"), AUTOMATIC)
 async def test_auto_acts_on_nodes_that_report_ready_agents(
     annotations: Json, conditions: list[Json], runtime_class: str, expected: bool, why: str
 ) -> None:

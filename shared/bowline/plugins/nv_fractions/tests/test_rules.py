@@ -35,72 +35,37 @@ ADDED = [
     pytest.param({}, {}, id="no share"),
     pytest.param({"gpu-fraction": "0.5"}, {}, id="a fraction has no amount before a node is chosen"),
     pytest.param({"gpu-memory": "8192"}, {REQUEST: "8Gi", PIN: "main"}, id="the largest unit that needs no fraction"),
-    pytest.param(
-        {"gpu-memory": "1024", PIN: "other"},
-        {"nvidia.com/container.other.gpu-memory.request": "1Gi"},
-        id="the named container",
-    ),
-    pytest.param(
-        {"gpu-memory": "1024", PIN: "init"},
-        {"nvidia.com/container.init.gpu-memory.request": "1Gi"},
-        id="an init container",
-    ),
+    pytest.param({"gpu-memory": "1024", PIN: "other"}, {"nvidia.com/container.other.gpu-memory.request": "1Gi"},
+        id="the named container"),
+    pytest.param({"gpu-memory": "1024", PIN: "init"}, {"nvidia.com/container.init.gpu-memory.request": "1Gi"},
+        id="an init container"),
     pytest.param({"gpu-memory": "8Gi"}, {}, id="an invalid amount is another rule's"),
     pytest.param({REQUEST: "8Gi"}, {"gpu-memory": "8192", PIN: "main"}, id="NVIDIA's form"),
     pytest.param({REQUEST: "1G"}, {"gpu-memory": "954", PIN: "main"}, id="rounded up to MiB"),
-    pytest.param(
-        {LIMIT: "4Gi"},
-        {REQUEST: "4Gi", "gpu-memory": "4096", PIN: "main"},
-        id="a limit alone is the request",
-    ),
-    pytest.param(
-        {REQUEST: "2Gi", LIMIT: "4Gi", "gpu-memory": "2048"},
-        {PIN: "main"},
-        id="both forms that agree",
-    ),
+    pytest.param({LIMIT: "4Gi"}, {REQUEST: "4Gi", "gpu-memory": "4096", PIN: "main"},
+        id="a limit alone is the request"),
+    pytest.param({REQUEST: "2Gi", LIMIT: "4Gi", "gpu-memory": "2048"}, {PIN: "main"}, id="both forms that agree"),
     pytest.param({REQUEST: "lots"}, {}, id="no quantity"),
     pytest.param({REQUEST: "1e30"}, {}, id="more than any device"),
     pytest.param({REQUEST: "1Gi", "gpu-fraction": "0.5"}, {}, id="two sizes"),
     pytest.param({LIMIT: "4Gi", "gpu-memory": "2048"}, {REQUEST: "2Gi", PIN: "main"}, id="a limit above the amount"),
-    pytest.param(
-        {"gpu-memory": "2048", "gpu-memory.limit": "4Gi"},
-        {REQUEST: "2Gi", LIMIT: "4Gi", PIN: "main"},
-        id="the short form of a limit",
-    ),
-    pytest.param(
-        {REQUEST: "2Gi", "gpu-memory.limit": "4G"},
-        {LIMIT: "4G", "gpu-memory": "2048", PIN: "main"},
-        id="the short form of a limit beside NVIDIA's request",
-    ),
-    pytest.param(
-        {"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8", PIN: "other"},
-        {"kai.scheduler/container.other.gpu-memory.portion.limit": "0.8"},
-        id="the short form of a fraction's limit",
-    ),
-    pytest.param(
-        {REQUEST: "1Gi", OTHER_LIMIT: "2Gi"},
-        {OTHER_REQUEST: "2Gi", "gpu-memory": "3072", PIN: "main"},
-        id="two containers",
-    ),
-    pytest.param(
-        {OTHER_REQUEST: "1Gi", "nvidia.com/container.init.gpu-memory.request": "4Gi"},
-        {"gpu-memory": "4096", PIN: "other"},
-        id="an init container, which has ended when the others run",
-    ),
-    pytest.param(
-        {REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory": "2048", PIN: "other"}, {}, id="two that have it all"
-    ),
-    pytest.param(
-        {"gpu-fraction": "0.5", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"},
-        {PIN: "other"},
-        id="a mode names the container",
-    ),
-    pytest.param(
-        {"gpu-memory": "1024", "nvidia.com/container.other.gpu-compute.request": "0.5"},
-        {OTHER_REQUEST: "1Gi", PIN: "other"},
-        id="a request of compute names the container",
-    ),
-]
+    pytest.param({"gpu-memory": "2048", "gpu-memory.limit": "4Gi"}, {REQUEST: "2Gi", LIMIT: "4Gi", PIN: "main"},
+        id="the short form of a limit"),
+    pytest.param({REQUEST: "2Gi", "gpu-memory.limit": "4G"}, {LIMIT: "4G", "gpu-memory": "2048", PIN: "main"},
+        id="the short form of a limit beside NVIDIA's request"),
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8", PIN: "other"},
+        {"kai.scheduler/container.other.gpu-memory.portion.limit": "0.8"}, id="the short form of a fraction's limit"),
+    pytest.param({REQUEST: "1Gi", OTHER_LIMIT: "2Gi"}, {OTHER_REQUEST: "2Gi", "gpu-memory": "3072", PIN: "main"},
+        id="two containers"),
+    pytest.param({OTHER_REQUEST: "1Gi", "nvidia.com/container.init.gpu-memory.request": "4Gi"}, {"gpu-memory": "4096",
+        PIN: "other"}, id="an init container, which has ended when the others run"),
+    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory": "2048", PIN: "other"}, {},
+        id="two that have it all"),
+    pytest.param({"gpu-fraction": "0.5", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"}, {PIN: "other"},
+        id="a mode names the container"),
+    pytest.param({"gpu-memory": "1024", "nvidia.com/container.other.gpu-compute.request": "0.5"},
+        {OTHER_REQUEST: "1Gi", PIN: "other"}, id="a request of compute names the container"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("annotations", "expected"), ADDED)
@@ -127,35 +92,21 @@ def test_a_valid_pod(annotations: Json) -> None:
 
 INVALID = [
     pytest.param({f"{MAIN}.gpu-memory.limits": "1Gi"}, {"nv_fractions/suffix"}, id="an unknown suffix"),
-    pytest.param(
-        {"nvidia.com/container.absent.gpu-memory.request": "1Gi"}, {"nv_fractions/container"}, id="no such container"
-    ),
-    pytest.param(
-        {REQUEST: "1Gi", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"},
-        {"nv_fractions/containers"},
-        id="a mode of a container without a share",
-    ),
-    pytest.param(
-        {"gpu-fraction": "0.5", MODE: "sm-sharing", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"},
-        {"nv_fractions/containers"},
-        id="two containers of a fraction",
-    ),
-    pytest.param(
-        {REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory": "1024"},
-        {"nv_fractions/memory-mismatch"},
-        id="two containers that have more than the pod",
-    ),
-    pytest.param(
-        {REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory.limit": "4Gi"}, {SHORT}, id="a short form for two"
-    ),
+    pytest.param({"nvidia.com/container.absent.gpu-memory.request": "1Gi"}, {"nv_fractions/container"},
+        id="no such container"),
+    pytest.param({REQUEST: "1Gi", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"},
+        {"nv_fractions/containers"}, id="a mode of a container without a share"),
+    pytest.param({"gpu-fraction": "0.5", MODE: "sm-sharing",
+        "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"}, {"nv_fractions/containers"},
+        id="two containers of a fraction"),
+    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory": "1024"}, {"nv_fractions/memory-mismatch"},
+        id="two containers that have more than the pod"),
+    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory.limit": "4Gi"}, {SHORT},
+        id="a short form for two"),
     pytest.param({REQUEST: "1Gi", COMPUTE: "0"}, {"nv_fractions/compute-request"}, id="no compute"),
     pytest.param({REQUEST: "1Gi", COMPUTE: "1.01"}, {"nv_fractions/compute-request"}, id="more than all compute"),
     pytest.param({MODE: "sm-sharing"}, {"nv_fractions/unused"}, id="a mode without a share"),
-    pytest.param(
-        {REQUEST: "1Gi", PIN: "other"},
-        {"nv_fractions/container-name"},
-        id="two names of the container",
-    ),
+    pytest.param({REQUEST: "1Gi", PIN: "other"}, {"nv_fractions/container-name"}, id="two names of the container"),
     pytest.param({REQUEST: "0"}, {"nv_fractions/memory-format"}, id="nothing"),
     pytest.param({REQUEST: "2Gi", LIMIT: "1Gi"}, {"nv_fractions/memory-range"}, id="more than the limit"),
     pytest.param({REQUEST: "2Gi", "gpu-memory": "1024"}, {"nv_fractions/memory-mismatch"}, id="two sizes"),
@@ -166,16 +117,14 @@ INVALID = [
     pytest.param({"gpu-fraction": "0.5", "gpu-memory.limit": "8Gi"}, {SHORT}, id="an amount that limits a fraction"),
     pytest.param({"gpu-memory": "1024", "gpu-fraction.limit": "0.8"}, {SHORT}, id="a part that limits an amount"),
     pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.5"}, {SHORT}, id="a limit that is not above"),
-    pytest.param(
-        {"gpu-memory": "1024", "gpu-memory.limit": "4Gi", LIMIT: "2Gi"}, {SHORT}, id="two limits that differ"
-    ),
+    pytest.param({"gpu-memory": "1024", "gpu-memory.limit": "4Gi", LIMIT: "2Gi"}, {SHORT},
+        id="two limits that differ"),
     pytest.param({MODE: "exclusive", "gpu-fraction": "0.5"}, {"nv_fractions/mode"}, id="an unknown mode"),
     pytest.param({PORTION_LIMIT: "0.5"}, {"nv_fractions/portion-limit"}, id="a part of no fraction"),
-    pytest.param(
-        {PORTION_LIMIT: "0.5", "gpu-fraction": "0.5"}, {"nv_fractions/portion-limit"}, id="a limit not above"
-    ),
+    pytest.param({PORTION_LIMIT: "0.5", "gpu-fraction": "0.5"}, {"nv_fractions/portion-limit"},
+        id="a limit not above"),
     pytest.param({PORTION_LIMIT: "1", "gpu-fraction": "0.5"}, {"nv_fractions/portion-limit"}, id="the whole device"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("annotations", "expected"), INVALID)
@@ -246,56 +195,24 @@ HALF = ReceivedGPU(count=1, portion="0.50")
 BOUND = [
     pytest.param({"gpu-fraction": "0.5"}, HALF, {REQUEST: "1000Mi", PORTION: "0.5"}, id="rounded down to MiB"),
     pytest.param({"gpu-memory": "1024", REQUEST: "1Gi"}, HALF, {PORTION: "0.5"}, id="the pod's own request is kept"),
-    pytest.param(
-        {"gpu-fraction": "0.5", PORTION_LIMIT: "0.8"},
-        HALF,
-        {REQUEST: "1000Mi", LIMIT: "1600Mi", PORTION: "0.5"},
-        id="a limit as a part of the device",
-    ),
-    pytest.param(
-        {"gpu-memory": "1024", "gpu-memory.limit": "2Gi"},
-        HALF,
-        {REQUEST: "1Gi", LIMIT: "2Gi", PORTION: "0.5"},
-        id="the short form of a pod admitted before",
-    ),
-    pytest.param(
-        {"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"},
-        HALF,
-        {REQUEST: "1000Mi", LIMIT: "1600Mi", PORTION_LIMIT: "0.8", PORTION: "0.5"},
-        id="the short form of a fraction's limit, of a pod admitted before",
-    ),
-    pytest.param(
-        {"gpu-fraction": "0.5"},
-        ReceivedGPU(count=1, portion="0.50", compute_portion="0.250"),
-        {REQUEST: "1000Mi", PORTION: "0.25"},
-        id="the compute portion of the request",
-    ),
-    pytest.param(
-        {"gpu-memory": "10"},
-        ReceivedGPU(count=1, portion="0.00"),
-        {REQUEST: "10Mi", PORTION: "0.01"},
-        id="the smallest portion that limits",
-    ),
-    pytest.param(
-        {"gpu-memory": "500"},
-        ReceivedGPU(count=1, portion="0.00"),
-        {REQUEST: "500Mi", PORTION: "0.249875"},
-        id="the portion of the memory where the request has none",
-    ),
-    pytest.param(
-        {"gpu-fraction": "0.5", PORTION: "1"}, HALF, {REQUEST: "1000Mi", PORTION: "0.5"}, id="one of the pod's own"
-    ),
-    pytest.param(
-        {"gpu-memory": "4096", REQUEST: "1Gi", OTHER_REQUEST: "3Gi", PIN: "main"},
-        HALF,
-        {
-            PORTION: "0.125",
-            "nvidia.com/container.other.gpu-compute.portion": "0.375",
-            "nvidia.com/container.other.gpus.devices": "GPU-1,GPU-2",
-        },
-        id="two containers have parts of the compute",
-    ),
-]
+    pytest.param({"gpu-fraction": "0.5", PORTION_LIMIT: "0.8"}, HALF, {REQUEST: "1000Mi", LIMIT: "1600Mi",
+        PORTION: "0.5"}, id="a limit as a part of the device"),
+    pytest.param({"gpu-memory": "1024", "gpu-memory.limit": "2Gi"}, HALF, {REQUEST: "1Gi", LIMIT: "2Gi",
+        PORTION: "0.5"}, id="the short form of a pod admitted before"),
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"}, HALF, {REQUEST: "1000Mi", LIMIT: "1600Mi",
+        PORTION_LIMIT: "0.8", PORTION: "0.5"}, id="the short form of a fraction's limit, of a pod admitted before"),
+    pytest.param({"gpu-fraction": "0.5"}, ReceivedGPU(count=1, portion="0.50", compute_portion="0.250"),
+        {REQUEST: "1000Mi", PORTION: "0.25"}, id="the compute portion of the request"),
+    pytest.param({"gpu-memory": "10"}, ReceivedGPU(count=1, portion="0.00"), {REQUEST: "10Mi", PORTION: "0.01"},
+        id="the smallest portion that limits"),
+    pytest.param({"gpu-memory": "500"}, ReceivedGPU(count=1, portion="0.00"), {REQUEST: "500Mi", PORTION: "0.249875"},
+        id="the portion of the memory where the request has none"),
+    pytest.param({"gpu-fraction": "0.5", PORTION: "1"}, HALF, {REQUEST: "1000Mi", PORTION: "0.5"},
+        id="one of the pod's own"),
+    pytest.param({"gpu-memory": "4096", REQUEST: "1Gi", OTHER_REQUEST: "3Gi", PIN: "main"}, HALF, {PORTION: "0.125",
+        "nvidia.com/container.other.gpu-compute.portion": "0.375",
+        "nvidia.com/container.other.gpus.devices": "GPU-1,GPU-2"}, id="two containers have parts of the compute"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("annotations", "received", "expected"), BOUND)
@@ -307,24 +224,14 @@ def test_annotations_of_the_binding(annotations: Json, received: ReceivedGPU, ex
 
 RESERVED = [
     pytest.param({"gpu-fraction": "0.5"}, 1024, {REQUEST: "488Mi"}, "", id="half of the rest"),
-    pytest.param(
-        {"gpu-fraction": "0.5", PORTION_LIMIT: "0.8"},
-        1024,
-        {REQUEST: "488Mi", LIMIT: "781Mi"},
-        "",
-        id="the limit, too",
-    ),
+    pytest.param({"gpu-fraction": "0.5", PORTION_LIMIT: "0.8"}, 1024, {REQUEST: "488Mi", LIMIT: "781Mi"}, "",
+        id="the limit, too"),
     pytest.param({"gpu-memory": "1024"}, 1024, {REQUEST: "1Gi"}, "", id="an amount is not reduced"),
     pytest.param({"gpu-fraction": "0.5"}, 2000, {}, "0.50 of 1 MiB is nothing", id="less than the part"),
     pytest.param({"gpu-fraction": "0.5"}, 2001, {}, "leaves nothing of its GPUs of 2001 MiB", id="all"),
-    pytest.param(
-        {"gpu-memory": "1024", REQUEST: "1Gi", PORTION_LIMIT: "0.8"},
-        4096,
-        {},
-        "leaves nothing",
-        id="all, of a limit",
-    ),
-]
+    pytest.param({"gpu-memory": "1024", REQUEST: "1Gi", PORTION_LIMIT: "0.8"}, 4096, {}, "leaves nothing",
+        id="all, of a limit"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("annotations", "reserved", "expected", "why"), RESERVED)
@@ -338,28 +245,13 @@ def test_a_part_is_computed_from_what_the_driver_leaves(
 
 UNKNOWN = [
     pytest.param({"gpu-fraction": "0.5"}, {}, HALF, "have GPU feature discovery label it", id="no label"),
-    pytest.param(
-        {"gpu-fraction": "0.5"},
-        {names.NODE_GPU_MEMORY: "100"},
-        ReceivedGPU(count=1, portion="0.00"),
-        "is nothing",
-        id="no portion",
-    ),
-    pytest.param(
-        {"gpu-memory": "1", REQUEST: "1Mi", PORTION_LIMIT: "0.5"},
-        {},
-        HALF,
-        "portion.limit]: node n",
-        id="a limit on a node without a label",
-    ),
-    pytest.param(
-        {"gpu-fraction": "0.5", PIN: "absent"},
-        {names.NODE_GPU_MEMORY: "100"},
-        HALF,
-        "must name a container",
-        id="no container",
-    ),
-]
+    pytest.param({"gpu-fraction": "0.5"}, {names.NODE_GPU_MEMORY: "100"}, ReceivedGPU(count=1, portion="0.00"),
+        "is nothing", id="no portion"),
+    pytest.param({"gpu-memory": "1", REQUEST: "1Mi", PORTION_LIMIT: "0.5"}, {}, HALF, "portion.limit]: node n",
+        id="a limit on a node without a label"),
+    pytest.param({"gpu-fraction": "0.5", PIN: "absent"}, {names.NODE_GPU_MEMORY: "100"}, HALF,
+        "must name a container", id="no container"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("annotations", "labels", "received", "why"), UNKNOWN)

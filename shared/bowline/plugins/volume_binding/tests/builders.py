@@ -63,12 +63,7 @@ def raw_volume(
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     return {
         "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "3", **(meta or {})},
-        "spec": {
-            "storageClassName": "late",
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": size},
-            **spec,
-        },
+        "spec": {"storageClassName": "late", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}, **spec},
         "status": {"phase": phase},
     }
 

@@ -30,39 +30,32 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
         pytest.param({"size": "1073741824"}, [{"size": "1Gi"}], "v0", id="exactly large enough, written otherwise"),
         pytest.param({}, [{"size": "2Gi"}, {"size": "2Gi"}], "v0", id="of equals, the first by name"),
         pytest.param({}, [{"storageClassName": "other"}], "", id="another class"),
-        pytest.param(
-            {"storageClassName": "x", "annotations": BETA["annotations"]}, [{}], "v0", id="the old annotation"
-        ),
+        pytest.param({"storageClassName": "x", "annotations": BETA["annotations"]}, [{}], "v0",
+            id="the old annotation"),
         pytest.param({}, [{"storageClassName": "x", "meta": BETA}], "v0", id="the old annotation on the volume"),
         pytest.param(BLOCK, [{}, {**BLOCK, "size": "9Gi"}], "v1", id="a block device is wanted"),
         pytest.param({}, [BLOCK], "", id="a file system is the default"),
         pytest.param(READ_MANY, [{}], "", id="an access mode it has not"),
-        pytest.param(
-            {}, [{"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}], "v0", id="more access modes than asked"
-        ),
+        pytest.param({}, [{"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}], "v0",
+            id="more access modes than asked"),
         pytest.param(FAST, [{}, {**FAST, "size": "2Gi"}], "v1", id="an attributes class"),
         pytest.param({}, [FAST], "", id="an attributes class that was not requested"),
         pytest.param({}, [{"node": "node-1"}], "", id="one of another node"),
         pytest.param({"selector": {"matchLabels": {"a": "b"}}}, [{}], "", id="a selector it does not fit"),
-        pytest.param(
-            {"selector": {"matchLabels": {"a": "b"}}},
-            [{}, {"meta": {"labels": {"a": "b"}}, "size": "2Gi"}],
-            "v1",
-            id="a selector it fits",
-        ),
+        pytest.param({"selector": {"matchLabels": {"a": "b"}}}, [{}, {"meta": {"labels": {"a": "b"}}, "size": "2Gi"}],
+            "v1", id="a selector it fits"),
         pytest.param({}, [{"phase": "Released"}], "", id="a used one"),
         pytest.param({}, [{"meta": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}], "", id="one that is going"),
         pytest.param({}, [{"claimRef": reference("other")}], "", id="kept for another claim"),
         pytest.param({}, [{"claimRef": reference(uid="old")}], "", id="kept for an earlier claim of the name"),
         pytest.param({}, [{}, {"claimRef": reference(), "size": "9Gi"}], "v1", id="kept for it by name wins"),
         pytest.param({}, [{}, {"claimRef": reference(uid="uid-data")}], "v1", id="kept for it by UID wins"),
-        pytest.param(
-            {}, [{}, {"claimRef": reference(uid="uid-data"), "phase": "Bound"}], "v1", id="reserved and partly bound"
-        ),
+        pytest.param({}, [{}, {"claimRef": reference(uid="uid-data"), "phase": "Bound"}], "v1",
+            id="reserved and partly bound"),
         pytest.param({}, [{}, {"claimRef": reference(), "node": "node-1"}], "", id="kept for it elsewhere: no other"),
         pytest.param({}, [{}, {"claimRef": reference(), "size": "1Mi"}], "v0", id="kept for it but too small"),
     ],
-)
+)  # fmt: skip
 def test_the_volume_of_a_claim(claim_fields: dict[str, Any], volume_fields: list[dict[str, Any]], name: str) -> None:
     volumes = [volume(f"v{number}", **fields) for number, fields in enumerate(volume_fields)]
     assert match_names(claim(**claim_fields), *volumes)[0] == name

@@ -31,22 +31,8 @@ from bowline.plugins.volume_binding.rules import (
     selected_node_patch,
     waits_for_volumes,
 )
-from bowline.plugins.volume_binding.tests.builders import (
-    NODE,
-    POD,
-    SCRATCH,
-    WANTED,
-    claim,
-    cls,
-    reference,
-    volume,
-)
-from bowline.plugins.volume_binding.volumes import (
-    PersistentVolumeClaim,
-    PodVolume,
-    Volume,
-    pod_volumes,
-)
+from bowline.plugins.volume_binding.tests.builders import NODE, POD, SCRATCH, WANTED, claim, cls, reference, volume
+from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, PodVolume, Volume, pod_volumes
 
 CSI = "csi.example.com"
 DONE = {"pv.kubernetes.io/bind-completed": "yes"}
@@ -111,44 +97,24 @@ FOREIGN = (
 
 ENDING_CLAIMS: list[Any] = [
     pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
-    pytest.param(
-        SCRATCH,
-        None,
+    pytest.param(SCRATCH, None,
         waiting("claim pod-scratch for the pod's ephemeral volume scratch does not exist yet"),
-        id="a claim that the controller has yet to make",
-    ),
-    pytest.param(
-        WANTED,
-        claim(meta=DELETING, annotations=DONE, volumeName="v"),
+        id="a claim that the controller has yet to make"),
+    pytest.param(WANTED, claim(meta=DELETING, annotations=DONE, volumeName="v"),
         final("claim data is being deleted; create it again, or let the pod mount another one"),
-        id="a claim that is going",
-    ),
-    pytest.param(
-        WANTED,
-        claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
+        id="a claim that is going"),
+    pytest.param(WANTED, claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
         final("claim data has lost its volume v; restore the volume, or create the claim again"),
-        id="a claim that has lost its volume",
-    ),
+        id="a claim that has lost its volume"),
     pytest.param(SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="a claim without an owner"),
-    pytest.param(
-        SCRATCH,
-        claim("pod-scratch", meta=owner_meta("StatefulSet", "pod", "x")),
-        final(FOREIGN, Suggestion.DELETE_POD),
-        id="a claim of something else of the name",
-    ),
-    pytest.param(
-        SCRATCH,
-        claim("pod-scratch", meta=owner_meta(controller=False)),
-        final(FOREIGN, Suggestion.DELETE_POD),
-        id="a claim that the pod owns but does not control",
-    ),
-    pytest.param(
-        SCRATCH,
-        claim("pod-scratch", meta=owner_meta(uid="earlier") | DELETING),
+    pytest.param(SCRATCH, claim("pod-scratch", meta=owner_meta("StatefulSet", "pod", "x")), final(FOREIGN,
+        Suggestion.DELETE_POD), id="a claim of something else of the name"),
+    pytest.param(SCRATCH, claim("pod-scratch", meta=owner_meta(controller=False)), final(FOREIGN,
+        Suggestion.DELETE_POD), id="a claim that the pod owns but does not control"),
+    pytest.param(SCRATCH, claim("pod-scratch", meta=owner_meta(uid="earlier") | DELETING),
         waiting("claim pod-scratch still belongs to an earlier pod of this name"),
-        id="a claim of the pod's predecessor",
-    ),
-]
+        id="a claim of the pod's predecessor"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("pod_volume", "existing_claim", "expected"), ENDING_CLAIMS)
@@ -170,12 +136,11 @@ def expressions(count: int) -> Any:
     [
         pytest.param(expressions(512), False, id="at the bound"),
         pytest.param(expressions(513), True, id="expressions"),
-        pytest.param(
-            {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"] * 512}]}, True, id="values"
-        ),
+        pytest.param({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"] * 512}]}, True,
+            id="values"),
         pytest.param({"matchLabels": {f"k{number}": "" for number in range(513)}}, True, id="labels"),
     ],
-)
+)  # fmt: skip
 def test_a_selector_beyond_the_bound_is_not_evaluated(selector: Any, is_invalid: bool) -> None:
     """The user chooses its length, and each free volume of the class is compared with it."""
     result = check_unbound(claim(selector=selector), cls(), NODE, requested_before=False)
@@ -204,53 +169,22 @@ def test_a_bound_claim_and_one_to_check() -> None:
 
 
 ENDING_UNBOUND: list[Any] = [
-    pytest.param(
-        claim(volumeName="v"),
-        cls(),
-        False,
-        waiting("claim data is not bound to its volume v yet"),
-        id="bound by hand, not by the controller yet",
-    ),
-    pytest.param(
-        claim(storageClassName=""),
-        None,
-        False,
-        waiting("claim data has no StorageClass and is not bound to a volume yet"),
-        id="no class",
-    ),
-    pytest.param(
-        claim(),
-        None,
-        False,
-        waiting("claim data is not bound and its StorageClass late does not exist"),
-        id="a class that is not there",
-    ),
-    pytest.param(
-        claim(),
-        cls(CSI, "Immediate"),
-        False,
+    pytest.param(claim(volumeName="v"), cls(), False, waiting("claim data is not bound to its volume v yet"),
+        id="bound by hand, not by the controller yet"),
+    pytest.param(claim(storageClassName=""), None, False,
+        waiting("claim data has no StorageClass and is not bound to a volume yet"), id="no class"),
+    pytest.param(claim(), None, False, waiting("claim data is not bound and its StorageClass late does not exist"),
+        id="a class that is not there"),
+    pytest.param(claim(), cls(CSI, "Immediate"), False,
         waiting("claim data is not bound yet; StorageClass late binds it without waiting for a pod"),
-        id="a class that does not wait for pods",
-    ),
-    pytest.param(
-        claim(annotations={SELECTED: "node-7"}),
-        cls(CSI),
-        False,
+        id="a class that does not wait for pods"),
+    pytest.param(claim(annotations={SELECTED: "node-7"}), cls(CSI), False,
         final("provisioning of a volume for claim data was requested on node node-7", ELSEWHERE),
-        id="asked for on another node: never overwritten",
-    ),
-    pytest.param(
-        claim(),
-        cls(CSI),
-        True,
-        final(
-            "the provisioner csi.example.com cannot create a volume for claim data on node node-0: it has "
-            "removed the annotation selected-node",
-            ELSEWHERE,
-        ),
-        id="requested here before and rejected",
-    ),
-]
+        id="asked for on another node: never overwritten"),
+    pytest.param(claim(), cls(CSI), True,
+        final("the provisioner csi.example.com cannot create a volume for claim data on node node-0: it has "
+        "removed the annotation selected-node", ELSEWHERE), id="requested here before and rejected"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("existing_claim", "its_class", "requested_before", "expected"), ENDING_UNBOUND)
@@ -263,23 +197,13 @@ def test_an_unbound_claim_that_ends_the_check(
 
 
 UNPROVISIONED: list[Any] = [
-    pytest.param(
-        cls(),
-        final(
-            "claim data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
-            f"claim's annotation {SELECTED}, or delete the claim"
-        ),
-        id="a class without a provisioner",
-    ),
-    pytest.param(
-        cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
-        final(
-            "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only",
-            ELSEWHERE,
-        ),
-        id="a class for other nodes",
-    ),
-]
+    pytest.param(cls(), final(
+        "claim data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
+        f"claim's annotation {SELECTED}, or delete the claim"), id="a class without a provisioner"),
+    pytest.param(cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
+        final("claim data cannot get a volume on node node-0: StorageClass late allows other topologies only",
+        ELSEWHERE), id="a class for other nodes"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -318,17 +242,11 @@ def test_an_unbound_claim_to_continue_with() -> None:
 BOUND_VOLUMES: list[Any] = [
     pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
     pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
-    pytest.param(
-        volume(node="node-1"),
-        final("volume v of claim data cannot be used on node node-0 (node affinity)", ELSEWHERE),
-        id="another node's",
-    ),
-    pytest.param(
-        None,
-        final("volume v of claim data does not exist; restore it, or create the claim again"),
-        id="a deleted volume",
-    ),
-]
+    pytest.param(volume(node="node-1"), final("volume v of claim data cannot be used on node node-0 (node affinity)",
+        ELSEWHERE), id="another node's"),
+    pytest.param(None, final("volume v of claim data does not exist; restore it, or create the claim again"),
+        id="a deleted volume"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("bound_volume", "expected"), BOUND_VOLUMES)
@@ -442,26 +360,16 @@ HERE, OTHER = "kubernetes.io/hostname in (node-0)", "kubernetes.io/hostname in (
     [
         pytest.param([claim()], {}, Commitments("", ""), id="nothing is written yet"),
         pytest.param([claim(annotations={SELECTED: "node-0"})], {}, Commitments("", "node-0"), id="provisioned here"),
-        pytest.param(
-            [claim(volumeName="v")], {"data": "node-0"}, Commitments(HERE, ""), id="bound to a local volume"
-        ),
-        pytest.param(
-            [claim(volumeName="v")], {"data": ""}, Commitments("", ""), id="bound to a volume of every node"
-        ),
-        pytest.param(
-            [claim("a", volumeName="v"), claim("b", volumeName="w")],
-            {"a": "node-0", "b": "node-1"},
-            Commitments(f"{HERE},{OTHER}", ""),
-            id="on two nodes",
-        ),
-        pytest.param(
-            [claim("a", annotations={SELECTED: "node-0"}), claim("b", annotations={SELECTED: "node-1"})],
-            {},
-            None,
-            id="provisioned on two nodes",
-        ),
+        pytest.param([claim(volumeName="v")], {"data": "node-0"}, Commitments(HERE, ""),
+            id="bound to a local volume"),
+        pytest.param([claim(volumeName="v")], {"data": ""}, Commitments("", ""),
+            id="bound to a volume of every node"),
+        pytest.param([claim("a", volumeName="v"), claim("b", volumeName="w")], {"a": "node-0", "b": "node-1"},
+            Commitments(f"{HERE},{OTHER}", ""), id="on two nodes"),
+        pytest.param([claim("a", annotations={SELECTED: "node-0"}), claim("b", annotations={SELECTED: "node-1"})], {},
+            None, id="provisioned on two nodes"),
     ],
-)
+)  # fmt: skip
 def test_what_is_written_for_the_claims_leaves_some_nodes(
     claims: list[PersistentVolumeClaim], nodes: dict[str, str], expected: Commitments | None
 ) -> None:
@@ -471,10 +379,7 @@ def test_what_is_written_for_the_claims_leaves_some_nodes(
 
 @pytest.mark.parametrize(
     ("nodes", "suggestion"),
-    [
-        pytest.param([], None, id="none"),
-        pytest.param(["node-0"], Suggestion.RETRY_SAME_NODE, id="this one only"),
-    ],
+    [pytest.param([], None, id="none"), pytest.param(["node-0"], Suggestion.RETRY_SAME_NODE, id="this one only")],
 )
 def test_no_other_node_is_suggested_that_cannot_use_the_volumes(
     nodes: list[str], suggestion: Suggestion | None
@@ -538,17 +443,15 @@ NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
     [
         pytest.param([capacity("1Gi", "capacity")], "", id="just enough, by the total"),
         pytest.param([capacity("1Ki"), capacity("9Gi")], "", id="enough in one of two segments"),
-        pytest.param(
-            [capacity("1Mi", capacity="9Gi")],
+        pytest.param([capacity("1Mi", capacity="9Gi")],
             "; its driver reports 1048576 bytes at most for node node-0, of 1073741824 wanted",
-            id="much room, but not for one volume",
-        ),
+            id="much room, but not for one volume"),
         pytest.param([], NO_ROOM, id="nothing published"),
         pytest.param([capacity("9Gi", storageClassName="other")], NO_ROOM, id="for another class"),
         pytest.param([capacity("9Gi", nodeTopology={"matchLabels": {"zone": "b"}})], NO_ROOM, id="elsewhere"),
         pytest.param([capacity("9Gi", nodeTopology=None)], NO_ROOM, id="reachable from no node"),
     ],
-)
+)  # fmt: skip
 def test_the_drivers_reported_capacity(capacities: list[dict[str, Any]], hint: str) -> None:
     assert capacity_hint(claim(), NODE, capacities) == hint
 
