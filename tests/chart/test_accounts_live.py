@@ -227,7 +227,7 @@ RECONCILER_MAY: dict[str, tuple[str, str, Any]] = {
     "create a share's ConfigMap": ("POST", CONFIGMAPS, configmap("new-0")),
     "delete one that its pod has left behind": ("DELETE", f"{CONFIGMAPS}/orphan-0", None),
     "delete a share's ConfigMap": ("DELETE", f"{CONFIGMAPS}/share-0", None),
-    "delete one of KAI-Scheduler's binder": ("DELETE", f"{CONFIGMAPS}/older-i0-evar", None),
+    "delete one of an earlier version": ("DELETE", f"{CONFIGMAPS}/older-i0-evar", None),
     "create a reservation pod": ("POST", RESERVATIONS, reservation()),
     **{
         f"create one with the image {image}": ("POST", RESERVATIONS, reservation({"image": image}))
@@ -396,7 +396,7 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "change a claim's labels": ("finalizer", "PATCH", f"{CLAIMS}/users", metadata(labels={"a": "b"})),
     "give a volume to another claim": ("belongs", "PATCH", f"{PVS}/taken", claim_ref({**REFERENCE, "name": "other"})),
     "take a volume from its claim": ("belongs", "PATCH", f"{PVS}/taken", claim_ref(None)),
-    "have a volume's data deleted by another UID": (
+    "have the data of a volume deleted by another UID": (
         *("changes no UID", "PATCH", f"{PVS}/uid"),
         claim_ref({"uid": "00000000-0000-0000-0000-000000000000"}),
     ),
@@ -424,7 +424,7 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
         metadata(labels={"a": "b"}, annotations={names.SELECTED_NODE: "n"}),
     ),
     **{
-        f"create {why}": (words, "POST", RESERVATIONS, body)
+        why: (words, "POST", RESERVATIONS, body)
         for words, bodies in NO_RESERVATIONS.items()
         for why, body in bodies.items()
     },
@@ -573,3 +573,15 @@ def test_the_labels_that_the_api_server_adds_to_a_binding_are_accepted(policies:
         assert policies.denial(policies.as_user(RECONCILER), "POST", path, binding(OF_PLUGINS)) == ""
     finally:
         remove(policies.cluster.api, "/api/v1/nodes/node")
+
+
+def test_under_the_restricted_standard_the_agent_still_runs_alone(policies: Policies) -> None:
+    api, reconciler = policies.cluster.api, policies.as_user(RECONCILER)
+    namespace, label = RESERVATIONS.rpartition("/")[0], "pod-security.kubernetes.io/enforce"
+    api.patch(namespace, metadata(labels={label: "restricted"}))
+    try:
+        assert policies.denial(reconciler, "POST", RESERVATIONS + DRY, reservation()) == ""
+        second = reservation(containers=beside_the_agent(securityContext=CONTEXT))
+        assert "only container" in policies.denial(reconciler, "POST", RESERVATIONS + DRY, second)
+    finally:
+        api.patch(namespace, metadata(labels={label: None}))

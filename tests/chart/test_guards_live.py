@@ -141,7 +141,7 @@ DENIED: dict[str, tuple[str, str, str, Any]] = {
     "a share's ConfigMap without its label": (SHARING, "PATCH", MAP, labels({SHARING: None})),
     "label on any ConfigMap": (SHARING, "PATCH", f"{MAPS}/plain", labels({SHARING: "1"})),
     "deleting a share's ConfigMap": (SHARING, "DELETE", MAP, None),
-    "a reserved device": (names.RESERVED_DEVICE, "PATCH", RESERVATION, DEVICE),
+    "a reserved device by a tenant": (names.RESERVED_DEVICE, "PATCH", RESERVATION, DEVICE),
     "a reservation hidden": ("app", "PATCH", RESERVATION, labels({"app": None})),
 }
 # User, method, path, body; without a user, a member of system:masters.
@@ -180,7 +180,7 @@ ALLOWED: dict[str, tuple[str, str, str, Any]] = {
 
 
 @pytest.mark.parametrize(("words", "method", "path", "body"), DENIED.values(), ids=DENIED)
-def test_objects_that_hold_a_device_cannot_be_changed_by_a_tenant(
+def test_objects_that_hold_a_device_cannot_be_changed_by(
     policies: Policies, words: str, method: str, path: str, body: Any
 ) -> None:
     denial = policies.denial(policies.as_user(TENANT), method, path + DRY, body)

@@ -1,4 +1,4 @@
-"""Each preset on a real API server: install, `helm test`, upgrade, rollback, uninstall, with hooks and the pair.
+"""The chart on a real API server: install, `helm test`, upgrade, rollback, uninstall, with hooks and the pair.
 
 Only kubelets are missing: the pods of hooks, both processes and the example scheduler run as local processes.
 
@@ -129,7 +129,10 @@ def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
         assert "all is well" in helm_test(cluster, helm_command)
         bind(cluster, file.stem, "kai-scheduler")
         upgrade_and_roll_back(cluster, helm_command, pair)
+        # The hooks are called, so the CA that the webhook has written into them is still there.
         helm_test(cluster, helm_command)
+    # With the kind an uninstall would delete every request.
+    assert cluster.kubectl("get", "crd/bindrequests.scheduling.run.ai", "-o", "name").stdout
 
 
 # --- one release with the example scheduler ---

@@ -12,6 +12,8 @@ from tests.waiting import wait_until
 
 WEBHOOK, RECONCILER = "bowline-webhook", "bowline-reconciler"
 ADMISSION = "admissionregistration.k8s.io:validatingwebhookconfigurations"
+MUTATING = "admissionregistration.k8s.io:mutatingwebhookconfigurations"
+POLICIES = "admissionregistration.k8s.io:validatingadmissionpolicies"
 LEASES = "coordination.k8s.io:leases"
 HERE, RESERVED = {"namespace": NAMESPACE}, {"namespace": "kai-resource-reservation"}
 # What a name and a namespace limit: the API server's part. test_rights.py has every rule.
@@ -24,10 +26,17 @@ MAY: list[tuple[str, str, str, dict[str, str], bool]] = [
     (WEBHOOK, "update", ":secrets", {"name": "bowline-ca", **HERE}, True),
     (WEBHOOK, "get", ":secrets", {"name": "bowline-ca"}, False),
     (WEBHOOK, "create", ":secrets", HERE, False),
+    (WEBHOOK, "patch", MUTATING, {"name": WEBHOOK}, True),
+    (WEBHOOK, "patch", POLICIES, {"name": "x"}, False),
+    (WEBHOOK, "get", ":pods", {}, False),
     (RECONCILER, "create", ":pods", {}, False),
     (RECONCILER, "delete", ":pods", {}, False),
     (RECONCILER, "delete", ":pods", RESERVED, True),
     (RECONCILER, "create", f"{names.GROUP}:bindrequests", {}, False),
+    (RECONCILER, "delete", f"{names.GROUP}:bindrequests", {}, True),
+    (RECONCILER, "patch", f"{names.GROUP}:bindrequests/status", {}, True),
+    (RECONCILER, "create", "events.k8s.io:events", {}, True),
+    (RECONCILER, "get", ":configmaps", {"namespace": "kube-system"}, True),
     (RECONCILER, "create", LEASES, HERE, True),
     (RECONCILER, "create", LEASES, {}, False),
     (RECONCILER, "update", LEASES, {"name": RECONCILER, **HERE}, True),
@@ -71,7 +80,7 @@ def held(cluster: Cluster, account: str, verb: str, resource: str, where: dict[s
     return may(cluster, f"system:serviceaccount:{NAMESPACE}:{account}", verb, resource, **where)
 
 
-def test_the_accounts_may_do_what_their_roles_name_and_nothing_else(cluster_with_roles: Cluster) -> None:
+def test_the_accounts_may(cluster_with_roles: Cluster) -> None:
     assert [case for case in MAY if held(cluster_with_roles, *case[:4]) is not case[4]] == []
 
 

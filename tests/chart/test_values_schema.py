@@ -217,7 +217,7 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("values", "message"), TOGETHER)
-def test_values_that_cannot_be_meant_together_are_rejected_with_the_remedy(
+def test_values_that_would_block_a_cluster_are_rejected_with_the_remedy(
     chart: Chart, values: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CommandError, match=message):

@@ -28,7 +28,7 @@ from tests.foreign_kinds import (
 
 KINDS = (
     *("JobSet", "RayCluster", "PyTorchJob", "ClusterTrainingRuntime", "Job", "PodCliqueSet", "InferenceService"),
-    *("LLMInferenceService", "Workflow", "CronWorkflow", "Own"),
+    *("Workflow", "Own"),
 )
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 PATHS = {kind: objects_path(kind, "default") for kind in KINDS}
@@ -177,9 +177,6 @@ DESCRIBED = [
     pytest.param(
         *described("InferenceService", {"predictor": {**MODEL, "schedulerName": "bowline"}}), VALIDATED, id="of ours"
     ),
-    pytest.param(*described("LLMInferenceService", {"template": SPEC}), None, id="an LLMInferenceService"),
-    pytest.param(*described("LLMInferenceService", {"worker": OUR_SPEC}), VALIDATED, id="with workers of ours"),
-    pytest.param(*described("LLMInferenceService", {"template": SPEC, **SHARES}), VALIDATED, id="with annotations"),
     pytest.param(*described("Workflow", {"templates": [{"container": {}}]}), None, id="a Workflow"),
     pytest.param(
         *described("Workflow", {"templates": [{"steps": []}, {"container": {}, "metadata": SHARES}]}),
@@ -190,11 +187,6 @@ DESCRIBED = [
         *described("Workflow", {"schedulerName": "bowline", "templates": [{"container": {}}]}),
         VALIDATED,
         id="of ours as a whole",
-    ),
-    pytest.param(
-        *described("CronWorkflow", {"workflowSpec": {"schedulerName": "bowline", "templates": [{"script": {}}]}}),
-        VALIDATED,
-        id="a CronWorkflow of ours",
     ),
     pytest.param(*described("Own", {"pod": FOREIGN}), None, id="an own kind with a template"),
     pytest.param(*described("Own", {"pod": OUR_SPEC}), VALIDATED, id="a pod spec in place of its template"),

@@ -43,8 +43,9 @@ def is_test(path: str, function: str, case: str) -> bool:
     parts = file.relative_to(ROOT).with_suffix("").parts
     module = importlib.import_module(".".join(parts[1:] if parts[0] == "shared" else parts))
     marks = getattr(getattr(module, function, None), "pytestmark", ())
-    rows = [row for mark in marks if mark.name == "parametrize" for row in mark.args[1]]
-    return case in {str(row.id) for row in rows if getattr(row, "id", None)}
+    tables = [mark for mark in marks if mark.name == "parametrize"]
+    ids = {str(row.id) for table in tables for row in table.args[1] if getattr(row, "id", None)}
+    return case in ids.union(*(table.kwargs.get("ids", ()) for table in tables))
 
 
 def test_every_claim_names_a_test_or_states_why_there_is_none() -> None:
