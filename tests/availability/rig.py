@@ -124,9 +124,9 @@ class Rig:
             self._stopped_values[series] = self._stopped_values.get(series, 0.0) + _count(replica, series)
 
 
-RENEWALS = "bowline_certificate_renewals_total"
-SWITCHES = 'bowline_ca_steps_total{step="switch"}'
-REPAIRS = 'bowline_ca_steps_total{step="repair"}'
+RENEWALS = 'bowline_certificate_steps_total{step="renew"}'
+SWITCHES = 'bowline_certificate_steps_total{step="switch"}'
+REPAIRS = 'bowline_certificate_steps_total{step="repair"}'
 COUNTED = (RENEWALS, SWITCHES, REPAIRS)
 
 

@@ -96,6 +96,8 @@ async def test_it_hides_no_other_object(
     ((ref, why),) = reports
     assert (ref.kind, ref.key, ref.uid) == (resource.kind, ObjectKey(namespace, "hostile"), metadata["uid"])
     assert "values" in why or "JSON is refused" in why
+    count = registry.get_sample_value("bowline_kube_unreadable_objects_total", {"resource": resource.plural})
+    assert (count or 0) >= 2
 
 
 def caches(reflector: Reflector, keys: Collection[ObjectKey]) -> bool:

@@ -102,7 +102,9 @@ class KubeClient:
         self._unanswered_at: float | None = None
         self.availability = Availability(options.clock, options.random.random)
         self.own_writes = OwnWrites()
-        self.unreadable = UnreadableObjects()
+        self.unreadable = UnreadableObjects(
+            options.metrics.count_unreadable if options.metrics is not None else lambda _: None
+        )
         # The API server uses the part before the slash as the field manager.
         pool = TransportOptions(
             f"{options.name}/http1.1", options.timeout_s, options.connect_timeout_s, options.connections

@@ -57,6 +57,12 @@ class KubeMetrics:
             registry=registry,
         )
         init_series(self._policy_denials, policy=names.POLICIES)
+        self._unreadable_objects = Counter(
+            "bowline_kube_unreadable_objects_total",
+            "Times that an object was not decoded, because it has too many values or JSON that the reader refuses.",
+            ("resource",),
+            registry=registry,
+        )
         # labels() costs more than the increment, and the same few combinations recur.
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._histograms: dict[tuple[str, str], Histogram] = {}
@@ -120,6 +126,10 @@ class KubeMetrics:
         """Count one write that one of Bowline's own policies denied."""
         self._policy_denials.labels(policy).inc()
 
+    def count_unreadable(self, resource: str) -> None:
+        """Count one object that was not decoded."""
+        self._unreadable_objects.labels(resource).inc()
+
     def follow(self, resource: str, reflector: Followed) -> None:
         """Report a reflector's state while it exists; evaluated at each scrape."""
         reflectors = self._reflectors.get(resource)
@@ -132,6 +142,7 @@ class KubeMetrics:
             lambda: min((r.last_contact.timestamp() if r.last_contact else 0.0 for r in reflectors), default=0.0)
         )
         init_series(self.relists, resource=(resource,))
+        init_series(self._unreadable_objects, resource=(resource,))
 
     def expect_callbacks(self, plugin: str, resource: str, callbacks: Iterable[str]) -> None:
         """Preset the error counters of these callbacks to 0."""

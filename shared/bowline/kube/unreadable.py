@@ -110,9 +110,10 @@ def _metadata_at(text: bytes, position: int) -> dict[str, Any] | None:
 
 
 class UnreadableObjects:
-    """Reports objects that were not decoded, once for a UID, in the log and to followers."""
+    """Reports objects that were not decoded: every time to ``count``, once for a UID in log and to followers."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[str], None]) -> None:
+        self._count = count
         self._reasons: OrderedDict[ObjectID, tuple[ObjectRef, str]] = OrderedDict()
         self._followers: list[Callable[[ObjectRef, str], None]] = []
 
@@ -124,6 +125,7 @@ class UnreadableObjects:
 
     def add(self, resource: Resource, item: Object, why: str) -> None:
         """Report an object of which only the metadata, or its key alone, was read. ``why``: what is wrong with it."""
+        self._count(resource.plural)
         ref = replace(resource.ref(item), resource_version=ResourceVersion(""))
         reported = self._reasons.get(ref.id)
         if reported is not None and (ref.uid == reported[0].uid or not ref.uid):

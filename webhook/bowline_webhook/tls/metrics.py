@@ -8,9 +8,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from bowline.runtime.metrics import init_series
 from bowline_webhook.tls.rotation import Action
 
+_RENEW = "renew"
+
 
 class CertificateMetrics:
-    """Certificate metrics: expiry, renewals, steps of the rotation, and whether they can be written."""
+    """Certificate metrics: expiry, steps of the rotation with renewals, and whether they can be written."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._not_after = Gauge(
@@ -19,12 +21,9 @@ class CertificateMetrics:
             ["certificate"],
             registry=registry,
         )
-        self.leaf_renewals = Counter(
-            "bowline_certificate_renewals", "Serving certificates exchanged while serving.", registry=registry
-        )
-        self.ca_steps = Counter(
-            "bowline_ca_steps",
-            "Steps of the CA's rotation executed by this replica.",
+        steps = Counter(
+            "bowline_certificate_steps",
+            "Steps of the CA's rotation executed by this replica; renew: its serving certificate was exchanged.",
             ["step"],
             registry=registry,
         )
@@ -34,7 +33,8 @@ class CertificateMetrics:
             registry=registry,
         )
         init_series(self._not_after, certificate=("leaf", "ca"))
-        init_series(self.ca_steps, step=Action)
+        init_series(steps, step=(*(action.value for action in Action), _RENEW))
+        self.ca_steps, self.leaf_renewals = steps, steps.labels(_RENEW)
 
     def follow(self, certificate: str, not_after: Callable[[], datetime | None]) -> None:
         """Report a certificate's expiry, evaluated at each scrape."""
