@@ -1,6 +1,6 @@
 """Puts defects into a copy of the product and prints which suite finds each: ``python -m tests.mutants run``.
 
-A test that fails without the defect as well has not found it. Ends with 1 if a mutant survives all suites.
+At the end the tests that have found one run without it: those that fail then have not found it. Ends with 1 if a mutant survives all suites.
 """
 
 import argparse
@@ -9,12 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tests.mutants.catalog import MUTANTS
 from tests.mutants.mutant import Mutant
-from tests.mutants.suites import SUITE_LIMIT_S, Suite, search
+from tests.mutants.suites import Suite, search, unsound
 from tests.mutants.trees import Tree
 
 SURVIVED, FAILS_WITHOUT, NOT_NAMED = "SURVIVED", "FAILS WITHOUT IT", "-"
@@ -40,18 +40,24 @@ class Cell:
 
 
 def judge(mutant: Mutant, suite: Suite, tree: Tree, runs: int) -> Cell:
-    """Run one suite with the mutant, and what has failed once more without it."""
+    """Run one suite with the mutant."""
     began = time.monotonic()
     with tree.mutated(mutant):
-        finding = search(suite, mutant, tree, runs)
+        finder = search(suite, mutant, tree, runs)
     seconds = time.monotonic() - began
-    if finding is None:
+    if finder is None:
         return Cell(mutant.name, suite, NOT_NAMED, 0.0)
-    if finding.finder is None:
-        return Cell(mutant.name, suite, SURVIVED, seconds)
-    unchanged = tree.run(finding.repetition, SUITE_LIMIT_S)
-    result = finding.finder if unchanged is not None and unchanged[0] == 0 else f"{FAILS_WITHOUT}: {finding.finder}"
-    return Cell(mutant.name, suite, result, seconds)
+    return Cell(mutant.name, suite, finder or SURVIVED, seconds)
+
+
+def checked(cells: Sequence[Cell], mutants: Sequence[Mutant], tree: Tree) -> list[Cell]:
+    """Return the cells without the findings of what fails without the defect as well."""
+    by_name = {mutant.name: mutant for mutant in mutants}
+    failures: set[str] = set()
+    for suite in Suite:
+        kills = {cell.result: by_name[cell.mutant] for cell in cells if cell.suite is suite and cell.is_kill}
+        failures |= unsound(suite, kills, tree)
+    return [replace(cell, result=FAILS_WITHOUT) if cell.result in failures else cell for cell in cells]
 
 
 def run(mutants: Sequence[Mutant], suites: Sequence[Suite], tree: Tree, options: argparse.Namespace) -> int:
@@ -63,6 +69,10 @@ def run(mutants: Sequence[Mutant], suites: Sequence[Suite], tree: Tree, options:
             print(cells[-1], flush=True)
             if options.until_found and cells[-1].is_kill:
                 break
+    unchecked, cells = cells, checked(cells, mutants, tree)
+    for before, after in zip(unchecked, cells, strict=True):
+        if before != after:
+            print(f"{after}: {before.result}", flush=True)
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(cell) for cell in cells], indent=1))
     for suite in suites:

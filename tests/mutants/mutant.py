@@ -13,6 +13,8 @@ UNIT_TESTS = {
     "shared/bowline/runtime/": "tests/unit/runtime",
     "charts/": "tests/chart",
 }
+# Beside them: the table of preconditions.
+GUARDS = "tests/unit/test_write_guards.py"
 PLUGINS = "shared/bowline/plugins/"
 
 
@@ -38,8 +40,12 @@ class Mutant:
     simulation: tuple[str, ...] = ()
 
     @property
-    def unit_tests(self) -> str:
-        """The folder with the unit tests nearest to the file."""
+    def unit_tests(self) -> tuple[str, ...]:
+        """The folder with the unit tests nearest to the file, and those of every write."""
+        return (self._folder,) if self.file.startswith("charts/") else (self._folder, GUARDS)
+
+    @property
+    def _folder(self) -> str:
         if self.file.startswith(PLUGINS):
             plugin = self.file.removeprefix(PLUGINS).partition("/")[0]
             return f"{PLUGINS}{plugin}/tests"

@@ -61,7 +61,7 @@ def main() -> int:
             continue
         kinds = run_in_child(new_simulation).kinds
         if kinds:
-            print(f"VIOLATED {number}: {name}: {'; '.join(sorted(kinds))}", flush=True)
+            print(f"VIOLATED: run {number}: {name}: {'; '.join(sorted(kinds))}", flush=True)
             return 1
     return 0
 

@@ -2,8 +2,7 @@
 
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 
 from tests.mutants.mutant import Mutant
@@ -13,7 +12,15 @@ from tests.mutants.trees import Tree
 TEST_LIMIT_S = 300
 SUITE_LIMIT_S = 3600
 _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+(?: [^-\s]\S*)*)", re.MULTILINE)
-_VIOLATED_RUN = re.compile(r"^VIOLATED (\d+): (.*)$", re.MULTILINE)
+_VIOLATED_RUN = re.compile(r"^VIOLATED: (.*)$", re.MULTILINE)
+_PYTEST = (
+    sys.executable,
+    "-m",
+    "pytest",
+    *("-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--timeout={TEST_LIMIT_S}"),
+    # In the chart's folder the live tests have this name; elsewhere they are in folders of their own.
+    "--ignore-glob=tests/chart/*_live.py",
+)
 
 
 class Suite(StrEnum):
@@ -24,50 +31,51 @@ class Suite(StrEnum):
     LIVE = "live"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What has found the mutant, and the command that repeats it: of a suite that ends without, None and none."""
+def search(suite: Suite, mutant: Mutant, tree: Tree, runs: int) -> str | None:
+    """Run a suite in the tree; returns the first test that fails, or the first run with a violation.
 
-    finder: str | None
-    repetition: Sequence[str] = ()
-
-
-def search(suite: Suite, mutant: Mutant, tree: Tree, runs: int) -> Finding | None:
-    """Run a suite in the tree; None if none of its tests is named for the mutant. ``runs``: of a simulation."""
+    Empty: none has; None: no test of the suite is named for the mutant. ``runs``: of a simulation.
+    """
     if suite is Suite.SIMULATION:
-        return _simulate(mutant, tree, runs) if mutant.simulation else None
-    paths = [mutant.unit_tests] if suite is Suite.UNIT else mutant.live
-    return _test(tree, paths) if paths else None
-
-
-def _test(tree: Tree, paths: Sequence[str]) -> Finding:
-    completion = tree.run(_pytest(*paths), SUITE_LIMIT_S)
+        return _simulate(mutant, tree, f"--runs={runs}") if mutant.simulation else None
+    paths = mutant.unit_tests if suite is Suite.UNIT else mutant.live
+    if not paths:
+        return None
+    completion = tree.run([*_PYTEST, "-x", *paths], SUITE_LIMIT_S)
     if completion is None:
-        return Finding("it does not end", _pytest(*paths))
-    status, output = completion
-    if status == 0:
-        return Finding(None)
-    failed_test = _FAILED_TEST.search(output)
-    if status not in (1, 2) or failed_test is None:
-        raise RuntimeError(f"pytest {' '.join(paths)} ended with {status}:\n{output[-4000:]}")
-    return Finding(failed_test[1], _pytest(failed_test[1]))
+        return f"the end of {' '.join(paths)}, which is not reached"
+    return next(iter(_failed_tests(*completion)), "")
 
 
-def _pytest(*paths: str) -> list[str]:
-    options = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--timeout={TEST_LIMIT_S}"]
-    # In the chart's folder the live tests have this name; elsewhere they are in folders of their own.
-    return [sys.executable, "-m", "pytest", *options, "--ignore-glob=tests/chart/*_live.py", *paths]
-
-
-def _simulate(mutant: Mutant, tree: Tree, runs: int) -> Finding:
-    command = [sys.executable, "-m", "tests.mutants.simulated", *mutant.simulation]
-    completion = tree.run([*command, f"--runs={runs}"], SUITE_LIMIT_S)
+def unsound(suite: Suite, kills: Mapping[str, Mutant], tree: Tree) -> set[str]:
+    """Return which of these findings of a suite are made without the mutant as well."""
+    if suite is Suite.SIMULATION:
+        return {finding for finding, mutant in kills.items() if _simulate(mutant, tree, _only(finding))}
+    tests = [finding for finding in kills if "::" in finding or finding.endswith(".py")]
+    completion = tree.run([*_PYTEST, *tests], SUITE_LIMIT_S) if tests else (0, "")
     if completion is None:
-        return Finding("it does not end", [*command, f"--runs={runs}"])
+        raise RuntimeError(f"without a mutant there is no end of {tests}")
+    return set(_failed_tests(*completion))
+
+
+def _failed_tests(status: int, output: str) -> list[str]:
+    failures: list[str] = _FAILED_TEST.findall(output)
+    if status not in (0, 1, 2) or (status and not failures):
+        raise RuntimeError(f"pytest ended with {status}:\n{output[-4000:]}")
+    return failures
+
+
+def _simulate(mutant: Mutant, tree: Tree, option: str) -> str:
+    command = [sys.executable, "-m", "tests.mutants.simulated", *mutant.simulation, option]
+    completion = tree.run(command, SUITE_LIMIT_S)
+    if completion is None:
+        return f"the end of {' '.join(command)}, which is not reached"
     status, output = completion
-    if status == 0:
-        return Finding(None)
     violated_run = _VIOLATED_RUN.search(output)
-    if violated_run is None:
+    if status and violated_run is None:
         raise RuntimeError(f"{' '.join(command)} ended with {status}:\n{output[-4000:]}")
-    return Finding(violated_run[2], [*command, f"--only={violated_run[1]}"])
+    return violated_run[1] if violated_run is not None else ""
+
+
+def _only(finding: str) -> str:
+    return f"--only={finding.partition(':')[0].removeprefix('run ')}"

@@ -20,4 +20,4 @@ def test_a_mutant_applies_compiles_and_names_suites_that_exist(mutant: Mutant) -
     text = mutant.apply(ROOT)
     if mutant.file.endswith(".py"):
         compile(text, mutant.file, "exec")
-    assert [path for path in (mutant.unit_tests, *mutant.live) if not (ROOT / path).exists()] == []
+    assert [path for path in (*mutant.unit_tests, *mutant.live) if not (ROOT / path).exists()] == []

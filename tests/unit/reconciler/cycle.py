@@ -1,0 +1,233 @@
+"""One binding cycle without an API server: recording doubles of the client, the writer and the caches."""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from bowline.api import names
+from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
+from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.framework.binding.calls import PluginCaller
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Binding, Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.framework.plugin_status import Status
+from bowline.kube.availability import Availability
+from bowline.kube.client import KubeClient
+from bowline.runtime.workers import Result
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.clock import SteppedClock
+from bowline_reconciler.binding.attempt import AttemptRunner
+from bowline_reconciler.binding.complete import Completer
+from bowline_reconciler.binding.pod_conditions import PodConditions
+from bowline_reconciler.binding.reads import Reads
+from bowline_reconciler.binding.requeue import Requeue, WaitIndex
+from bowline_reconciler.binding.state import RequestState, RequestStates
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.bound_pods import AwaitedBind, BoundPodWatch
+from bowline_reconciler.controller import new_queue
+from bowline_reconciler.decide.actions import Event, Nomination, PodBound
+from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent
+from bowline_reconciler.informers import Informers
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.pod_cache import PodCache
+from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.watch_events import WatchEvents
+
+Act = Callable[[BindContext], Awaitable[Status]]
+
+
+async def bound(c: BindContext) -> Status:
+    """Bind as with the API server's 201."""
+    c.posts.acknowledged = True
+    return Status.ok()
+
+
+class Recorded(BindingPlugin):
+    """Records the calls in the cycle's log; ``acts`` defines what a point does instead of returning OK."""
+
+    name = "recorded"
+
+    def __init__(self, log: list[str], acts: dict[str, Act]) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.log = log
+        self.acts = acts
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        return tuple(AllocationKind)
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        return True
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        return await self._called("pre_bind", c)
+
+    async def bind(self, c: BindContext) -> Status:
+        return await self._called("bind", c, bound)
+
+    async def post_bind(self, c: BindContext) -> None:
+        await self._called("post_bind", c)
+
+    async def rollback(self, c: BindContext, why: Status) -> Status:
+        return await self._called("rollback", c)
+
+    async def _called(self, point: str, c: BindContext, usual: Act | None = None) -> Status:
+        self.log.append(point)
+        act = self.acts.get(point, usual)
+        return await act(c) if act is not None else Status.ok()
+
+
+class RecordingConditions(PodConditions):
+    """Records conditions of pods instead of writing them."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def schedule(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
+        if condition is not None:
+            self.log.append(f"condition {condition.reason}")
+
+
+class RecordingWriter(Writer):
+    """Records each write, and returns the request as an API server would store it."""
+
+    def __init__(self, log: list[str], states: RequestStates) -> None:
+        self.log = log
+        self._conditions = RecordingConditions(log)
+        self._states = states
+
+    async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
+        return self._stored("add finalizer", request, metadata={"finalizers": [names.FINALIZER]})
+
+    async def fence(self, request: BindRequest) -> BindRequest:
+        return self._stored("fence", request)
+
+    async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
+        return self._stored("drop finalizer", request, metadata={"finalizers": []})
+
+    async def patch_status(self, request: BindRequest, status: Any) -> BindRequest:
+        return self._stored(f"status {status['phase']}", request, status=status)
+
+    def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
+        self.log.append(f"event {event.reason}")
+
+    def _stored(self, what: str, request: BindRequest, metadata: Any = None, status: Any = None) -> BindRequest:
+        self.log.append(what)
+        version = str(int(request.resource_version) + 1)
+        new_metadata = {**request.raw["metadata"], **(metadata or {}), "resourceVersion": version}
+        after = decode_bind_request(
+            {**request.raw, "metadata": new_metadata, "status": request.status if status is None else dict(status)}
+        )
+        self._states.wrote(request, after)
+        return after
+
+
+class Live(KubeClient):
+    """Answers every read with the current pod."""
+
+    def __init__(self, cycle: "Cycle") -> None:
+        self.clock = cycle.clock
+        self._cycle = cycle
+
+    async def get(self, *args: Any, **options: Any) -> dict[str, Any]:
+        self._cycle.log.append("read pod")
+        return self._cycle.pod
+
+
+class Binds(BoundPodWatch):
+    """Shows each pod on the selected node as soon as it is bound."""
+
+    def __init__(self, cycle: "Cycle") -> None:
+        self._cycle = cycle
+
+    def expect(self, request: BindRequest) -> AwaitedBind:
+        return AwaitedBind()
+
+    async def pod_of(self, awaited: AwaitedBind) -> Object | None:
+        self._cycle.bind_pod()
+        return self._cycle.pod
+
+
+class Caches(Informers):
+    """Caches that contain the cycle's request and pod, and every node."""
+
+    def __init__(self, cycle: "Cycle") -> None:
+        self._cycle = cycle
+        self.bound_pods = Binds(cycle)
+        self._pod_cache = PodCache()
+
+    def request(self, key: ObjectKey) -> BindRequest | None:
+        return self._cycle.request
+
+    async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
+        latest = self._cycle.reads.latest(key, self._cycle.state)
+        return dict((latest or self._cycle.request).raw)
+
+    def rivals(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
+        return ()
+
+    def in_contact(self) -> timedelta:
+        return FRESH_CONTACT
+
+    def pod(self, key: ObjectKey) -> Object | None:
+        return self._cycle.pod
+
+    def node(self, name: str) -> Object | None:
+        return {"metadata": {"name": name, "uid": "node-uid"}}
+
+    def offer_pod(self, pod: Object) -> None:
+        """Do nothing."""
+
+    def node_ill_for(self, name: str) -> timedelta:
+        return timedelta()
+
+    def still_wanted(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
+        return self._cycle.is_wanted
+
+
+class Cycle:
+    """The components of one binding cycle; ``log`` has their calls and writes in order."""
+
+    def __init__(self, **acts: Act) -> None:
+        self.log: list[str] = []
+        self.clock = SteppedClock()
+        self.is_wanted = True
+        self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))
+        request = bind_request("train", uid="pod-uid")
+        self.request = decode_bind_request(stored(request, version="1"))
+        self.plugin = Recorded(self.log, acts)
+        settings = Settings(binding=Binding(in_flight_timeout=timedelta(seconds=60)))
+        observation = Observation(ReconcilerMetrics(CollectorRegistry()), self.clock)
+        runner = Runner((self.plugin,), PluginCaller(observation))
+        client, caches = Live(self), Caches(self)
+        self.states = RequestStates(self.clock.monotonic)
+        self.reads = Reads(client, caches, self.states, runner, settings, lambda: 0.5)
+        self.state: RequestState = self.states.ensure(self.request)
+        writer = RecordingWriter(self.log, self.states)
+        requeue = Requeue(
+            WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
+        )
+        attempts = AttemptRunner(self.reads, caches.bound_pods, runner, writer, self.clock)
+        self.completer = Completer(self.reads, self.states, runner, writer, observation.metrics, self.clock)
+        self.reconciler = Reconciler(self.reads, self.states, attempts, self.completer, requeue, observation)
+        self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, requeue)
+
+    async def attempt(self) -> Result:
+        """Reconcile the request, whose attempt may leave side effects."""
+        return await self.reconciler.reconcile(self.request.key)
+
+    def bind_pod(self, node: str | None = None) -> None:
+        """Bind the pod, by default to the selected node, with the annotation of every attempt's Binding."""
+        metadata = {**self.pod["metadata"], "annotations": {names.PREPARED_FOR: self.request.uid}}
+        spec = {**self.pod["spec"], "nodeName": node or self.request.selected_node}
+        self.pod = {**self.pod, "metadata": metadata, "spec": spec}
+
+    def held(self) -> BindRequest:
+        """The request with the finalizer, as after an attempt of another process."""
+        raw = cast(dict[str, Any], self.request.raw)
+        return decode_bind_request({**raw, "metadata": {**raw["metadata"], "finalizers": [names.FINALIZER]}})

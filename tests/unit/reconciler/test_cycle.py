@@ -1,0 +1,101 @@
+"""The order of calls and writes of one binding cycle, as far as no real race shows it each time."""
+
+from datetime import timedelta
+
+import pytest
+
+from bowline.framework.binding.context import BindContext
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
+from bowline.runtime.workers import DONE, ReconcileError
+from tests.unit.reconciler.cycle import Cycle
+
+NOT_BOUND = ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
+
+
+async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
+    cycle = Cycle()
+    assert await cycle.attempt() == DONE
+    assert cycle.log == [
+        "add finalizer",
+        "pre_bind",
+        "bind",
+        "post_bind",
+        "drop finalizer",
+        "status Succeeded",
+        "event Bound",
+    ]
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+async def test_a_binding_without_a_reply_is_judged_by_the_pod(took_effect: bool) -> None:
+    cycle = Cycle()
+
+    async def lose_reply(c: BindContext) -> Status:
+        c.posts.last_unknown = cycle.clock.monotonic()
+        if took_effect:
+            cycle.bind_pod()
+        return Status.retry("no reply")
+
+    cycle.plugin.acts["bind"] = lose_reply
+    await cycle.attempt()
+    bound = ["read pod", "post_bind", "drop finalizer", "status Succeeded", "event Bound"]
+    assert cycle.log[3:] == (bound if took_effect else NOT_BOUND)
+    assert (cycle.state.attempt.unacknowledged_at is None) is took_effect
+
+
+async def test_an_ok_without_a_binding_is_not_a_success() -> None:
+    async def claim_success(_: BindContext) -> Status:
+        return Status.ok()
+
+    cycle = Cycle(bind=claim_success)
+    await cycle.attempt()
+    assert cycle.log[3:] == NOT_BOUND
+
+
+@pytest.mark.parametrize("has_left_the_watch", [True, False])
+async def test_a_request_withdrawn_in_pre_bind_is_not_bound(has_left_the_watch: bool) -> None:
+    cycle = Cycle()
+
+    async def withdraw(_: BindContext) -> Status:
+        if has_left_the_watch:
+            cycle.events.on_delete(cycle.request.key)
+        else:
+            cycle.is_wanted = False
+            cycle.events.on_cached(cycle.request.key)
+        return Status.ok()
+
+    cycle.plugin.acts["pre_bind"] = withdraw
+    with pytest.raises(ReconcileError, match="withdrawn"):
+        await cycle.attempt()
+    assert cycle.log == ["add finalizer", "pre_bind"]
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+async def test_a_request_that_has_vanished_is_rolled_back_unless_its_pod_is_bound(is_bound: bool) -> None:
+    cycle = Cycle()
+    cycle.state.rollback.expect(cycle.held())
+    if is_bound:
+        cycle.bind_pod()
+    await cycle.completer.release_request(cycle.request.key, cycle.state)
+    assert cycle.log == ["read pod", *([] if is_bound else ["rollback"])]
+
+
+async def test_nothing_is_rolled_back_while_a_binding_may_take_effect() -> None:
+    cycle = Cycle()
+    cycle.state.attempt.end_bind(cycle.clock.monotonic())
+    cycle.clock.step(timedelta(seconds=20))
+    snapshot = await cycle.reads.with_live_pod(cycle.held())
+    deletion = Status.fatal("the request was deleted", Reason.SUPERSEDED)
+    result = await cycle.completer.roll_back(snapshot, cycle.state, deletion)
+    assert result.requeue_after == timedelta(seconds=40)
+    assert cycle.log == ["read pod"]
+
+
+@pytest.mark.parametrize("is_of_an_earlier_term", [True, False])
+async def test_the_first_attempt_for_a_request_of_an_earlier_term_is_fenced(is_of_an_earlier_term: bool) -> None:
+    cycle = Cycle()
+    cycle.request = cycle.held()
+    cycle.reads.start_term(0.0, (), cycle.request.created if is_of_an_earlier_term else None)
+    await cycle.attempt()
+    assert cycle.log[:2] == (["fence", "pre_bind"] if is_of_an_earlier_term else ["pre_bind", "bind"])

@@ -1,0 +1,141 @@
+"""What each write requires of the stored object: one that is executed late must change no other object or version."""
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import Object, ObjectUID
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.errors import NotFound
+from bowline.kube.messages import Answer, Request
+from bowline.plugins.dynamic_resources.claim_client import ClaimClient
+from bowline.plugins.dynamic_resources.rules import ClaimStatus, Delete, Finalizers, Write
+from bowline.plugins.gpu_sharing.reservation import view_reservation
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
+from bowline.testing.builders import bind_request, pod, resource_claim, stored
+from bowline.testing.clock import START, SteppedClock
+from bowline_reconciler.binding.pod_conditions import PodConditions
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.actions import Nomination, PodBound
+from bowline_reconciler.ttl import TTLController
+
+UID, VERSION = "its-uid", "7"
+NOT_FOUND = b'{"apiVersion": "v1", "kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "pod"}}'
+Call = Callable[[KubeClient], Awaitable[object]]
+
+POD: Object = stored(pod(), UID, VERSION)
+CLAIM = stored(resource_claim(namespace="default"), UID, VERSION) | {"status": {}}
+RESERVATION = view_reservation(POD)
+FAILURE, SUCCESS = PodBound("False", "BindingFailed", "why"), PodBound("True", "Bound", "")
+
+
+class NoObjects:
+    """Records the bodies of requests, and answers that the object does not exist."""
+
+    answers, read_only = 0, False
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    async def send(self, request: Request) -> Answer:
+        self.bodies += [json.loads(request.body)] if request.body is not None else []
+        return Answer(404, CIMultiDictProxy(CIMultiDict()), NOT_FOUND)
+
+    def stream(self, path: str, *, accept: str, total_s: float, silence_s: float) -> AsyncGenerator[bytes, None]:
+        raise NotImplementedError
+
+    def permit_writes(self, left_s: Callable[[], float]) -> None:
+        """Do nothing."""
+
+
+def request(**metadata: Any) -> BindRequest:
+    return decode_bind_request(stored(bind_request(), UID, VERSION, **metadata))
+
+
+def writer(client: KubeClient) -> Writer:
+    return Writer(client, lambda note: None, lambda before, after: None)
+
+
+def written_claim(write: Write) -> Call:
+    return lambda client: ClaimClient(client, None)._write(CLAIM, write)
+
+
+def reservations(client: KubeClient) -> ReservationClient:
+    return ReservationClient(client, ReservationSpec("default", "image"), "")
+
+
+def condition(condition: PodBound | None, nomination: Nomination | None = None) -> Call:
+    return lambda client: PodConditions(client).patch(POD, condition, nomination, START)
+
+
+@pytest.mark.parametrize(
+    ("write", "guards"),
+    [
+        pytest.param(
+            lambda client: writer(client).patch_status(request(), {"phase": "Pending"}),
+            {"resourceVersion"},
+            id="status",
+        ),
+        pytest.param(
+            lambda client: writer(client).add_finalizer(request(), ["a"]), {"resourceVersion"}, id="finalizer"
+        ),
+        pytest.param(
+            lambda client: writer(client).drop_finalizer(request(finalizers=[names.FINALIZER])),
+            {"resourceVersion"},
+            id="its removal",
+        ),
+        pytest.param(lambda client: writer(client).fence(request()), {"resourceVersion"}, id="fence"),
+        pytest.param(
+            lambda client: writer(client).set_owner(request(), ObjectUID("a")),
+            {"resourceVersion"},
+            id="owner of a request",
+        ),
+        pytest.param(
+            lambda client: TTLController(client, timedelta(), SteppedClock()).remove(request().raw),
+            {"uid", "resourceVersion"},
+            id="delete of a finished request",
+        ),
+        pytest.param(condition(FAILURE), {"uid", "resourceVersion"}, id="condition False"),
+        pytest.param(condition(SUCCESS), {"uid"}, id="condition True: the pod is bound for ever"),
+        pytest.param(condition(None, Nomination("node-0")), {"uid", "resourceVersion"}, id="nomination"),
+        pytest.param(written_claim(Finalizers(())), {"resourceVersion"}, id="finalizers of a claim"),
+        pytest.param(written_claim(ClaimStatus({})), {"uid", "resourceVersion"}, id="status of a claim"),
+        pytest.param(written_claim(Delete()), {"uid", "resourceVersion"}, id="delete of a claim"),
+        pytest.param(
+            lambda client: reservations(client).remove(RESERVATION),
+            {"uid", "resourceVersion"},
+            id="delete of a reservation, which may be joined meanwhile",
+        ),
+        pytest.param(lambda client: reservations(client).touch(RESERVATION), {"uid"}, id="joining a reservation"),
+        pytest.param(
+            lambda client: reservations(client).label(POD, {}, at_version=True),
+            {"uid", "resourceVersion"},
+            id="labels of a share's pod",
+        ),
+    ],
+)
+async def test_a_write_requires_what_it_was_decided_on(write: Call, guards: set[str]) -> None:
+    transport = NoObjects()
+    access = ClusterAccess("http://none", cast(Credentials, None))
+    async with KubeClient(access, ClientOptions(clock=SteppedClock(), transport=lambda *_: transport)) as client:
+        with suppress(NotFound):
+            await write(client)
+    body = transport.bodies[0]
+    metadata = body.get("preconditions") or body["metadata"]
+    values = {"uid": UID, "resourceVersion": VERSION}
+    assert {name: metadata.get(name) for name in guards} == {name: values[name] for name in guards}
