@@ -21,7 +21,7 @@ from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.workqueue import WorkQueue
-from bowline.testing.recording import Calls, RecordingPlugin
+from tests.unit.framework.recording import Calls, RecordingPlugin
 
 NO_CLIENT = cast(KubeClient, SimpleNamespace(random=Random(0)))  # noqa: S311 - jitter; nothing here calls the API server
 

@@ -17,7 +17,7 @@ from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_class import POINTS, class_errors
 from bowline.framework.plugin_status import Status
 from bowline.plugins.catalog import BUILTINS
-from bowline.testing.recording import RecordingPlugin
+from tests.unit.framework.recording import RecordingPlugin
 
 LINT = "lint"
 PATH = "plugins[0].name"

@@ -11,7 +11,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Suggestion
 from bowline.framework.waiting import UNLIMITED
-from bowline.testing.recording import Calls, RecordingPlugin
+from tests.unit.framework.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
 
 RETRY, WAIT = Code.RETRY, Code.WAIT

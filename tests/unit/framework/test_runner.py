@@ -25,7 +25,7 @@ from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiStatus, ConnectionFailed, Forbidden, TooManyRequests, Unreadable
 from bowline.testing.builders import bind_request, pod, stored
-from bowline.testing.recording import Calls, RecordingPlugin
+from tests.unit.framework.recording import Calls, RecordingPlugin
 
 WAIT_A = Status.wait("a", ObjectRef("v1", "ConfigMap", ObjectKey("default", "a")))
 WAIT_B = Status.wait("b", ObjectRef("v1", "ConfigMap", ObjectKey("default", "b")))
