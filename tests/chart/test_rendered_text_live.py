@@ -40,7 +40,6 @@ KUSTOMIZATION = {
 }
 TEXT = f"helm template bowline charts/bowline --namespace {NAMESPACE} --values values.yaml"
 WAYS = {
-    "kubectl apply": f"{TEXT} | kubectl apply -f -",
     "kubectl apply --server-side": f"{TEXT} | kubectl apply --server-side --force-conflicts -f -",
     "kustomize": "kubectl kustomize --enable-helm . | kubectl apply --server-side --force-conflicts -f -",
 }
