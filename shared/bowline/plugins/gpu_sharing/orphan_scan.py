@@ -79,11 +79,12 @@ class OrphanScan:
     async def _remove_unlabelled(self, reservations: Sequence[Reservation], groups_in_use: Collection[str]) -> None:
         """Remove reservations without a group label that belong, by their names, to no group in use.
 
-        The one of a group in use gets its label again when the group's device is recovered.
+        The one of a group in use gets its label again when the group's device is recovered. One that is not decoded
+        stays: its node is not known, so neither is its group.
         """
         for reservation in reservations:
             is_in_use = any(is_named_for(reservation.key.name, reservation.node, group) for group in groups_in_use)
-            if reservation.group or reservation.deleting or is_in_use:
+            if reservation.group or reservation.deleting or is_in_use or not reservation.node:
                 continue
             try:
                 if await self._client.remove(reservation):

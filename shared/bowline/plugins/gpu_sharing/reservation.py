@@ -347,18 +347,22 @@ def unused_reservations(
 
     A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
     does not either: claims and requests show whether it will be bound, a label alone does not. A pod that was deleted
-    with force is not listed, so it uses none (decision 169). A reservation pod that is not decoded is kept: its node
-    is not known.
+    with force is not listed, so it uses none (decision 169). Of a reservation pod that is not decoded only the name
+    shows the node, and a user that is not decoded may be on any.
     """
+    nodes = {*claimed_nodes, *requested_nodes, *(user.node for user in users if not user.has_ended)}
     return [
         reservation
         for reservation in reservations
-        if not reservation.deleting
-        and reservation.node
-        and reservation.node not in claimed_nodes
-        and reservation.node not in requested_nodes
-        and not any(user.node == reservation.node for user in users if not user.has_ended)
+        if not reservation.deleting and not any(_needs(reservation, node) for node in nodes)
     ]
+
+
+def _needs(reservation: Reservation, node: str) -> bool:
+    """Return whether a user, a claim or a request on the node needs the reservation pod."""
+    if reservation.node:
+        return reservation.node == node
+    return not node or may_be_on(node, reservation.group, reservation.key.name)
 
 
 def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:

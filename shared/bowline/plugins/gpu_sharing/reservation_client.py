@@ -159,17 +159,21 @@ class ReservationClient:
                 log.warning("an event cannot be written", extra={"pod": str(user.key), "error": str(error)})
 
     async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
-        """Return those of the nodes on which an unfinished request needs the group."""
+        """Return those of the nodes on which an unfinished request needs the group; an empty node stands for all."""
 
         def node_of(request: Object) -> str | None:
             return requested_node(request, group, withdrawn)
 
-        return {node for node in nodes if node in await self._unfinished_nodes(node, node_of)}
+        requested: set[str] = set()
+        for node in nodes:
+            selected_nodes = await self._unfinished_nodes(node, node_of)
+            requested |= {name for name in selected_nodes if name and node in ("", name)}
+        return requested
 
     async def _unfinished_nodes(
         self, node: str, node_of: Callable[[dict[str, Any]], str | None]
     ) -> Sequence[str | None]:
-        fields = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
+        fields = UNFINISHED_BINDREQUESTS.field_selector + (f",spec.selectedNode={node}" if node else "")
         try:
             return await self.kube.list_reduced(Selection(BINDREQUESTS, field_selector=fields), node_of)
         except BadRequest as error:

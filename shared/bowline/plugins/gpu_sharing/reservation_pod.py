@@ -1,7 +1,8 @@
 """The manifest of a reservation pod. Pure.
 
 It sets nodeName, bypassing schedulers: the decision is made already. It has the sharing pod's tolerations, because it
-must run on the same node, and no owner, because it outlives the first pod as long as others share the device.
+must run on the same node, or all if these are too many to copy, and no owner, because it outlives the first pod as
+long as others share the device.
 The chart's policy compares the whole pod: a field that is added here needs an entry there. Decision 160.
 """
 
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bowline.api import names
+from bowline.api.meta import Object
+from bowline.api.taints import MAX_TOLERATIONS
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
 
@@ -63,7 +66,7 @@ def reservation_object(
             "nodeName": claim.node,
             "serviceAccountName": settings.reservation_service_account,
             "automountServiceAccountToken": True,
-            "tolerations": list(claim.tolerations),
+            "tolerations": _tolerations(claim),
             **{name: value for name, value in optional.items() if value},
             "containers": [
                 {
@@ -97,6 +100,11 @@ def essential_parts(pod: Mapping[str, Any]) -> dict[str, Any]:
             "containers": [{"name": container["name"], "resources": {"limits": limits}}],
         },
     }
+
+
+def _tolerations(claim: DeviceRequest) -> list[Object]:
+    """Return the tolerations. A pod with too many is not bound here; another binder may have bound one."""
+    return list(claim.tolerations) if len(claim.tolerations) <= MAX_TOLERATIONS else [{"operator": "Exists"}]
 
 
 def _resources(settings: GpuSharingConfig) -> dict[str, dict[str, str]]:

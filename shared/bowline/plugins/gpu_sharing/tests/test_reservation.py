@@ -8,6 +8,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import ObjectUID
+from bowline.api.taints import MAX_TOLERATIONS
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import (
     Create,
@@ -150,6 +151,24 @@ def test_an_unused_reservation_is_released(
         )
 
 
+@pytest.mark.parametrize(
+    ("users", "claimed_nodes", "requested_nodes", "is_released"),
+    [
+        pytest.param([], set(), set(), True, id="no user"),
+        pytest.param([user(node="n2")], {"n2"}, {"n2"}, True, id="all are on another node than its name says"),
+        pytest.param([user()], set(), set(), False, id="a pod on its node"),
+        pytest.param([user(node="")], set(), set(), False, id="a pod that is not decoded either"),
+        pytest.param([], {"n1"}, set(), False, id="a request has claimed it"),
+        pytest.param([], set(), {"n1"}, False, id="an unfinished request asks for it"),
+    ],
+)
+def test_an_unused_reservation_that_is_not_decoded_is_released(
+    users: list[User], claimed_nodes: set[str], requested_nodes: set[str], is_released: bool
+) -> None:
+    candidate = replace(SILENT, node="")
+    assert bool(unused_reservations([candidate], users, claimed_nodes, requested_nodes)) is is_released
+
+
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 HELD = {"finalizers": ["bowline.dev/rollback"]}
 
@@ -197,6 +216,12 @@ def test_scaling_pods_that_may_need_a_free_device(conditions: list[Json], blocks
 def reservation_pod(spec: ReservationSpec | None = None, **fields: Any) -> Json:
     device_request = DeviceRequest(**{**{name: getattr(claim(), name) for name in DeviceRequest.__slots__}, **fields})
     return reservation_object(device_request, spec or ReservationSpec("res", "image"))
+
+
+def test_the_tolerations_of_a_reservation_pod_are_bounded() -> None:
+    many = tuple({"key": f"k{number}", "operator": "Exists"} for number in range(MAX_TOLERATIONS + 1))
+    assert len(reservation_pod(tolerations=many[1:])["spec"]["tolerations"]) == MAX_TOLERATIONS
+    assert reservation_pod(tolerations=many)["spec"]["tolerations"] == [{"operator": "Exists"}]
 
 
 def test_the_reservation_pod_has_the_form_that_schedulers_expect() -> None:
