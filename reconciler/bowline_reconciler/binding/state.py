@@ -125,7 +125,7 @@ class RollbackState:
     ending: Fail | None = None
     has_begun: bool = False  # since the last attempt, a plugin has been asked to undo something
     is_complete: bool = False  # all side effects of the attempts so far are rolled back, but for ``remains``
-    remains: str = ""  # on which objects nothing was undone, because they cannot be read
+    remains: str = ""  # what was not undone: on objects that cannot be read, or are no longer the request's
     is_reported: bool = False  # in the status
     transient_failures: int = 0
     blocked_by: str = ""  # the last event's cause of why the request cannot complete

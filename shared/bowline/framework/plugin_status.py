@@ -240,7 +240,7 @@ def merge_failures(failures: Sequence[Status]) -> Status:
 def undone(results: Sequence[Status]) -> Status:
     """Return OK if every rollback or release has returned OK or SKIP; else the failures as one.
 
-    The reasons of an OK name the objects that could not be read: what is on them is not undone.
+    The reasons of an OK name what is not undone, such as what is on an object that could not be read.
     """
     failures = [status for status in results if status.code not in (Code.OK, Code.SKIP)]
     if failures:

@@ -173,7 +173,8 @@ class PluginCaller:
             return Status.retry(f"{point} took longer than {budget_s:g} s").from_plugin(plugin.name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
             return self._failure_status(plugin, point, ctx, error)
-        if status is None or status.code is Code.OK:
+        # The reasons of an OK count where they name what is not undone.
+        if status is None or (status.code is Code.OK and not (status.reasons and point in _UNDOING)):
             return Status.ok()
         return status.from_plugin(plugin.name)
 

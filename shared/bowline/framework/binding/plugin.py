@@ -127,7 +127,8 @@ class BindingPlugin(Plugin[Args_co]):
         """Undo pre_bind of an abandoned request; ``why`` is the failure that ends it.
 
         OK and SKIP release the request; after anything else, or an exception, it is called again with a backoff, also
-        by the next leader. ``ctx.state`` is empty: derive what to undo from the API objects.
+        by the next leader. The reasons of an OK name what cannot be undone, such as an object that another client has
+        taken over: ``RolledBack`` is then Unknown. ``ctx.state`` is empty: derive what to undo from the API objects.
         """
         return Status.ok()
 

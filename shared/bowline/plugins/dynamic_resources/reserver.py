@@ -259,10 +259,10 @@ class ClaimReserver:
     async def _remove_extended(self, pod: Object, decision: ExtendedResourceClaimAllocation) -> Status:
         requirement = required_extended(pod, decision)
         answer = await self._claims.remove(requirement)
-        # The claim first: without the pod's status its name could be lost.
-        if answer.code is Code.OK and extended_claim_status(pod):
+        # The claim first: without the pod's status its name is lost. It is named by what is not undone, too.
+        if answer.code is Code.OK and not answer.reasons and extended_claim_status(pod):
             result = await self._patch_pod_status(pod, None)
-            return answer if result.code is Code.OK or result.reason is Reason.POD_GONE else result
+            return result if result.reason is not Reason.POD_GONE else answer
         return answer
 
     async def _unbound_pod(self, request: BindRequest) -> Object | None:

@@ -417,13 +417,13 @@ def next_release(claim: Object, requirement: RequiredClaim) -> Write | None:
 def next_removal(claim: Object, required: RequiredClaim) -> Write | Status:
     """Return the next write that removes a claim created for the pod's extended resources; else the result.
 
-    A claim that has lost its owner, as by another client, is the pod's if it is reserved for that pod alone. If not,
-    the OK names it: it is not removed.
+    The OK names a claim that has lost its owner, as by another client: it is not removed, and a policy of the chart
+    denies its removal.
     """
     annotations, controller = claim["metadata"].get("annotations") or {}, controller_of(claim).get("uid")
     if annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true" or (controller and controller != required.pod_uid):
         return Status.ok()
-    if not controller and uids_of(consumers_of(claim)) != {required.pod_uid}:
+    if not controller:
         return Status(Code.OK, (f"{required.label} has lost its owner, so it may be another pod's",))
     return (unprotection(claim) or Status.ok()) if is_deleting(claim) else Delete()
 

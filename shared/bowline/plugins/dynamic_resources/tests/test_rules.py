@@ -299,8 +299,6 @@ REMOVE = [
     pytest.param(claim(None, KEEP, **EXTENDED, **owner_meta(), **GOING), Status.ok(), id="the rest is others' to do"),
     pytest.param(protected_claim(**owner_meta()), Status.ok(), id="a claim from a template remains"),
     pytest.param(protected_claim(**EXTENDED, **owner_meta("b")), Status.ok(), id="another pod's claim remains"),
-    pytest.param(protected_claim({"reservedFor": [user()]}, **EXTENDED), Delete(),
-        id="without its owner, reserved for the pod"),
 ]  # fmt: skip
 
 
@@ -309,10 +307,9 @@ def test_the_next_write_to_delete_a_claim_of_extended_resources(stored: dict[str
     assert next_removal(stored, required_claim(allocation())) == expected
 
 
-@pytest.mark.parametrize("consumers", [[], [user("b")], [user(), user("b")]], ids=["none", "another", "two"])
-def test_a_claim_of_extended_resources_without_an_owner_is_named_if_it_may_be_anothers(consumers: list[Any]) -> None:
+def test_a_claim_of_extended_resources_that_has_lost_its_owner_is_named() -> None:
     required = required_claim(allocation())
-    result = next_removal(protected_claim({"reservedFor": consumers}, **EXTENDED), required)
+    result = next_removal(protected_claim({"reservedFor": [user()]}, **EXTENDED), required)
     assert result == Status(Code.OK, (f"{required.label} has lost its owner, so it may be another pod's",))
 
 
