@@ -178,7 +178,7 @@ DYNAMIC_RESOURCES = (
         "extended-status-kept",
         "The pod's extendedResourceClaimStatus stays after a rollback.",
         f"{_CLAIMS}reserver.py",
-        "        if answer.code is Code.OK and extended_claim_status(pod):\n",
+        "        if answer.code is Code.OK and not answer.reasons and extended_claim_status(pod):\n",
         "        if answer.code is not Code.OK and extended_claim_status(pod):\n",
         live=_CLAIMS_LIVE,
         simulation=("extended/withdraw",),
