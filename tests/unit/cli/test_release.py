@@ -237,14 +237,6 @@ def test_what_cannot_be_read_is_not_checked_and_nothing_is_missing(changes: dict
     assert [str(finding) for finding in findings(replace(HEALTHY, **changes))] == [f"not checked: {text}"]
 
 
-def test_a_webhook_that_does_not_answer_without_any_ca_lacks_both() -> None:
-    release = replace(HEALTHY, valid=DOWN, invalid=DOWN, **both("", ""))
-    texts = [finding.text for finding in findings(release)]
-    assert len(texts) == 3
-    assert "an answer" in texts[0]
-    assert all("caBundle of 2 of 2" in text for text in texts[1:])
-
-
 def test_the_fields_of_the_status_are_those_that_kai_s_crd_lacks() -> None:
     aliases = {field.alias for field in BindRequestStatus.model_fields.values()}
     assert aliases - {"phase", "reason", "failedAttempts"} == STATUS_FIELDS

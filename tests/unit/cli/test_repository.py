@@ -62,12 +62,6 @@ def test_with_strict_a_document_that_is_no_manifest_is_an_error(lint: Lint) -> N
     assert "package.json: line 1: apiVersion must be given, as a string" in errors
 
 
-def test_a_named_file_must_be_a_manifest(lint: Lint) -> None:
-    status, _, errors = lint("package.json")
-    assert status == 2
-    assert "apiVersion must be given" in errors
-
-
 @pytest.mark.parametrize(
     "text", ["kind: Pod\nmetadata: {name: x}\nspec: {}\n# apiVersion:\n", "apiVersion: v1\nkind: Pod\nspec: [\n"]
 )

@@ -1,6 +1,5 @@
 """Mistakes in a plugin's class end the start of every program, with plugin, method and remedy."""
 
-import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -156,14 +155,6 @@ def test_the_type_parameter_is_the_model_of_the_arguments() -> None:
         name = "plain"
 
     assert [kind.config_model for kind in (Both, Derived, Plain)] == [Seats, Seats, PluginConfig]
-
-
-def test_two_models_of_arguments_are_an_error() -> None:
-    class Slots(PluginConfig):
-        slots: int = 1
-
-    with pytest.raises(TypeError, match="all kinds of a plugin have the same one"):
-        types.new_class("Both", (AdmissionPlugin[Seats], BindingPlugin[Slots]))
 
 
 # --- the programs ---

@@ -10,7 +10,7 @@ from bowline.api.node_view import NodeView
 from bowline.framework.binding.post import binding_status, denied_on
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin_status import Code, Status
-from bowline.framework.reason import Alert, Reason, Suggestion
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.decide.actions import Fail
@@ -105,11 +105,3 @@ def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:
     end = decide(observation, Settings(scheduler_names=("bowline",), binding=LIMITS))
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, SAME)
-
-
-def test_a_reason_is_its_word_and_has_the_cases_of_its_failures() -> None:
-    assert f"{Reason.NODE_GONE}" == Reason.NODE_GONE.value == "NodeGone"
-    assert {reason for reason in Reason if not reason.cases} == {Reason.SUPERSEDED}
-    assert {suggestion for reason in Reason for suggestion in reason.cases} == {*Suggestion, None}
-    assert all(all(reason.cases.values()) for reason in Reason)
-    assert {reason.alert for reason in Reason} == set(Alert)

@@ -86,11 +86,6 @@ def test_a_plugin_that_the_configuration_does_not_name_is_not_loaded() -> None:
     assert registry_of(offers={"two": explode}).build(settings_of({"name": "one"}))
 
 
-def test_arguments_reach_the_plugin() -> None:
-    plugins = registry_of().build(settings_of({"name": "one", "args": {"size": 3}}))
-    assert plugins[0].args == Args(size=3)
-
-
 class Policy(AdmissionPlugin):
     name = "policy"
 
@@ -139,11 +134,6 @@ class TestGates:
     def test_an_unknown_gate_is_rejected(self) -> None:
         faults = errors(registry_of(gates=self.GATES), settings_of(feature_gates={"Nope": True}))
         assert places(faults) == [("config/feature-gate", "featureGates.Nope")]
-
-
-def test_a_built_in_name_registered_twice_is_a_bug() -> None:
-    with pytest.raises(ValueError, match="one"):
-        registry_of(Builtin(plugin("one")), Builtin(plugin("one")))
 
 
 def _broken() -> PluginClass:

@@ -526,20 +526,6 @@ def test_a_pure_query_that_changes_its_arguments_changes_no_answer_and_no_cached
     assert (ctx.request.raw, ctx.pod) == before
 
 
-async def test_the_pure_queries_are_asked_once_per_attempt() -> None:
-    asked: list[str] = []
-
-    def count() -> bool:
-        asked.append("applies")
-        return True
-
-    run, _ = runner(RecordingPlugin("mine", [], {"applies": count, "bind": returning(Status.ok())}))
-    ctx = context()
-    ctx = replace(ctx, answers=run.answers(ctx.request, ctx.pod))
-    assert (await run_cycle(run, ctx)).code is Code.OK
-    assert asked == ["applies"]
-
-
 class Undoes(BindingPlugin):
     """Has a rollback, and does not override has_side_effects."""
 

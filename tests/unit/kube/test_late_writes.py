@@ -46,22 +46,6 @@ def test_which_writes_may_land_later(error: BaseException | None, *, is_sent: bo
     assert writes.last(99.0, bindings=True) is None
 
 
-def test_a_write_in_progress_may_land_at_any_time() -> None:
-    writes, write = LateWrites(), sent_write(CONFIGMAP, "", {})
-    with writes.sending(write, lambda: AT):
-        assert writes.last(99.0, bindings=False) is None, "it waits for a connection"
-        write.send()
-        assert writes.last(99.0, bindings=False) == 99.0
-    assert len(writes) == 0
-
-
-def test_a_binding_is_told_apart() -> None:
-    writes = LateWrites()
-    end(writes, sent_write(POD, "binding", {}), NoResponse("reset"))
-    assert writes.last(99.0, bindings=True) == AT
-    assert writes.last(99.0, bindings=False) is None
-
-
 @pytest.mark.parametrize(
     ("body", "version", "is_late"),
     [

@@ -1,6 +1,5 @@
 """Reading a list to its end although some of its pages are delayed."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -46,11 +45,6 @@ async def test_only_a_lost_page_is_requested_again() -> None:
     server = Server(at_a=[NoResponse("lost"), NoResponse("lost")], at_b=[NoResponse("lost")])
     assert await server.read() == ["one", "two", "three"]
     assert server.asked == ["", "a", "a", "a", "b", "b"]
-
-
-async def test_a_wait_that_was_asked_for_is_kept() -> None:
-    await Server(at_a=[BUSY]).read()
-    assert asyncio.get_running_loop().time() >= 30
 
 
 @pytest.mark.parametrize(

@@ -103,17 +103,6 @@ async def test_a_slow_failure_is_not_repeated() -> None:
     assert len(client.sent) == 1
 
 
-async def test_a_process_that_stops_sends_no_second_post() -> None:
-    stopping = asyncio.Event()
-    client = Replies(STOPPING_SERVER)
-    posting = asyncio.create_task(post(client, stopping))
-    await asyncio.sleep(0.1)
-    stopping.set()
-    result = await posting
-    assert (len(client.sent), result.outcome, result.last_unknown) == (1, BindOutcome.UNKNOWN, 0.0)
-    assert asyncio.get_running_loop().time() < 1
-
-
 async def test_a_second_post_that_is_stopped_in_the_clients_queue_is_not_sent() -> None:
     stopping = asyncio.Event()
 

@@ -277,19 +277,6 @@ async def test_namespaces_take_turns_however_many_keys_each_has() -> None:
     assert [await next_key(queue) for _ in range(6)] == ["a/1", "b/1", "c/1", "a/2", "b/2", "a/3"]
 
 
-async def test_a_key_added_while_it_is_processed_keeps_the_turns_of_its_namespace() -> None:
-    queue = fair(workers=64)
-    queue.add("a/1")
-    assert await queue.get() == "a/1"
-    for key in ("a/1", "a/2", "b/1"):
-        queue.add(key)
-    assert await queue.get() == "a/2"
-    queue.done("a/1")
-    assert [await next_key(queue), await next_key(queue)] == ["b/1", "a/1"]
-    queue.done("a/2")
-    assert (queue.depth, queue.processing) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("workers", "namespaces", "occupied"),
     [
@@ -414,17 +401,6 @@ async def test_a_slow_key_of_low_priority_gives_its_place_back() -> None:
     queue.add("hung/2")
     assert await queue.get() == "hung/2"
     assert await next_key_at(queue) == ("healthy/1", 3)
-
-
-async def test_normal_keys_that_are_held_back_hold_no_key_of_low_priority_back() -> None:
-    queue = fair(workers=64, low_priority_limit=8)
-    for number in range(200):
-        queue.add(f"hung/{number}")
-    await taken(queue)
-    for number in range(8):
-        queue.add_after(f"{number}/1", seconds(1))
-    await asyncio.sleep(2)
-    assert [key.partition("/")[0] for key in await taken(queue)] == [str(number) for number in range(8)]
 
 
 async def test_workers_that_a_limit_held_back_continue_when_a_key_is_done() -> None:

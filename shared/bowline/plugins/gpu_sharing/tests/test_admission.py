@@ -165,19 +165,6 @@ def test_the_share_stays_with_its_container_when_another_is_inserted_before(fiel
     assert not list(share_errors(again, is_final=True))
 
 
-def test_a_container_that_loses_the_share_loses_its_environment() -> None:
-    pod = prepare_pod(sharing_pod(HALF))
-    pod["spec"]["containers"][0]["env"].append({"name": "KEPT", "value": "x"})
-    pod["spec"]["containers"].append({"name": "other"})
-    # Its own index is now another container's.
-    pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] = "other"
-    again = prepare_pod(pod, "another review")
-    former, now = again["spec"]["containers"]
-    assert former == {"name": "main", "env": [{"name": "KEPT", "value": "x"}], "envFrom": []}
-    assert len(now["env"]) == 3
-    assert not list(share_errors(again, is_final=True))
-
-
 def test_thousands_of_former_entries_are_removed_in_one_operation() -> None:
     prefix = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
     raw = sharing_pod(prefix)
@@ -188,13 +175,6 @@ def test_thousands_of_former_entries_are_removed_in_one_operation() -> None:
     prepare(pod, "seed")
     assert len(pod.operations) < 10
     assert [volume["name"] for volume in raw["spec"]["volumes"]] == ["p-0-vol"]
-
-
-def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -> None:
-    pod = MutablePod(sharing_pod(PREFIX, containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}]))
-    prepare(pod, "seed")
-    additions = [change for change in pod.operations if change["path"].startswith("/spec/containers/0/env/")]
-    assert additions == [{"op": "add", "path": "/spec/containers/0/env/-", "value": entry} for entry in OURS]
 
 
 @pytest.mark.parametrize(
