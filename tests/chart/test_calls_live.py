@@ -118,90 +118,63 @@ def called(cluster: Cluster, method: str, path: str, body: Any) -> str | None:
     return None
 
 
-CREATES = [
-    pytest.param(PODS, pod("a", "kai-scheduler"), "/mutate/pods", "/validate/pods", id="a pod of KAI"),
-    pytest.param(PODS, pod("a", "bowline", {}), "/mutate/pods", "/validate/pods", id="a pod of ours"),
-    pytest.param(PODS, pod("a"), None, None, id="a pod of the default scheduler"),
-    *(
-        pytest.param(
-            PODS, pod("a", "other", {key: "x"}), "/mutate/pods", None, id=f"a foreign pod with {key} is warned"
-        )
+CREATES = {
+    "a pod of KAI": (PODS, pod("a", "kai-scheduler"), "/mutate/pods", "/validate/pods"),
+    "a pod of ours": (PODS, pod("a", "bowline", {}), "/mutate/pods", "/validate/pods"),
+    "a pod of the default scheduler": (PODS, pod("a"), None, None),
+    **{
+        f"a foreign pod with {key} is warned": (PODS, pod("a", "other", {key: "x"}), "/mutate/pods", None)
         for key in names.OWNED_ANNOTATIONS
-    ),
-    pytest.param(PODS, MIRROR_POD, None, None, id="a mirror pod"),
-    pytest.param(
-        PODS.replace("default", "kube-system"), pod("a", "bowline", FRACTION), None, None, id="a pod in kube-system"
-    ),
-    pytest.param(
-        PODS.replace("default", NAMESPACE), pod("a", "bowline", FRACTION), None, None, id="a pod in our namespace"
-    ),
-    pytest.param(REQUESTS, bind_request("a", spec()), "/mutate/bindrequests", None, id="a BindRequest"),
-    pytest.param(DEPLOYMENTS, workload("a"), None, "/validate/workloads", id="a Deployment of ours"),
-    pytest.param(DEPLOYMENTS, workload("a", "other"), None, None, id="a Deployment of another scheduler"),
-    pytest.param(
-        DEPLOYMENTS,
-        workload("a", "other", FRACTION),
-        None,
-        "/validate/workloads",
-        id="a foreign Deployment with a share",
-    ),
-    pytest.param(
-        DEPLOYMENTS.replace("default", "kube-system"), workload("a"), None, None, id="a Deployment in kube-system"
-    ),
-    pytest.param(DAEMON_SETS, workload("a"), None, "/validate/workloads", id="a DaemonSet"),
-    pytest.param(
-        STATEFUL_SETS,
-        workload("a"),
-        None,
-        "/validate/workloads",
-        id="a StatefulSet",
-    ),
-    pytest.param(
+    },
+    "a mirror pod": (PODS, MIRROR_POD, None, None),
+    "a pod in kube-system": (PODS.replace("default", "kube-system"), pod("a", "bowline", FRACTION), None, None),
+    "a pod in our namespace": (PODS.replace("default", NAMESPACE), pod("a", "bowline", FRACTION), None, None),
+    "a BindRequest": (REQUESTS, bind_request("a", spec()), "/mutate/bindrequests", None),
+    "a Deployment of ours": (DEPLOYMENTS, workload("a"), None, "/validate/workloads"),
+    "a Deployment of another scheduler": (DEPLOYMENTS, workload("a", "other"), None, None),
+    "a foreign Deployment with a share": (DEPLOYMENTS, workload("a", "other", FRACTION), None, "/validate/workloads"),
+    "a Deployment in kube-system": (DEPLOYMENTS.replace("default", "kube-system"), workload("a"), None, None),
+    "a DaemonSet": (DAEMON_SETS, workload("a"), None, "/validate/workloads"),
+    "a StatefulSet": (STATEFUL_SETS, workload("a"), None, "/validate/workloads"),
+    "a ReplicationController": (
         "/api/v1/namespaces/default/replicationcontrollers",
         {"metadata": {"name": "a"}, "spec": {"template": template("bowline")}},
         None,
         "/validate/workloads",
-        id="a ReplicationController",
     ),
-    pytest.param(REPLICA_SETS, workload("a"), None, "/validate/workloads", id="a ReplicaSet by hand"),
-    pytest.param(
+    "a ReplicaSet by hand": (REPLICA_SETS, workload("a"), None, "/validate/workloads"),
+    "a ReplicaSet of a Deployment, which was validated": (
         REPLICA_SETS,
         workload("a", ownerReferences=owned_by("apps/v1", "Deployment")),
         None,
         None,
-        id="a ReplicaSet of a Deployment, which was validated",
     ),
-    pytest.param(
+    "a ReplicaSet owned but not controlled by a Deployment": (
         REPLICA_SETS,
         workload("a", ownerReferences=owned_by("apps/v1", "Deployment", controller=False)),
         None,
         "/validate/workloads",
-        id="a ReplicaSet owned but not controlled by a Deployment",
     ),
-    pytest.param(
+    "a ReplicaSet of a kind without a hook": (
         REPLICA_SETS,
         workload("a", ownerReferences=owned_by("argoproj.io/v1alpha1", "Rollout")),
         None,
         "/validate/workloads",
-        id="a ReplicaSet of a kind without a hook",
     ),
-    pytest.param(JOBS, job("a"), None, "/validate/workloads", id="a Job"),
-    pytest.param(
-        JOBS, job("a", ownerReferences=owned_by("batch/v1", "CronJob")), None, None, id="a Job of a CronJob"
-    ),
-    pytest.param(
+    "a Job": (JOBS, job("a"), None, "/validate/workloads"),
+    "a Job of a CronJob": (JOBS, job("a", ownerReferences=owned_by("batch/v1", "CronJob")), None, None),
+    "a Job of a JobSet": (
         JOBS,
         job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet")),
         None,
         "/validate/workloads",
-        id="a Job of a JobSet",
     ),
-    pytest.param(JOBS, BARE_JOB, None, None, id="a Job whose template has only containers"),
-    pytest.param(CRON_JOBS, cron_job("a"), None, "/validate/workloads", id="a CronJob"),
-]
+    "a Job whose template has only containers": (JOBS, BARE_JOB, None, None),
+    "a CronJob": (CRON_JOBS, cron_job("a"), None, "/validate/workloads"),
+}
 
 
-@pytest.mark.parametrize(("path", "body", "mutating", "validating"), CREATES)
+@pytest.mark.parametrize(("path", "body", "mutating", "validating"), CREATES.values(), ids=CREATES)
 def test_creations_call_these_hooks(
     word_and_cluster: tuple[str, Cluster], path: str, body: Any, mutating: str | None, validating: str | None
 ) -> None:
@@ -214,44 +187,41 @@ def annotated(name: str, **annotations: str | None) -> tuple[str, Any]:
     return f"{PODS}/{name}", {"metadata": {"annotations": keys}}
 
 
-UPDATES = [
-    pytest.param(annotated("ours", gpu_fraction="0.7"), "/validate/pods", id="a share changed"),
-    pytest.param(annotated("ours", gpu_fraction=None), "/validate/pods", id="a share taken away"),
-    pytest.param(annotated("ours", mps="true"), "/validate/pods", id="one more of our annotations"),
-    pytest.param(annotated("plain", gpu_memory=""), "/validate/pods", id="an empty one on a pod without any"),
-    pytest.param(annotated("ours", gpu_fraction="0.5"), None, id="a share written again"),
-    pytest.param(annotated("ours", note="x"), None, id="a foreign annotation"),
-    pytest.param((f"{PODS}/ours", {"metadata": {"finalizers": None}}), None, id="a finalizer dropped"),
-    pytest.param((f"{PODS}/ours/status", {"status": {"phase": "Running"}}), None, id="a pod's status"),
-    pytest.param(annotated("foreign", gpu_fraction="0.7"), None, id="a share of another scheduler's pod"),
-    pytest.param(annotated("leaving", gpu_fraction="0.7"), None, id="a share of a pod being deleted"),
-    pytest.param((f"{PODS}/leaving", {"metadata": {"finalizers": None}}), None, id="the last finalizer of a pod"),
-    pytest.param(image_changed(f"{DEPLOYMENTS}/ours"), "/validate/workloads", id="a Deployment's template"),
-    pytest.param((f"{DEPLOYMENTS}/ours", {"spec": {"replicas": 5}}), None, id="a Deployment scaled"),
-    pytest.param(image_changed(f"{DEPLOYMENTS}/huge"), "/validate/workloads", id="a huge Deployment's template"),
-    pytest.param((f"{DEPLOYMENTS}/huge", {"spec": {"replicas": 5}}), None, id="a huge Deployment scaled"),
-    pytest.param((f"{DEPLOYMENTS}/ours/scale", {"spec": {"replicas": 5}}), None, id="a Deployment scaled by kubectl"),
-    pytest.param((f"{DEPLOYMENTS}/ours/status", {"status": {"replicas": 1}}), None, id="a Deployment's status"),
-    pytest.param(image_changed(f"{DEPLOYMENTS}/foreign"), None, id="a foreign Deployment's template"),
-    pytest.param(image_changed(f"{DEPLOYMENTS}/leaving"), None, id="the template of a Deployment being deleted"),
-    pytest.param(image_changed(f"{REPLICA_SETS}/of-deployment"), None, id="a template that a Deployment wrote"),
-    pytest.param((f"{CRON_JOBS}/ours", {"spec": {"schedule": "5 5 5 5 *"}}), None, id="a CronJob's schedule"),
-    pytest.param(
-        (f"{CRON_JOBS}/ours", {"spec": {"jobTemplate": {"spec": {"backoffLimit": 1}}}}), None, id="a CronJob's Job"
-    ),
-    pytest.param(
+UPDATES = {
+    "a share changed": (annotated("ours", gpu_fraction="0.7"), "/validate/pods"),
+    "a share taken away": (annotated("ours", gpu_fraction=None), "/validate/pods"),
+    "one more of our annotations": (annotated("ours", mps="true"), "/validate/pods"),
+    "an empty one on a pod without any": (annotated("plain", gpu_memory=""), "/validate/pods"),
+    "a share written again": (annotated("ours", gpu_fraction="0.5"), None),
+    "a foreign annotation": (annotated("ours", note="x"), None),
+    "a finalizer dropped": ((f"{PODS}/ours", {"metadata": {"finalizers": None}}), None),
+    "a pod's status": ((f"{PODS}/ours/status", {"status": {"phase": "Running"}}), None),
+    "a share of another scheduler's pod": (annotated("foreign", gpu_fraction="0.7"), None),
+    "a share of a pod being deleted": (annotated("leaving", gpu_fraction="0.7"), None),
+    "the last finalizer of a pod": ((f"{PODS}/leaving", {"metadata": {"finalizers": None}}), None),
+    "a Deployment's template": (image_changed(f"{DEPLOYMENTS}/ours"), "/validate/workloads"),
+    "a Deployment scaled": ((f"{DEPLOYMENTS}/ours", {"spec": {"replicas": 5}}), None),
+    "a huge Deployment's template": (image_changed(f"{DEPLOYMENTS}/huge"), "/validate/workloads"),
+    "a huge Deployment scaled": ((f"{DEPLOYMENTS}/huge", {"spec": {"replicas": 5}}), None),
+    "a Deployment scaled by kubectl": ((f"{DEPLOYMENTS}/ours/scale", {"spec": {"replicas": 5}}), None),
+    "a Deployment's status": ((f"{DEPLOYMENTS}/ours/status", {"status": {"replicas": 1}}), None),
+    "a foreign Deployment's template": (image_changed(f"{DEPLOYMENTS}/foreign"), None),
+    "the template of a Deployment being deleted": (image_changed(f"{DEPLOYMENTS}/leaving"), None),
+    "a template that a Deployment wrote": (image_changed(f"{REPLICA_SETS}/of-deployment"), None),
+    "a CronJob's schedule": ((f"{CRON_JOBS}/ours", {"spec": {"schedule": "5 5 5 5 *"}}), None),
+    "a CronJob's Job": ((f"{CRON_JOBS}/ours", {"spec": {"jobTemplate": {"spec": {"backoffLimit": 1}}}}), None),
+    "a CronJob's template": (
         (f"{CRON_JOBS}/ours", {"spec": {"jobTemplate": image_changed("")[1]}}),
         "/validate/workloads",
-        id="a CronJob's template",
     ),
-    pytest.param((f"{REQUESTS}/ours", {"spec": {"backoffLimit": 1}}), "/mutate/bindrequests", id="a request's limit"),
-    pytest.param((f"{REQUESTS}/ours", {"metadata": {"finalizers": None}}), None, id="a request's finalizer dropped"),
-    pytest.param((f"{REQUESTS}/ours/status", {"status": {"phase": "Succeeded"}}), None, id="a request's status"),
-    pytest.param((f"{REQUESTS}/leaving", {"spec": {"backoffLimit": 1}}), None, id="a request being deleted"),
-]
+    "a request's limit": ((f"{REQUESTS}/ours", {"spec": {"backoffLimit": 1}}), "/mutate/bindrequests"),
+    "a request's finalizer dropped": ((f"{REQUESTS}/ours", {"metadata": {"finalizers": None}}), None),
+    "a request's status": ((f"{REQUESTS}/ours/status", {"status": {"phase": "Succeeded"}}), None),
+    "a request being deleted": ((f"{REQUESTS}/leaving", {"spec": {"backoffLimit": 1}}), None),
+}
 
 
-@pytest.mark.parametrize(("change", "path"), UPDATES)
+@pytest.mark.parametrize(("change", "path"), UPDATES.values(), ids=UPDATES)
 def test_updates_call_these_hooks(
     word_and_cluster: tuple[str, Cluster], change: tuple[str, Any], path: str | None
 ) -> None:

@@ -82,47 +82,38 @@ def cluster_with_hooks(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster
 
 
 JOB_SET_OWNER = owned_by("jobset.x-k8s.io/v1alpha2", "JobSet")
-CREATES = [
-    pytest.param(JOB_SETS, job_set("a", OURS), VALIDATED, id="a JobSet of ours"),
-    pytest.param(JOB_SETS, job_set("a", FOREIGN, OURS), VALIDATED, id="a JobSet whose second job is of ours"),
-    pytest.param(JOB_SETS, job_set("a", FOREIGN, SHARED), VALIDATED, id="a JobSet whose second job asks for a share"),
-    pytest.param(JOB_SETS, job_set("a", FOREIGN), None, id="a JobSet of another scheduler"),
-    pytest.param(JOB_SETS, job_set("a", {}), None, id="a template without anything"),
-    pytest.param(JOB_SETS, {**job_set("a"), "spec": {}}, None, id="a JobSet with an empty spec"),
-    pytest.param(RAY_CLUSTERS, ray_cluster("a", OURS), VALIDATED, id="a RayCluster with a head of ours"),
-    pytest.param(RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN, OURS), VALIDATED, id="with a worker group of ours"),
-    pytest.param(RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN), None, id="a RayCluster of another scheduler"),
-    pytest.param(PYTORCH_JOBS, pytorch_job("a", Worker=OURS), VALIDATED, id="a PyTorchJob"),
-    pytest.param(
-        PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN, Master=SHARED), VALIDATED, id="one that asks for a share"
-    ),
-    pytest.param(PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN), None, id="a PyTorchJob of another scheduler"),
-    pytest.param(JOBS, job("a", ownerReferences=JOB_SET_OWNER), None, id="a Job of a JobSet, which was validated"),
-    pytest.param(
+CREATES = {
+    "a JobSet of ours": (JOB_SETS, job_set("a", OURS), VALIDATED),
+    "a JobSet whose second job is of ours": (JOB_SETS, job_set("a", FOREIGN, OURS), VALIDATED),
+    "a JobSet whose second job asks for a share": (JOB_SETS, job_set("a", FOREIGN, SHARED), VALIDATED),
+    "a JobSet of another scheduler": (JOB_SETS, job_set("a", FOREIGN), None),
+    "a template without anything": (JOB_SETS, job_set("a", {}), None),
+    "a JobSet with an empty spec": (JOB_SETS, {**job_set("a"), "spec": {}}, None),
+    "a RayCluster with a head of ours": (RAY_CLUSTERS, ray_cluster("a", OURS), VALIDATED),
+    "with a worker group of ours": (RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN, OURS), VALIDATED),
+    "a RayCluster of another scheduler": (RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN), None),
+    "a PyTorchJob": (PYTORCH_JOBS, pytorch_job("a", Worker=OURS), VALIDATED),
+    "one that asks for a share": (PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN, Master=SHARED), VALIDATED),
+    "a PyTorchJob of another scheduler": (PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN), None),
+    "a Job of a JobSet, which was validated": (JOBS, job("a", ownerReferences=JOB_SET_OWNER), None),
+    "a Job of a JobSet of another version": (
         JOBS,
         job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha9", "JobSet")),
         None,
-        id="a Job of a JobSet of another version",
     ),
-    pytest.param(
+    "a Job that a JobSet owns but does not control": (
         JOBS,
         job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet", controller=False)),
         VALIDATED,
-        id="a Job that a JobSet owns but does not control",
     ),
-    pytest.param(
-        JOBS, job("a", ownerReferences=owned_by("example.com/v1", "JobSet")), VALIDATED, id="a Job of another JobSet"
-    ),
-    pytest.param(
-        JOBS, job("a", ownerReferences=owned_by("v1", "Pod")), None, id="a Job of a pod, which was validated itself"
-    ),
-    pytest.param(
+    "a Job of another JobSet": (JOBS, job("a", ownerReferences=owned_by("example.com/v1", "JobSet")), VALIDATED),
+    "a Job of a pod, which was validated itself": (JOBS, job("a", ownerReferences=owned_by("v1", "Pod")), None),
+    "a RayCluster of a Job": (
         RAY_CLUSTERS,
         ray_cluster("a", OURS, ownerReferences=owned_by("batch/v1", "Job")),
         None,
-        id="a RayCluster of a Job",
     ),
-]
+}
 
 
 def clique_set(*cliques: Any, **metadata: Any) -> Any:
@@ -135,68 +126,55 @@ def described(kind: str, spec: Any, **metadata: Any) -> Any:
 
 QUEUE = {names.QUEUE_LABEL: "team"}
 FOREIGN_TASK, MODEL = {"template": FOREIGN}, {"model": {"image": "x"}}
-DESCRIBED = [
-    pytest.param(
+DESCRIBED = {
+    "a kind without namespaces": (
         *described("ClusterTrainingRuntime", {"template": {"spec": job_set("a", OURS)["spec"]}}),
         VALIDATED,
-        id="a kind without namespaces",
     ),
-    pytest.param(RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}), None, id="a RayCluster without a scheduler"),
-    pytest.param(RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}, labels=QUEUE), VALIDATED, id="with a queue of KAI"),
-    pytest.param(
+    "a RayCluster without a scheduler": (RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}), None),
+    "with a queue of KAI": (RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}, labels=QUEUE), VALIDATED),
+    "whose scheduler is in its spec": (
         *described("Job", {"schedulerName": "bowline", "tasks": [{"template": {"spec": SPEC}}]}),
         VALIDATED,
-        id="whose scheduler is in its spec",
     ),
-    pytest.param(
-        *described("Job", {"schedulerName": "bowline", "tasks": [FOREIGN_TASK]}), None, id="whose task has another"
-    ),
-    pytest.param(PATHS["PodCliqueSet"], clique_set({"spec": {"podSpec": SPEC}}), None, id="a PodCliqueSet"),
-    pytest.param(
+    "whose task has another": (*described("Job", {"schedulerName": "bowline", "tasks": [FOREIGN_TASK]}), None),
+    "a PodCliqueSet": (PATHS["PodCliqueSet"], clique_set({"spec": {"podSpec": SPEC}}), None),
+    "one with a clique of ours": (
         PATHS["PodCliqueSet"],
         clique_set({"spec": {"podSpec": SPEC}}, {"spec": {"podSpec": OUR_SPEC}}),
         VALIDATED,
-        id="one with a clique of ours",
     ),
-    pytest.param(
+    "one with an annotated clique": (
         PATHS["PodCliqueSet"],
         clique_set({**SHARES, "spec": {"podSpec": SPEC}}),
         VALIDATED,
-        id="one with an annotated clique",
     ),
-    pytest.param(
-        PATHS["PodCliqueSet"], clique_set({"spec": {"podSpec": SPEC}}, labels=QUEUE), VALIDATED, id="with a queue"
-    ),
-    pytest.param(*described("InferenceService", {"predictor": MODEL}), None, id="an InferenceService"),
-    pytest.param(
-        *described("InferenceService", {"predictor": MODEL}, **SHARES), VALIDATED, id="annotated, as are its pods"
-    ),
-    pytest.param(
-        *described("InferenceService", {"predictor": MODEL, "transformer": {**SHARES}}), VALIDATED, id="one component"
-    ),
-    pytest.param(
-        *described("InferenceService", {"predictor": {**MODEL, "schedulerName": "bowline"}}), VALIDATED, id="of ours"
-    ),
-    pytest.param(*described("Workflow", {"templates": [{"container": {}}]}), None, id="a Workflow"),
-    pytest.param(
+    "with a queue": (PATHS["PodCliqueSet"], clique_set({"spec": {"podSpec": SPEC}}, labels=QUEUE), VALIDATED),
+    "an InferenceService": (*described("InferenceService", {"predictor": MODEL}), None),
+    "annotated, as are its pods": (*described("InferenceService", {"predictor": MODEL}, **SHARES), VALIDATED),
+    "one component": (*described("InferenceService", {"predictor": MODEL, "transformer": {**SHARES}}), VALIDATED),
+    "of ours": (*described("InferenceService", {"predictor": {**MODEL, "schedulerName": "bowline"}}), VALIDATED),
+    "a Workflow": (*described("Workflow", {"templates": [{"container": {}}]}), None),
+    "with an annotated template": (
         *described("Workflow", {"templates": [{"steps": []}, {"container": {}, "metadata": SHARES}]}),
         VALIDATED,
-        id="with an annotated template",
     ),
-    pytest.param(
+    "of ours as a whole": (
         *described("Workflow", {"schedulerName": "bowline", "templates": [{"container": {}}]}),
         VALIDATED,
-        id="of ours as a whole",
     ),
-    pytest.param(*described("Own", {"pod": FOREIGN}), None, id="an own kind with a template"),
-    pytest.param(*described("Own", {"pod": OUR_SPEC}), VALIDATED, id="a pod spec in place of its template"),
-    pytest.param(*described("Own", {"podSpec": SPEC}), None, id="an own kind with a pod spec"),
-    pytest.param(*described("Own", {"podSpec": SPEC, **SHARES}), VALIDATED, id="whose metadata is annotated"),
-    pytest.param(*described("Own", {"podSpec": OURS}), VALIDATED, id="a template in place of its pod spec"),
-]
+    "an own kind with a template": (*described("Own", {"pod": FOREIGN}), None),
+    "a pod spec in place of its template": (*described("Own", {"pod": OUR_SPEC}), VALIDATED),
+    "an own kind with a pod spec": (*described("Own", {"podSpec": SPEC}), None),
+    "whose metadata is annotated": (*described("Own", {"podSpec": SPEC, **SHARES}), VALIDATED),
+    "a template in place of its pod spec": (*described("Own", {"podSpec": OURS}), VALIDATED),
+}
 
 
-@pytest.mark.parametrize(("path", "body", "call"), [*CREATES, *DESCRIBED])
+CREATED: dict[str, tuple[str, Any, str | None]] = {**CREATES, **DESCRIBED}
+
+
+@pytest.mark.parametrize(("path", "body", "call"), CREATED.values(), ids=CREATED)
 def test_creations_call_the_hook(cluster_with_hooks: Cluster, path: str, body: Any, call: str | None) -> None:
     assert called(cluster_with_hooks, "POST", path, body) == call
 
@@ -211,46 +189,34 @@ def groups_of(*templates: Any, replicas: int = 1) -> Any:
     return [{**group, "replicas": replicas} for group in groups]
 
 
-UPDATES = [
-    pytest.param(
+UPDATES = {
+    "cliques scaled": (
         PATHS["PodCliqueSet"],
         {"spec": {"template": {"cliques": [{"spec": {"replicas": 9, "podSpec": OUR_SPEC}}]}}},
         None,
-        id="cliques scaled",
     ),
-    pytest.param(
+    "an annotation of a clique": (
         PATHS["PodCliqueSet"],
         {"spec": {"template": {"cliques": [{**SHARES, "spec": {"podSpec": OUR_SPEC}}]}}},
         VALIDATED,
-        id="an annotation of a clique",
     ),
-    pytest.param(PATHS["InferenceService"], {"metadata": SHARES}, VALIDATED, id="an annotation of all its pods"),
-    pytest.param(PATHS["InferenceService"], {"metadata": {"labels": {"a": "b"}}}, None, id="a label of the service"),
-    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, VALIDATED, id="a template changed"),
-    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, VALIDATED, id="a job more"),
-    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, replicas=9)}}, None, id="jobs scaled"),
-    pytest.param(JOB_SETS, {"metadata": {"labels": {"a": "b"}}}, None, id="a label"),
-    pytest.param(
-        RAY_CLUSTERS, {"spec": {"headGroupSpec": {"template": SHARED}}}, VALIDATED, id="the head's template changed"
-    ),
-    pytest.param(RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, SHARED)}}, VALIDATED, id="a worker's"),
-    pytest.param(
-        RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, FOREIGN, replicas=9)}}, None, id="workers scaled"
-    ),
-    pytest.param(
-        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": SHARED}}}}, VALIDATED, id="a role's"
-    ),
-    pytest.param(
-        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Chief": {"template": OURS}}}}, VALIDATED, id="a role more"
-    ),
-    pytest.param(PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": None}}}, None, id="a role less"),
-    pytest.param(
-        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 9}}}}, None, id="a role scaled"
-    ),
-]
+    "an annotation of all its pods": (PATHS["InferenceService"], {"metadata": SHARES}, VALIDATED),
+    "a label of the service": (PATHS["InferenceService"], {"metadata": {"labels": {"a": "b"}}}, None),
+    "a template changed": (JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, VALIDATED),
+    "a job more": (JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, VALIDATED),
+    "jobs scaled": (JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, replicas=9)}}, None),
+    "a label": (JOB_SETS, {"metadata": {"labels": {"a": "b"}}}, None),
+    "the head's template changed": (RAY_CLUSTERS, {"spec": {"headGroupSpec": {"template": SHARED}}}, VALIDATED),
+    "a worker's": (RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, SHARED)}}, VALIDATED),
+    "workers scaled": (RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, FOREIGN, replicas=9)}}, None),
+    "a role's": (PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": SHARED}}}}, VALIDATED),
+    "a role more": (PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Chief": {"template": OURS}}}}, VALIDATED),
+    "a role less": (PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": None}}}, None),
+    "a role scaled": (PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 9}}}}, None),
+}
 
 
-@pytest.mark.parametrize(("path", "patch", "call"), UPDATES)
+@pytest.mark.parametrize(("path", "patch", "call"), UPDATES.values(), ids=UPDATES)
 def test_updates_call_the_hook(cluster_with_hooks: Cluster, path: str, patch: Any, call: str | None) -> None:
     assert called(cluster_with_hooks, "PATCH", f"{path}/ours", patch) == call
 
