@@ -28,6 +28,7 @@ OWN_TARGETS = {
     "alerts": "each alert in its fault; run with -m alerts",
     "author": "the way of a plugin's author with the wheel; run all of tests/wheel with -m 'author or live'",
     "faults": "the whole crash matrix; run with -m faults",
+    "long": "what takes minutes and only a release runs; run with -m long",
     "kai": "tests of KAI-Scheduler that `make test` leaves out; run all of tests/kai with -m 'kai or live'",
     "node": "tests of a real node that `make test` leaves out; run all of tests/node with -m 'node or live'",
     "presets": "the complete cycle of every preset; run with -m presets",
@@ -38,7 +39,9 @@ OWN_TARGETS = {
 
 # How work is distributed. One worker has all tests of a folder below tests/, because they share clusters; of these
 # folders, workers have single files, because each has a cluster of its own or none.
-BY_FILE = ("tests/chart/", "tests/pair/test_memory.py", "tests/unit/", "shared/")
+BY_FILE = ("tests/chart/", "tests/unit/", "shared/")
+# Small folders whose tests use the same control plane, as one.
+TOGETHER = {"tests/api/": "tests/kube/"}
 # What is given to workers first: what takes longest, so that at the end no worker is alone with it.
 FIRST = (
     "tests/plugins/",
@@ -48,7 +51,6 @@ FIRST = (
     "tests/node/",
     "tests/kai/",
     "tests/chart/test_check_live.py",
-    "tests/upgrade/",
     "tests/testing/",
     "tests/faults/",
     "tests/examples/",
@@ -108,7 +110,8 @@ class FolderScheduling(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if not nodeid.startswith("tests/") or nodeid.startswith(BY_FILE):
             return super()._split_scope(nodeid)
-        return "/".join(nodeid.split("/")[:2]) + "/"
+        folder = "/".join(nodeid.split("/")[:2]) + "/"
+        return TOGETHER.get(folder, folder)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         self.workqueue.move_to_end(min(self.workqueue, key=_place), last=False)

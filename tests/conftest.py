@@ -1,6 +1,4 @@
-"""Fixtures of all tests: a real control plane per session, a namespace for each test.
-
-An idle control plane costs CPU: folders with many tests have their own, which ends with the folder (scope `package`).
+"""Fixtures of all tests: one control plane of each kind for each worker, a namespace for each test.
 
 The state of three clusters never mixes: ``bare_cluster`` has the CRD and no controllers; ``cluster`` has controllers,
 kwok and nothing of Bowline; ``pair`` has the chart installed and webhook and reconciler running from its objects as

@@ -39,12 +39,6 @@ PREFIXES = (*GOOD_PREFIXES, "Not_A_Name", "-x", "p" * 60, "p" * 250)
 NAMES = ("p", "a.b.c", "x" * 63, "y" * 253, "1-2.3", ".".join(["z" * 40] * 6))
 
 
-def random_pods(seed: int, count: int) -> list[Json]:
-    """Return that many pods."""
-    dice = random.Random(seed)  # noqa: S311 - no secret
-    return [generated_pod(dice, number) for number in range(count)]
-
-
 def generated_pod(dice: random.Random, number: int = 0) -> Json:
     """Return one pod; two of three have a valid share; the number is in its name, where that is long enough."""
     raw = random_pod(dice, dice.choice((f"pod-{number}", f"pod-{number}", *NAMES)))

@@ -3,6 +3,7 @@
 Starting one takes seconds, so fixtures keep it for a session, and tests are separated by namespaces.
 """
 
+import os
 import re
 import shutil
 import uuid
@@ -11,12 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bowline.framework.workload_kinds import READY
+from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART, Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import WorkloadOptions
 from tests.live import Live
+from tests.pod_groups import WITH_POD_GROUPS, serves_pod_groups
 from tools.generate import crd
 
 # A leader that gets no CPU keeps its Lease: a new term would repeat calls that tests count.
@@ -63,7 +66,14 @@ def local_chart(cluster: Cluster) -> Path:
     return chart if chart.exists() else patient_chart(CHART, chart)
 
 
-BARE = ClusterSpec(kwok=False, controllers=())
+def _bare() -> ClusterSpec:
+    """No controllers; PodGroups of Kubernetes where it has them."""
+    if not serves_pod_groups(release_for(None, os.environ)):
+        return ClusterSpec(kwok=False, controllers=())
+    groups = WITH_POD_GROUPS
+    return ClusterSpec(
+        kwok=False, controllers=(), runtime_config=groups.runtime_config, feature_gates=groups.feature_gates
+    )
 
 
 @contextmanager
@@ -75,9 +85,9 @@ def control_plane() -> Iterator[Cluster]:
 
 
 @contextmanager
-def bare_control_plane(spec: ClusterSpec = BARE) -> Iterator[Cluster]:
+def bare_control_plane() -> Iterator[Cluster]:
     """Start a control plane with three nodes and the CRD; no controller changes an object."""
-    with Cluster.start(spec) as cluster:
+    with Cluster.start(_bare()) as cluster:
         cluster.make_nodes(3)
         # As a chart install does it: server-side, unknown fields rejected.
         cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())

@@ -1,7 +1,6 @@
 """The final state of a run, in a form that can be compared: without UIDs, times and messages.
 
-The pod condition PodBound is best effort, as events are: a crash may lose it, so it is not compared. The truth
-observer checks that it is never falsely True.
+The pod condition PodBound is best effort, as events are: a crash may lose it, so it is not compared.
 
 Random names are replaced by what they refer to: a UID by its object, a generated name by its prefix. ``left_of`` is
 the other half: the side effects that exist for an unbound pod.
@@ -13,14 +12,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bowline.localcluster.api import ApiClient
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from tests.faults.plugin_objects import read_objects
+from bowline.plugins.gpu_sharing.reservation import reservation_name
+from tests.faults.plugin_objects import GROUPS, group_name, read_objects
 from tests.faults.plugins.fault_effects import OWNER
+from tests.faults.scenarios import NODE
 from tests.live import LiveCluster
 from tests.plugins.claims import is_cleared
+from tests.plugins.sharing import group_of
 
 RECONCILER = "bowline-reconciler"
+RESERVATIONS = names.RESERVATION_APP
 # Replaces the name of a deleted request.
 ORPHAN = "of a deleted request"
 State = Mapping[str, Any]
@@ -53,12 +56,6 @@ def left_of(live: LiveCluster, name: str = "pod") -> list[str]:
     return [f"effect {obj['metadata']['name']}" for obj in effects] + (
         objects.held_by(pod) if pod is not None else []
     )
-
-
-def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:
-    """Return the effects of one request; the truth observer's definition of what a rollback leaves behind."""
-    secrets = api.get(f"/api/v1/namespaces/{namespace}/secrets?labelSelector={OWNER}%3D{request_uid}")["items"]
-    return [effect["metadata"]["name"] for effect in secrets]
 
 
 def _replace(text: str, aliases: Mapping[str, str]) -> str:
@@ -127,7 +124,6 @@ def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
     """Return the deeds by namespace."""
     deeds_by_namespace: dict[str, Deeds] = {}
     for line in cluster.audit_lines():
-        # A storm logs hundreds of megabytes, most not about the reconcilers.
         if f":{RECONCILER}" not in line:
             continue
         event = json.loads(line)
@@ -160,3 +156,40 @@ def made_by_us(objects: Iterable[Any]) -> int:
         for obj in objects
     )
     return sum(RECONCILER in each for each in creators)
+
+
+def differences(expected: State, actual: State) -> str:
+    """Return the differences, kind by kind."""
+    return "; ".join(
+        f"{kind}: {expected[kind]} became {actual[kind]}" for kind in expected if expected[kind] != actual[kind]
+    )
+
+
+def miscounts(live: LiveCluster, deeds_by_namespace: Mapping[str, Deeds]) -> list[str]:
+    """Return where the executed writes of a run do not match the existing objects."""
+    objects, did = read_objects(live), deeds_by_namespace[live.namespace]
+    elsewhere = deeds_by_namespace.get(RESERVATIONS, Deeds())
+    groups = [group_name(live, group) for group in GROUPS]
+    extended_claims = [
+        obj for obj in objects.claims if names.EXTENDED_RESOURCE_CLAIM in (obj["metadata"].get("annotations") or {})
+    ]
+    reservations = [obj for obj in objects.reservations if group_of(obj) in groups]
+    counts = (
+        ("effective Bindings and bound pods", did.bindings, sum("nodeName" in pod["spec"] for pod in objects.pods)),
+        ("ConfigMaps made less removed and left", did.remaining("configmaps"), made_by_us(objects.maps)),
+        ("effects made less removed and left", did.remaining("secrets"), len(objects.effects)),
+        ("claims made less removed and left", did.remaining("resourceclaims"), len(extended_claims)),
+        (
+            "reservations made less removed and left",
+            sum(elsewhere.remaining("pods", reservation_name(NODE, group)) for group in groups),
+            made_by_us(reservations),
+        ),
+    )
+    return [f"{what}: {executed} and {left}" for what, executed, left in counts if executed != left]
+
+
+def left_behind(live: LiveCluster) -> list[str]:
+    """Return the existing objects that belong to pods; after these are deleted, all of them must be deleted."""
+    objects = read_objects(live)
+    mine = [obj for obj in objects.maps if obj["metadata"].get("ownerReferences")]
+    return [obj["metadata"]["name"] for obj in (*objects.pods, *objects.claims, *objects.reservations, *mine)]

@@ -111,6 +111,11 @@ def read_objects(live: LiveCluster) -> Stored:
     )
 
 
+def group_name(live: LiveCluster, group: str) -> str:
+    """Return the group of this run."""
+    return f"{live.namespace}-{group}"
+
+
 def _is_of(reservation: Any, namespace: str) -> bool:
     """Return whether a reservation pod is of the run: by its group, or by its name if it has lost the label."""
     groups = [f"{namespace}-{group}" for group in GROUPS]

@@ -5,36 +5,27 @@ reconciler runs. ``ended`` defines when the undisturbed run is over; its final s
 every disturbed run.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bowline.kube.resources import KAI_PODGROUPS
 from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import bind_request, pod
 from tests.faults.plugins.fault_effects import EFFECT, GATE, OWNER, REFUSE, WAKES
-from tests.live import FLAKY, LiveCluster
-from tests.pod_groups import in_group, install_pod_groups, pod_group
+from tests.live import LiveCluster
 
 NODE = "gpu-node-0"
-# The other pods of a gang.
-PEER = "peer"
-LATE = "late"
-# For longer than a PodGroup is cached.
-_TOUCH_S = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A short scenario. ``last_event``: the last event about the pod, if any; ``undoes``: whether it contains a
-    rollback; ``reason``: of the request's status in the end, if the request fails."""
+    """A short scenario. ``last_event``: the last event about the pod, if any; ``reason``: of the request's status in
+    the end, if the request fails."""
 
     name: str
     play: Callable[[LiveCluster], None]
     ended: Callable[[LiveCluster], bool]
     last_event: str = ""
-    undoes: bool = False
     reason: str = ""
 
 
@@ -97,14 +88,6 @@ def in_phase(phase: str, name: str = "pod") -> Callable[[LiveCluster], bool]:
     return is_in_phase
 
 
-def _plain(live: LiveCluster) -> None:
-    make_request(live, make_pod(live))
-
-
-def _fails_twice(live: LiveCluster) -> None:
-    make_request(live, make_pod(live, {FLAKY: "2"}))
-
-
 def _waits(live: LiveCluster) -> None:
     make_request(live, make_pod(live), {EFFECT: "yes", GATE: "gate"})
     live.until("the wait is reported", lambda: _reason(live).startswith("Waiting"))
@@ -132,59 +115,6 @@ def _recreate_pod(live: LiveCluster) -> None:
     make_request(live, uid, {EFFECT: "yes"})
 
 
-def _is_a_gang(live: LiveCluster) -> None:
-    """Two pods of a PodGroup that requires both: the second is decided when the first waits for it."""
-    install_pod_groups(live.cluster)
-    live.cluster.api.post(KAI_PODGROUPS.path(live.namespace), pod_group("gang", 2))
-    make_request(live, make_pod(live, in_group("gang")), {EFFECT: "yes"})
-    live.until("the wait is reported", lambda: _reason(live).startswith("Waiting"))
-    make_request(live, make_pod(live, in_group("gang"), name=PEER), {EFFECT: "yes"}, name=PEER)
-
-
-def _a_gang_loses_a_member(live: LiveCluster) -> None:
-    """The prepared pod is deleted: what it had is released, and the two that come later are bound without it."""
-    install_pod_groups(live.cluster)
-    live.cluster.api.post(KAI_PODGROUPS.path(live.namespace), pod_group("gang", 2))
-    # Without an owner: the order of garbage collector and reconciler would vary.
-    make_request(live, make_pod(live, in_group("gang")), {EFFECT: "yes"}, has_owner=False)
-    live.until("the wait is reported", lambda: _reason(live).startswith("Waiting"))
-    remove(live, f"/api/v1/namespaces/{live.namespace}/pods/pod")
-    live.until("its request has failed", lambda: _failed_cleanly(live))
-    remove(live, live.request_path())
-    for name in (PEER, LATE):
-        make_request(live, make_pod(live, in_group("gang"), name=name), {EFFECT: "yes"}, name=name)
-
-
-def _a_gang_grows(live: LiveCluster) -> None:
-    """`minMember` is raised while a pod waits: two prepared pods are no longer enough, and a third completes them."""
-    install_pod_groups(live.cluster)
-    live.cluster.api.post(KAI_PODGROUPS.path(live.namespace), pod_group("gang", 2))
-    make_request(live, make_pod(live, in_group("gang")), {EFFECT: "yes"})
-    live.until("the wait is reported", lambda: "fewer than 2" in _reason(live))
-    live.cluster.api.patch(f"{KAI_PODGROUPS.path(live.namespace)}/gang", {"spec": {"minMember": 3}})
-    live.until("the new minimum is reported", lambda: "fewer than 3" in _touched(live))
-    _touch(live, None)
-    for name in (PEER, LATE):
-        make_request(live, make_pod(live, in_group("gang"), name=name), {EFFECT: "yes"}, name=name)
-
-
-def _touched(live: LiveCluster) -> str:
-    """Have the reconciler process the request every few seconds, instead of at the next poll; returns its reason.
-
-    A patch that changes nothing is no write. Frequent writes would each time reject the status with a conflict.
-    """
-    _touch(live, str(int(time.monotonic() / _TOUCH_S)))
-    return _reason(live)
-
-
-def _touch(live: LiveCluster, label: str | None) -> None:
-    live.cluster.api.patch(live.request_path(), {"metadata": {"labels": {"touched": label}}})
-
-
-def _are_bound(*pods: str) -> Callable[[LiveCluster], bool]:
-    return lambda live: all(in_phase("Succeeded", name)(live) for name in pods)
-
-
 def _reason(live: LiveCluster) -> str:
     return str((live.request().get("status") or {}).get("reason", ""))
 
@@ -197,17 +127,9 @@ def _failed_cleanly(live: LiveCluster) -> bool:
     return in_phase("Failed")(live) and effects(live) == 0
 
 
-GANG = Scenario("gang", _is_a_gang, _are_bound("pod", PEER), "Bound")
-PLAIN = Scenario("plain", _plain, in_phase("Succeeded"), "Bound")
-REFUSED = Scenario("final-failure", _make_rejected, _failed_cleanly, "BindingFailed", undoes=True, reason="Rejected")
 SCENARIOS = (
-    PLAIN,
-    Scenario("fails-twice", _fails_twice, in_phase("Succeeded"), "Bound"),
     Scenario("waits", _waits, in_phase("Succeeded"), "Bound"),
-    GANG,
-    Scenario("gang-loses-member", _a_gang_loses_a_member, _are_bound(PEER, LATE), undoes=True),
-    Scenario("gang-grows", _a_gang_grows, _are_bound("pod", PEER, LATE), "Bound"),
-    REFUSED,
-    Scenario("deleted-waiting", _deleted_while_waiting, _is_deleted, undoes=True),
-    Scenario("pod-recreated", _recreate_pod, in_phase("Succeeded"), "Bound", undoes=True),
+    Scenario("final-failure", _make_rejected, _failed_cleanly, "BindingFailed", reason="Rejected"),
+    Scenario("deleted-waiting", _deleted_while_waiting, _is_deleted),
+    Scenario("pod-recreated", _recreate_pod, in_phase("Succeeded"), "Bound"),
 )

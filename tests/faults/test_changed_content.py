@@ -1,4 +1,4 @@
-"""Every call succeeds, and its content does not: the complement of `test_failed_writes`.
+"""Every call succeeds, and its content does not.
 
 A policy changes a field of a write before it is stored, or another client deletes an object, or takes a field of it
 back, while the prepared request waits. The writes and their fields are those of the undisturbed run. A request that
@@ -18,22 +18,29 @@ from bowline.localcluster.errors import LocalApiError
 from bowline.testing.fault_proxy.calls import ProxiedCall
 from bowline.testing.fault_proxy.faults import FieldPath, Rewrite, field_paths
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from tests.faults.endstate import State, left_of, state_of
+from tests.faults.endstate import RESERVATIONS, State, differences, left_of, state_of
 from tests.faults.lab import Lab, Reconciler
 from tests.faults.matrix import is_leading
-from tests.faults.plugin_scenarios import DEVICE, FRACTION, VOLUME
-from tests.faults.points import RESERVATIONS
-from tests.faults.runs import differences
-from tests.faults.scenarios import Scenario, make_gate, remove
-from tests.faults.test_failed_writes import PREPARED, Prepared
-from tests.faults.truth import TruthObserver
+from tests.faults.plugin_scenarios import DEVICE, FRACTION, VOLUME, ask_for_share, post_share, share_body
+from tests.faults.plugins.fault_effects import EFFECT, GATE
+from tests.faults.scenarios import Scenario, make_gate, make_pod, make_request, remove
 from tests.live import LiveCluster
 
-EFFECT, SHARE, _ = PREPARED
+_WAITS = {EFFECT: "yes", GATE: "gate"}
 # What is compared: everything but the request itself, whose attempts and reasons differ.
 _COMPARED = ("pods", "maps", "claims", "volumeClaims", "volumes", "reservations")
 # Reports, which a later one repeats, and what no object of a pod is.
 _REPORTS = ("bindrequests", "events", "leases", "selfsubjectaccessreviews", "subjectaccessreviews", "secrets")
+
+
+def make_effect(live: LiveCluster) -> None:
+    """Create a pod for which a plugin creates an object, and whose request waits for its gate."""
+    make_request(live, make_pod(live, tolerations=[]), _WAITS)
+
+
+def make_share(live: LiveCluster) -> None:
+    """The same with half a GPU."""
+    ask_for_share(live, post_share(live, share_body(live, tolerations=[])), "a", annotations=_WAITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ def fields_of(recorder: Recorder) -> list[Write]:
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("scenario", [FRACTION, DEVICE, VOLUME], ids=lambda scenario: scenario.name)
-def test_a_write_of_which_a_field_is_not_stored(lab: Lab, truth: TruthObserver, scenario: Scenario) -> None:
+def test_a_write_of_which_a_field_is_not_stored(lab: Lab, scenario: Scenario) -> None:
     with lab.reconciler("changed") as reconciler:
         live = _namespace(lab, reconciler, scenario.name)
         with recorded(reconciler, live) as recorder:
@@ -112,7 +119,6 @@ def test_a_write_of_which_a_field_is_not_stored(lab: Lab, truth: TruthObserver, 
         assert len(writes) > 3
         for write in writes:
             _with_changed_write(lab, reconciler, scenario, write, expected)
-            truth.check()
 
 
 def _with_changed_write(lab: Lab, reconciler: Reconciler, scenario: Scenario, write: Write, expected: State) -> None:
@@ -131,42 +137,41 @@ def _with_changed_write(lab: Lab, reconciler: Reconciler, scenario: Scenario, wr
     reconciler.check()
 
 
-def test_what_was_stored_is_deleted_while_a_share_waits(lab: Lab, truth: TruthObserver) -> None:
-    _disturb(lab, truth, SHARE, lambda change: not change.path)
+def test_what_was_stored_is_deleted_while_a_share_waits(lab: Lab) -> None:
+    _disturb(lab, make_share, lambda change: not change.path)
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("preparation", [EFFECT, SHARE], ids=lambda preparation: preparation.name)
+@pytest.mark.parametrize("make", [make_effect, make_share])
 def test_every_field_that_was_stored_is_removed_while_the_request_waits(
-    lab: Lab, truth: TruthObserver, preparation: Prepared
+    lab: Lab, make: Callable[[LiveCluster], None]
 ) -> None:
-    _disturb(lab, truth, preparation, lambda change: True)
+    _disturb(lab, make, lambda change: True)
 
 
-def _disturb(lab: Lab, truth: TruthObserver, preparation: Prepared, selects: Callable[["Change"], bool]) -> None:
+def _disturb(lab: Lab, make: Callable[[LiveCluster], None], selects: Callable[["Change"], bool]) -> None:
     """Run once undisturbed, then once for each selected change, made once an attempt has ended with the wait."""
     with lab.reconciler("changed") as reconciler:
-        live, recorder = _waiting(lab, reconciler, preparation)
+        live, recorder = _waiting(lab, reconciler, make)
         make_gate(live)
         live.phase("pod", "Succeeded")
         expected = state_of(live)
         changes = [change for change in _changes(recorder) if selects(change)]
         assert changes
         for change in changes:
-            live, current = _waiting(lab, reconciler, preparation)
+            live, current = _waiting(lab, reconciler, make)
             change.apply(live, current)
             make_gate(live)
             live.until(f"it ends after {change}", lambda live=live: _has_ended(live))  # type: ignore[misc]
             _check(live, expected, str(change))
-            truth.check()
 
 
-def _waiting(lab: Lab, reconciler: Reconciler, preparation: Prepared) -> tuple[LiveCluster, Recorder]:
+def _waiting(lab: Lab, reconciler: Reconciler, make: Callable[[LiveCluster], None]) -> tuple[LiveCluster, Recorder]:
     """Prepare a pod whose request waits for its gate, and reports that."""
-    live = _namespace(lab, reconciler, preparation.name)
+    live = _namespace(lab, reconciler, "waiting")
     with recorded(reconciler, live) as recorder:
-        preparation.make(live)
+        make(live)
         live.until("the wait is reported", lambda: "the gate is not there" in _reason(live))
     return live, recorder
 

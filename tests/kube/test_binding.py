@@ -9,7 +9,6 @@ from bowline.api.meta import Object, ObjectKey, ObjectUID, uid_of
 from bowline.kube.binding import BindingResult, BindOutcome, post_binding
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
-from bowline.kube.errors import ConnectionFailed
 from bowline.kube.resources import PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
@@ -103,13 +102,6 @@ async def test_a_reply_to_a_binding_has_this_outcome(
     assert message in result.message
 
 
-async def test_a_gated_pod_is_not_bound(client: KubeClient, namespace: str) -> None:
-    made = await client.create(PODS, namespace, pod("a", schedulingGates=[{"name": "example.com/gate"}]))
-    result = await bind(client, namespace, uid_of(made))
-    assert (result.outcome, result.code) == (BindOutcome.CONFLICT, 409)
-    assert "schedulingGates" in result.message
-
-
 async def test_a_missing_right_is_reported_with_the_api_servers_message(
     unprivileged: KubeClient, namespace: str, made: Object
 ) -> None:
@@ -127,14 +119,6 @@ async def test_a_bind_with_a_lost_reply_is_repeated_and_read_from_the_pod(
     assert (result.outcome, result.code) == (BindOutcome.CONFLICT, 409)
     assert result.last_unknown is not None
     assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"
-
-
-async def test_without_a_connection_no_binding_was_executed(
-    wire: Wire, wired: KubeClient, namespace: str, made: Object
-) -> None:
-    await wire.cut()
-    with pytest.raises(ConnectionFailed):
-        await bind(wired, namespace, uid_of(made))
 
 
 @pytest.fixture

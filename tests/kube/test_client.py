@@ -1,25 +1,19 @@
 """The client against the real API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import (
     AlreadyExists,
-    ApiError,
     BadRequest,
     Conflict,
     ConnectionFailed,
     Forbidden,
     Invalid,
-    KubeError,
     NoResponse,
     NotFound,
     TooManyRequests,
@@ -27,9 +21,7 @@ from bowline.kube.errors import (
     UnrecognizedReply,
 )
 from bowline.kube.messages import PatchType
-from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import (
-    BINDREQUESTS,
     CONFIGMAPS,
     DEPLOYMENTS,
     NAMESPACES,
@@ -122,23 +114,6 @@ async def test_rejected_requests_raise(client: KubeClient, namespace: str) -> No
         await client.list(PODS, field_selector="spec.image=x")
 
 
-@pytest.mark.parametrize(
-    ("name", "expectation"),
-    [
-        pytest.param("..", BadRequest, id="the parent of the collection"),
-        pytest.param("../secrets", ApiError, id="another collection"),
-        pytest.param("a?watch=1", NotFound, id="a query"),
-        pytest.param("ä", NotFound, id="not ASCII"),
-        pytest.param("x" * 1000, NotFound, id="too long"),
-    ],
-)
-async def test_a_name_cannot_change_the_path(
-    client: KubeClient, namespace: str, name: str, expectation: type[KubeError]
-) -> None:
-    with pytest.raises(expectation):
-        await client.get(PODS, namespace, name)
-
-
 async def test_lists_are_paged_at_one_resource_version(client: KubeClient, namespace: str) -> None:
     for number in range(7):
         await client.create(CONFIGMAPS, namespace, configmap(f"m{number}"))
@@ -150,15 +125,6 @@ async def test_lists_are_paged_at_one_resource_version(client: KubeClient, names
         f"m{number}" for number in range(7)
     ]
     assert await client.list_all(CONFIGMAPS, namespace, field_selector="metadata.name=nothing") == []
-
-
-async def test_a_page_of_large_objects_is_followed_by_shorter_ones(client: KubeClient, namespace: str) -> None:
-    for number in range(12):
-        await client.create(CONFIGMAPS, namespace, configmap(f"m{number:02}", x="x" * 900_000))
-    pages = client.pages(Selection(CONFIGMAPS, namespace), page_size=6)
-    assert [[item["metadata"]["name"] for item in page["items"]] async for page in pages] == [
-        [f"m{number:02}" for number in numbers] for numbers in (range(6), range(6, 8), range(8, 10), range(10, 12))
-    ]
 
 
 async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(client: KubeClient, namespace: str) -> None:
@@ -188,16 +154,6 @@ async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     await asyncio.gather(hanging, next_list)
 
 
-async def test_lists_of_metadata_only(client: KubeClient, namespace: str) -> None:
-    await client.create(CONFIGMAPS, namespace, configmap("a", x="1"))
-    resource = CONFIGMAPS.as_metadata()
-    config_map = await client.get(resource, namespace, "a")
-    (list_entry,) = (await client.list(resource, namespace))["items"]
-    for partial_object in (config_map, list_entry):
-        assert partial_object["metadata"]["name"] == "a"
-        assert "data" not in partial_object
-
-
 async def test_a_watch_passes_an_object_of_a_megabyte(client: KubeClient, namespace: str) -> None:
     version = (await client.list(CONFIGMAPS, namespace))["metadata"]["resourceVersion"]
     opened: list[str] = []
@@ -208,28 +164,6 @@ async def test_a_watch_passes_an_object_of_a_megabyte(client: KubeClient, namesp
         break
     await watch.aclose()
     assert opened == ["open"]
-
-
-async def test_warnings_are_passed_on(access: ClusterAccess, namespace: str) -> None:
-    warnings: list[tuple[Resource, ObjectKey, str]] = []
-    options = ClientOptions(on_warning=lambda *warning: warnings.append(warning))
-    async with KubeClient(access, options) as client:
-        await client.create(CONFIGMAPS, namespace, {**configmap("a"), "surplus": 1})
-    assert warnings == [(CONFIGMAPS, ObjectKey(namespace, "a"), 'unknown field "surplus"')]
-
-
-async def test_requests_are_counted(access: ClusterAccess, namespace: str) -> None:
-    registry = CollectorRegistry()
-    async with KubeClient(access, ClientOptions(metrics=KubeMetrics(registry))) as client:
-        await client.create(PODS, namespace, pod("a"))
-        with pytest.raises(NotFound):
-            await client.get(PODS, namespace, "b")
-
-    def count(verb: str, code: str) -> float | None:
-        labels = {"verb": verb, "resource": "pods", "code": code}
-        return registry.get_sample_value("bowline_kube_requests_total", labels)
-
-    assert (count("create", "201"), count("get", "404"), count("get", "200")) == (1, 1, None)
 
 
 async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired: KubeClient, namespace: str) -> None:
@@ -244,31 +178,6 @@ async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired:
     with pytest.raises(ConnectionFailed) as refusal:
         await wired.get(NAMESPACES, "", namespace)
     assert not refusal.value.may_have_been_applied
-
-
-@asynccontextmanager
-async def a_page_in_between(access: ClusterAccess) -> AsyncIterator[KubeClient]:
-    """A client whose proxy is under maintenance and answers every request with the same HTML page."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        page = b"<html>\nback soon\n</html>\n"
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n" + page)
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        page_access = replace(access, server=f"http://127.0.0.1:{port}", trust=None)
-        async with KubeClient(page_access) as client:
-            yield client
-
-
-async def test_an_html_page_is_a_lost_reply(access: ClusterAccess, namespace: str) -> None:
-    async with a_page_in_between(access) as client:
-        with pytest.raises(NoResponse, match="not JSON"):
-            await client.list(CONFIGMAPS, namespace)
-        with pytest.raises(NoResponse, match="not JSON"):
-            _ = [event async for event in client.watch(Selection(CONFIGMAPS, namespace), "1", 60)]
 
 
 async def test_a_certificate_of_another_ca_is_no_connection(access: ClusterAccess) -> None:
@@ -342,12 +251,6 @@ async def test_a_429_of_priority_and_fairness_is_too_many_requests(
     assert error.retry_after is not None
     await client.delete(flows, "", namespace)
     await client.delete(levels, "", namespace)
-
-
-async def test_an_unknown_resource_and_a_closed_client_raise(access: ClusterAccess) -> None:
-    client = KubeClient(access)
-    with pytest.raises(RuntimeError, match="is not open"):
-        await client.list(BINDREQUESTS)
 
 
 @pytest.mark.parametrize("asked_before", [0, 1], ids=["before the connection", "when the connection is there"])

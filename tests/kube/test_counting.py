@@ -9,15 +9,13 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import InfrastructureError, NotFound
-from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.reflector import Reflector
-from bowline.kube.resources import CONFIGMAPS, Selection
+from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S
@@ -95,40 +93,6 @@ async def test_a_lease_that_cannot_be_renewed_is_counted_as_lost(
 def changes(counted: Counted) -> dict[str, float | None]:
     kinds = ("acquired", "released", "lost")
     return {change: counted.value("bowline_leadership_total", change=change) for change in kinds}
-
-
-async def test_reflectors_are_shown_while_they_run(counted: Counted, namespace: str) -> None:
-    def shown(name: str) -> float | None:
-        return counted.value(f"bowline_reflector_{name}", resource="configmaps")
-
-    await counted.client.create(CONFIGMAPS, namespace, {"metadata": {"name": "a"}})
-    reflector = Reflector(counted.client, Selection(CONFIGMAPS, namespace))
-    assert (shown("relists_total"), shown("objects"), shown("last_contact_timestamp_seconds")) == (0, 0, 0)
-    running = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(LIMIT_S):
-        await reflector.synced.wait()
-    assert (shown("relists_total"), shown("objects")) == (1, len(reflector.store))
-    assert (shown("last_contact_timestamp_seconds") or 0) > 0
-    assert reflector.version.isdigit()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_events_are_counted_by_their_result(counted: Counted, namespace: str) -> None:
-    def event(name: str) -> EventNote:
-        return EventNote(ObjectRef("v1", "Pod", ObjectKey(namespace, name)), "Tested", "as intended")
-
-    recorder = EventRecorder(counted.client, "test", capacity=1)
-    recorder.record(event("a"))
-    recorder.record(event("b"))
-    assert len(recorder) == 1
-    running = asyncio.create_task(recorder.run())
-    async with asyncio.timeout(LIMIT_S):
-        await recorder.flush()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    outcomes = {o: counted.value("bowline_events_total", outcome=o) for o in ("written", "dropped", "failed")}
-    assert outcomes == {"written": 1, "dropped": 1, "failed": 0}
 
 
 async def test_requests_without_a_reply_are_counted(bare_cluster: Cluster, access: ClusterAccess) -> None:

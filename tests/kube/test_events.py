@@ -88,17 +88,6 @@ async def test_repeats_are_a_series_and_other_notes_are_not(client: KubeClient, 
     assert sorted(entry["count"] if entry else 1 for entry in series) == [1, 5]
 
 
-async def test_queued_repeats_are_one_request(
-    counted: KubeClient, registry: CollectorRegistry, namespace: str
-) -> None:
-    async with running(counted) as recorder:
-        for _ in range(1000):
-            recorder.record(note(namespace))
-    (event,) = await stored(counted, namespace)
-    assert event["series"]["count"] == 1000
-    assert outcomes(registry) == {"written": 1}
-
-
 async def test_an_event_whose_series_has_expired_is_created_again(client: KubeClient, namespace: str) -> None:
     async with running(client) as recorder:
         recorder.record(note(namespace))
@@ -108,28 +97,6 @@ async def test_an_event_whose_series_has_expired_is_created_again(client: KubeCl
         recorder.record(note(namespace))
     (event,) = await stored(client, namespace)
     assert "series" not in event
-
-
-async def test_the_longest_name_and_the_longest_note(client: KubeClient, namespace: str) -> None:
-    async with running(client) as recorder:
-        recorder.record(note(namespace, "ü" * 5000, name="x" * 253))
-    (event,) = await stored(client, namespace)
-    assert len(event["metadata"]["name"]) == 253
-    assert len(event["note"].encode()) == 1024
-
-
-async def test_a_full_queue_drops_the_newest_without_waiting(
-    counted: KubeClient, registry: CollectorRegistry, namespace: str
-) -> None:
-    recorder = EventRecorder(counted, "i", capacity=2)
-    for number in range(5):
-        recorder.record(note(namespace, name=f"pod-{number}"))
-    assert outcomes(registry) == {"dropped": 3}
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(recorder.run())
-        await recorder.flush()
-        task.cancel()
-    assert {event["regarding"]["name"] for event in await stored(counted, namespace)} == {"pod-0", "pod-1"}
 
 
 async def test_a_lost_reply_causes_no_second_event(

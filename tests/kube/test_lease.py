@@ -12,11 +12,10 @@ from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
-from bowline.kube.resources import CONFIGMAPS, LEASES, Resource
+from bowline.kube.resources import LEASES, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
-from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
+from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.conftest import administrator
@@ -66,18 +65,6 @@ async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient
     assert not (await lease(client, namespace))["spec"].get("holderIdentity")
 
 
-async def test_a_process_that_lost_its_lease_leads_again(client: KubeClient, namespace: str) -> None:
-    # As between two terms: until the process leads, it may write only the Lease.
-    client.forbid_writes()
-    candidate = elector(client, namespace, "one")
-    try:
-        async with electing(candidate):
-            await set_(candidate.is_leader)
-            assert (await lease(client, namespace))["spec"]["holderIdentity"] == "one"
-    finally:
-        client.permit_writes(lambda: candidate.left_s)
-
-
 async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
     candidate = elector(client, namespace, "one")
     async with electing(candidate):
@@ -112,20 +99,6 @@ async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(bare_clus
             await until(lambda: gate.wait_reached(0))
             await set_(candidate.is_leader)
             assert "ownerReferences" not in (await lease(client, namespace))["metadata"]
-
-
-async def test_a_slow_read_of_the_lease_does_not_shorten_the_term(bare_cluster: Cluster, namespace: str) -> None:
-    timings = LeaseTimings(timedelta(seconds=60), timedelta(seconds=30), timedelta(seconds=20))
-    async with proxy_and_client(bare_cluster, namespace) as (proxy, client):
-        gate = FaultGate()
-        proxy.add(FaultRule(Hold(gate), CallMatch(("get",), "leases"), nth=1))
-        candidate = elector(client, namespace, "one", timings)
-        async with electing(candidate):
-            await until(lambda: gate.wait_reached(0))
-            released = client.clock.monotonic()
-            gate.open()
-            await set_(candidate.is_leader)
-            assert candidate.left_s + client.clock.monotonic() >= released + 60
 
 
 async def test_one_renewal_that_hangs_does_not_cost_the_leadership(bare_cluster: Cluster, namespace: str) -> None:
@@ -190,52 +163,6 @@ async def test_a_term_starts_when_the_request_for_the_lease_was_sent(
                 assert candidate.lost.is_set()
 
 
-async def test_a_failed_takeover_is_retried_at_the_retry_period(bare_cluster: Cluster, namespace: str) -> None:
-    async with proxy_and_client(bare_cluster, namespace) as (proxy, client):
-        spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1}
-        await client.create(LEASES, namespace, {"metadata": {"name": "bowline"}, "spec": spec})
-        takes, watches, gate = CallMatch(("update",), "leases"), CallMatch(("watch",), "leases"), FaultGate()
-        proxy.add(FaultRule(FaultAnswer(500), takes))
-        # The list of its own watch wakes the elector as a change does: it precedes the first attempt.
-        proxy.add(FaultRule(Hold(gate), CallMatch(("get",), "leases"), nth=1))
-
-        def count(match: CallMatch) -> int:
-            return sum(match.covers(exchange.call) for exchange in proxy.exchanges())
-
-        async with electing(elector(client, namespace, "one", SLOW)):
-            await until(lambda: count(watches) > 0)
-            gate.open()
-            await until(lambda: count(takes) > 0)
-            await asyncio.sleep(0.5)
-            assert count(takes) == 1, "the next attempt is due in an hour"
-
-
-async def test_any_number_of_hanging_writes_costs_no_leadership(
-    bare_cluster: Cluster, access: ClusterAccess, namespace: str
-) -> None:
-    async with (
-        proxy_and_client(bare_cluster, namespace, connections=4) as (proxy, client),
-        KubeClient(access) as observer,
-    ):
-        candidate = elector(client, namespace, "one")
-        async with electing(candidate):
-            await set_(candidate.is_leader)
-            gate = FaultGate()
-            proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps")))
-            maps = [configmap(f"map-{number}") for number in range(8)]
-            writes = [asyncio.create_task(client.create(CONFIGMAPS, namespace, each)) for each in maps]
-            await until(lambda: gate.wait_reached(0))
-            hung = (await lease(observer, namespace))["spec"]["renewTime"]
-            await until_awaited(
-                lambda: lease(observer, namespace),
-                lambda seen: seen["spec"]["renewTime"] != hung or candidate.lost.is_set(),
-            )
-            assert not candidate.lost.is_set()
-            for write in writes:
-                write.cancel()
-            await asyncio.gather(*writes, return_exceptions=True)
-
-
 async def test_a_release_is_noticed_through_the_watch(client: KubeClient, namespace: str) -> None:
     candidate, rival = (elector(client, namespace, name, SLOW) for name in ("one", "two"))
     async with electing(candidate) as stop:
@@ -281,19 +208,6 @@ async def test_restarted_container_leads_before_the_lease_expires(client: KubeCl
                 assert (await lease(client, namespace))["spec"]["leaseTransitions"] == 1
 
 
-async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: str) -> None:
-    many = [elector(client, namespace, f"e{number}") for number in range(5)]
-    async with asyncio.TaskGroup() as group:
-        stops = [asyncio.Event() for _ in many]
-        for candidate, stop in zip(many, stops, strict=True):
-            group.create_task(candidate.run(stop))
-        await until(lambda: any(candidate.is_leader.is_set() for candidate in many))
-        await until(lambda: len({candidate.leader for candidate in many}) == 1)
-        assert sum(candidate.is_leader.is_set() for candidate in many) == 1
-        for stop in stops:
-            stop.set()
-
-
 async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
@@ -308,33 +222,6 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
             was_leading.append(candidate.is_leader.is_set())
             await set_(candidate.lost)
     assert was_leading == [False]
-
-
-async def test_a_hanging_api_server_costs_the_leadership_too(
-    bare_cluster: Cluster, client: KubeClient, namespace: str
-) -> None:
-    candidate = elector(client, namespace, "one", QUICK)
-    async with electing(candidate):
-        await set_(candidate.is_leader)
-        bare_cluster.pause_apiserver()
-        try:
-            await set_(candidate.lost)
-        finally:
-            bare_cluster.resume_apiserver()
-    assert not candidate.is_leader.is_set()
-
-
-async def test_a_short_outage_costs_nothing(
-    wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
-) -> None:
-    candidate = elector(wired, namespace, "one")
-    async with electing(candidate):
-        await set_(candidate.is_leader)
-        await wire.cut()
-        await until(lambda: candidate.failing)
-        await wire.restore()
-        await until(lambda: not candidate.failing)
-        assert candidate.is_leader.is_set()
 
 
 @pytest.mark.parametrize(

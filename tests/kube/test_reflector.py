@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.api.meta import Object, ObjectKey, ObjectUID, uid_of
+from bowline.api.meta import Object, ObjectKey, uid_of
 from bowline.kube.binding import post_binding
-from bowline.kube.callbacks import Callback
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.metrics import KubeMetrics
@@ -20,9 +19,7 @@ from bowline.kube.resources import (
     CLUSTERPOLICIES,
     CONFIGMAPS,
     DEVICETAINTRULES,
-    KAI_PODGROUPS,
     LEASES,
-    PODGROUPS,
     PODS,
     RESOURCESLICES,
     Resource,
@@ -31,7 +28,7 @@ from bowline.kube.resources import (
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
 from bowline.testing.clock import SteppedClock
-from bowline.testing.fault_proxy.faults import ExpireWatch, FailWatch, Fault, FaultAnswer, Page
+from bowline.testing.fault_proxy.faults import FailWatch, Fault, FaultAnswer, Page
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
@@ -101,31 +98,6 @@ async def test_every_change_since_the_first_list_is_delivered_once(client: KubeC
         assert list(reflector.store) == [ObjectKey(namespace, "there")]
         assert reflector.last_error is None
         assert reflector.last_contact is not None
-
-
-async def test_an_empty_selection_is_synced(client: KubeClient, namespace: str) -> None:
-    async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:
-        assert len(reflector.store) == 0
-
-
-async def test_objects_are_transformed_on_arrival(client: KubeClient, namespace: str) -> None:
-    def transform(raw: dict[str, Any]) -> Object:
-        metadata = {key: raw["metadata"][key] for key in ("namespace", "name", "uid", "resourceVersion")}
-        return {"metadata": metadata}
-
-    await client.create(CONFIGMAPS, namespace, configmap("listed", x="1"))
-    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), transform=transform)) as reflector:
-        await client.create(CONFIGMAPS, namespace, configmap("watched", x="1"))
-        await until(lambda: len(reflector.store) == 2)
-        assert [list(cached_object) for cached_object in reflector.store.values()] == [["metadata"], ["metadata"]]
-
-
-async def test_a_selection_of_metadata_caches_only_metadata(client: KubeClient, namespace: str) -> None:
-    await client.create(CONFIGMAPS, namespace, configmap("listed", x="1"))
-    async with running(Reflector(client, Selection(CONFIGMAPS.as_metadata(), namespace))) as reflector:
-        await client.create(CONFIGMAPS, namespace, configmap("watched", x="1"))
-        await until(lambda: len(reflector.store) == 2)
-        assert not any("data" in cached_object for cached_object in reflector.store.values())
 
 
 async def test_an_object_that_leaves_the_selection_is_deleted_with_its_old_content(
@@ -221,19 +193,6 @@ async def test_a_future_or_expired_version_causes_a_relist(
         assert registry.get_sample_value("bowline_reflector_last_contact_timestamp_seconds", contact)
 
 
-async def test_an_api_server_unavailable_at_start_is_awaited(
-    wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
-) -> None:
-    await client.create(CONFIGMAPS, namespace, configmap("a"))
-    await wire.cut()
-    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
-        await until(lambda: "no connection to the API server" in (reflector.last_error or ""))
-        assert not reflector.synced.is_set()
-        await wire.restore()
-        await until(reflector.synced.is_set)
-        assert (reflector.last_error, len(reflector.store)) == (None, 1)
-
-
 async def test_a_missing_right_is_logged_once_and_used_when_granted(
     bare_cluster: Cluster, unprivileged: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -285,8 +244,6 @@ async def test_a_resource_that_is_installed_later_is_cached(client: KubeClient, 
         pytest.param(CLUSTERPOLICIES, id="no such group"),
         pytest.param(replace(RESOURCESLICES, version="v9"), id="no such version of the group"),
         pytest.param(replace(DEVICETAINTRULES, plural="nothings"), id="no such resource of the version"),
-        pytest.param(PODGROUPS, id="Kubernetes' PodGroups"),
-        pytest.param(KAI_PODGROUPS, id="KAI-Scheduler's PodGroups"),
     ],
 )
 async def test_a_resource_that_is_not_served_is_no_outage(access: ClusterAccess, resource: Resource) -> None:
@@ -339,47 +296,6 @@ async def test_an_unsupported_field_selector_is_left_out(client: KubeClient, nam
         assert reflector.selection.field_selector == ""
 
 
-async def test_a_callback_that_raises_skips_only_its_own_object(
-    proxy_client: KubeClient, client: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """No stored object may end a watch: after a restart the reflector would receive the same object."""
-
-    def transform(raw: dict[str, Any]) -> Object | None:
-        return raw["data"]["x"] if raw["metadata"]["name"] == "wrong-type" else {**raw, "size": int(raw["data"]["x"])}
-
-    events = Recorder()
-
-    def handler(kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
-        events(kind, key, old, new)
-        if new is not None and new["size"] > 8:
-            raise RuntimeError("no more than 8")
-
-    for name, x in (("a", "1"), ("poison", "none"), ("wrong-type", "1"), ("z", "2")):
-        await client.create(CONFIGMAPS, namespace, configmap(name, x=x))
-    by_name = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=kube-root-ca.crt")
-    async with running(
-        Reflector(proxy_client, by_name, listener=Listener(handler), transform=transform, owner="tester")
-    ) as reflector:
-        assert [key.name for key in sorted(reflector.store)] == ["a", "z"]
-        await client.patch(CONFIGMAPS, namespace, "a", {"data": {"x": "9"}})
-        await client.patch(CONFIGMAPS, namespace, "z", {"data": {"x": "ten"}})
-        await client.patch(CONFIGMAPS, namespace, "poison", {"data": {"x": "3"}})
-        await client.create(CONFIGMAPS, namespace, configmap("last", x="4"))
-        await until(lambda: events.of("last"))
-        assert {key.name for key in reflector.store} == {"a", "poison", "last"}
-        assert events.of("a") == [(ADDED, None, "1"), (MODIFIED, "1", "9")]
-        assert events.of("z") == [(ADDED, None, "2"), (DELETED, "2", None)]
-        assert reflector.last_error is None
-    assert proxy_client.metrics is not None
-    counted = {
-        callback: proxy_client.metrics.callback_errors.labels("tester", "configmaps", callback)._value.get()
-        for callback in Callback
-    }
-    assert counted == {**dict.fromkeys(Callback, 0), Callback.TRANSFORM: 3, Callback.ON_CHANGE: 1}
-    lines = [line for line in caplog.records if line.name == "bowline.kube.callbacks"]
-    assert len(lines) == 2, "one per callback; further ones are suppressed for a minute"
-
-
 @pytest.mark.parametrize(
     "fault",
     [pytest.param(FaultAnswer(500), id="in place of the watch"), pytest.param(FailWatch(code=500), id="in it")],
@@ -396,64 +312,3 @@ async def test_a_watch_with_only_errors_causes_a_relist(
             await client.patch(CONFIGMAPS, namespace, "meanwhile", {"data": {"x": "1"}})
         await until(lambda: ObjectKey(namespace, "meanwhile") in reflector.store)
         await until(lambda: sum(e.call.verb == "list" for e in proxy.exchanges()) >= 2)
-
-
-async def test_a_rejected_page_restarts_the_list(
-    proxy: FaultProxy, proxy_client: KubeClient, client: KubeClient, namespace: str
-) -> None:
-    """A continue token from another API server gets a 400, which is no error of the field selector."""
-    for number in range(5):
-        await client.create(CONFIGMAPS, namespace, configmap(f"m{number}"))
-    proxy.add(
-        FaultRule(FaultAnswer(400, message="continue key is not valid"), CallMatch(("list",), "configmaps"), nth=2)
-    )
-    selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
-    async with running(Reflector(proxy_client, selective, fallback=True, page_size=2)) as reflector:
-        assert len(reflector.store) == 5
-        assert reflector.selection == selective
-        # The first page and the rejected one, then three pages.
-        assert sum(e.call.verb == "list" for e in proxy.exchanges()) == 5
-
-
-async def test_the_next_list_tries_the_field_selector_again(
-    proxy: FaultProxy, proxy_client: KubeClient, client: KubeClient, namespace: str
-) -> None:
-    """A CRD without selectable fields is replaced by one with them, as in an upgrade."""
-    rejection = FaultAnswer(400, message='Unable to find "v1, Resource=x": field label not supported: status.phase')
-    proxy.add(FaultRule(rejection, CallMatch(("list",), "configmaps"), nth=1))
-    proxy.add(FaultRule(ExpireWatch(after=1), CallMatch(("watch",), "configmaps"), nth=1))
-    selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
-    async with running(Reflector(proxy_client, selective, fallback=True)) as reflector:
-        assert reflector.selection.field_selector == ""
-        await client.create(CONFIGMAPS, namespace, configmap("first"))
-        await client.create(CONFIGMAPS, namespace, configmap("none"))
-        await until(lambda: reflector.selection == selective and reflector.version)
-        await client.create(CONFIGMAPS, namespace, configmap("last"))
-        await until(lambda: ObjectKey(namespace, "last") in reflector.store)
-        assert ObjectKey(namespace, "none") not in reflector.store
-
-
-async def test_a_selection_of_many_pages(client: KubeClient, namespace: str) -> None:
-    for first in range(0, 1100, 50):  # more concurrent calls would wait for a connection
-        await asyncio.gather(
-            *(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(first, first + 50))
-        )
-    async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:
-        assert len(reflector.store) == 1100
-        assert ObjectUID("") not in {uid_of(cached_object) for cached_object in reflector.store.values()}
-
-
-@pytest.mark.parametrize(
-    ("is_optional", "level"), [pytest.param(True, "INFO", id="optional"), pytest.param(False, "WARNING", id="needed")]
-)
-async def test_a_resource_that_is_not_served_is_a_warning_only_if_it_is_needed(
-    client: KubeClient, caplog: pytest.LogCaptureFixture, is_optional: bool, level: str
-) -> None:
-    caplog.set_level("INFO")
-    missing = Resource("example.com", "v1", "things", "Thing", namespaced=False)
-    selection = Selection(missing, is_optional=is_optional)
-    async with running(Reflector(client, selection), synced=False) as reflector:
-        await until(lambda: "watch interrupted" in caplog.messages)
-    (record,) = [record for record in caplog.records if record.getMessage() == "watch interrupted"]
-    assert record.levelname == level
-    assert ("install" in str(reflector.last_error)) is not is_optional

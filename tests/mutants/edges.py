@@ -275,7 +275,7 @@ CLI = (
         f"{_CLI}diagnosis.py",
         "        if wait.deadline <= facts.now:\n",
         "        if wait.deadline is None:\n",
-        live=("tests/pair/test_explain_causes_live.py",),
+        live=("tests/pair/test_explain_live.py",),
     ),
     Mutant(
         "missing-leader-unnoticed",
@@ -291,7 +291,7 @@ CLI = (
         f"{_CLI}diagnosis.py",
         'if pod_uid(request) == pod["metadata"].get("uid"):',
         "if pod_uid(request):",
-        live=("tests/pair/test_explain_causes_live.py",),
+        live=("tests/pair/test_explain_live.py",),
     ),
     Mutant(
         "former-rollout-ready",

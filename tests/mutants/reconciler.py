@@ -191,7 +191,7 @@ ATTEMPTS = (
         f"{_BINDING}attempt.py",
         "return await self.writer.fence(request)",
         "return request",
-        live=("tests/faults/test_overlaps.py", "tests/reconciler/test_terms.py"),
+        live=("tests/reconciler/test_terms.py",),
         simulation=("kill", "late"),
     ),
     Mutant(

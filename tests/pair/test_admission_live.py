@@ -1,13 +1,7 @@
-"""Admission on a real API server: the chart's configurations, the webhook's verdicts, and the stored objects.
+"""Admission on a real API server: the chart's configurations, the webhook's verdicts, and the stored objects."""
 
-Only the webhook runs: admission does not need the reconciler.
-"""
-
-import base64
 import json
-import os
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +12,21 @@ from bowline.api.rule import PRODUCT_FIELD, rules_in
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.errors import ApiStatus, Invalid
-from bowline.kube.messages import PatchType
-from bowline.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
-from bowline.localcluster.checkout import CHECKOUT
-from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.helm import find_helm
+from bowline.kube.resources import Resource
 from bowline.localcluster.kubeconfig import api_server
-from bowline.localcluster.pair import Pair, PairOptions
-from bowline.localcluster.process import Launch
-from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 from bowline.testing.builders import bind_request, pod
 from tests.live import Live
-from tests.pairs import local_chart
 
-CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 PODS = Resource("", "v1", "pods", "Pod")
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 NAME = "bowline-webhook"
 NO_DRAIN = WorkloadOptions(extra_args=("--drain=0s",))
 
 
-@pytest.fixture(scope="module")
-def cluster_and_pair() -> Iterator[tuple[Cluster, Pair]]:
-    """A control plane with the chart and the webhook."""
-    with Cluster.start(ClusterSpec()) as cluster:
-        cluster.make_nodes(1)
-        cluster.make_runtime_class()
-        pair = Pair.install(cluster, find_helm(), PairOptions(chart=local_chart(cluster)))
-        pair.launch_webhook(NO_DRAIN).wait_ready()
-        yield cluster, pair
-
-
 @pytest.fixture
-def live(cluster_and_pair: tuple[Cluster, Pair]) -> Iterator[Live]:
-    """A namespace for this test only."""
-    cluster, pair = cluster_and_pair
-    live = Live(cluster, f"test-{uuid.uuid4().hex[:8]}", pair)
-    cluster.make_namespace(live.namespace)
-    yield live
-    cluster.kubectl("delete", "namespace", live.namespace, "--wait=false")
+def live(pair: Live) -> Live:
+    """The running pair."""
+    return pair
 
 
 @pytest.fixture
@@ -122,25 +91,6 @@ class TestRefusals:
         assert fields == {f"metadata.annotations[{key}]" for key in raw["metadata"]["annotations"]}
         assert live.not_found(f"/api/v1/namespaces/{live.namespace}/pods/p")
 
-    async def test_a_deployment_is_rejected_with_paths_into_its_template(
-        self, live: Live, client: KubeClient
-    ) -> None:
-        status = await denial(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
-        assert (status.details["kind"], status.details["group"]) == ("Deployment", "apps")
-        assert [cause.field for cause in status.causes[:-1]] == ["spec.template.metadata.annotations[gpu-fraction]"]
-
-    async def test_a_cron_job_is_denied_with_its_longer_path(self, live: Live) -> None:
-        template = deployment(live, {names.GPU_FRACTION: "2"})["spec"]["template"]
-        template["spec"]["restartPolicy"] = "Never"
-        raw = {
-            "apiVersion": "batch/v1",
-            "kind": "CronJob",
-            "metadata": {"name": "c", "namespace": live.namespace},
-            "spec": {"schedule": "@hourly", "jobTemplate": {"spec": {"template": template}}},
-        }
-        result = live.kubectl("create", "-f", "-", objects=raw, check=False)
-        assert "spec.jobTemplate.spec.template.metadata.annotations[gpu-fraction]" in result.stderr
-
     def test_kubectl_shows_each_error_once(self, live: Live) -> None:
         live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
         result = live.kubectl("annotate", "pod", "p", f"{names.GPU_FRACTION}=0.4", "--overwrite", check=False)
@@ -163,10 +113,6 @@ class TestRefusals:
 
 
 class TestPasses:
-    def test_a_pod_without_gpu_requests_is_stored_as_sent(self, live: Live) -> None:
-        live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
-        assert live.pod("p")["metadata"]["annotations"][names.GPU_FRACTION] == "0.5"
-
     def test_a_share_for_another_scheduler_passes_with_a_warning(self, live: Live) -> None:
         raw = shared_pod(live, {names.GPU_FRACTION: "2"}, schedulerName="default-scheduler")
         result = live.kubectl("create", "-f", "-", objects=raw)
@@ -237,41 +183,6 @@ class TestBindRequests:
         reason = "cannot change: another decision is another request; delete this one and create a new one"
         assert f'spec.selectedNode: "gpu-node-1": {reason} (bindrequest/immutable)' in result.stderr
 
-    def test_schema_errors_are_reported_together(self, live: Live) -> None:
-        raw = bind_request("p", "", live.namespace, receivedGPU={"count": -1, "portion": "2"})
-        result = live.kubectl("create", "--validate=false", "-f", "-", objects=raw, check=False)
-        for path in ("spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):
-            assert path in result.stderr
-
-
-class TestCertificate:
-    async def test_a_restarted_webhook_uses_the_same_ca(self, live: Live, client: KubeClient) -> None:
-        before = await bundles(client)
-        webhook(live).stop()
-        live.pair.launch_webhook(NO_DRAIN).wait_ready()
-        after = await bundles(client)
-        assert after == before
-        assert {bundle.count(b"BEGIN CERTIFICATE") for bundle in after} == {1}
-        live.kubectl("create", "--dry-run=server", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
-
-    async def test_the_webhook_changes_only_the_ca_bundle(self, live: Live, client: KubeClient) -> None:
-        for resource in CONFIGURATIONS:
-            configuration = await client.get(resource, "", NAME)
-            fields = [
-                entry["fieldsV1"]
-                for entry in configuration["metadata"]["managedFields"]
-                if entry["manager"] == names.FIELD_MANAGER_CABUNDLE
-            ]
-            assert len(fields) == 1
-            hooks = fields[0]["f:webhooks"].values()
-            assert all(hook == {"f:clientConfig": {"f:caBundle": {}}} for hook in hooks)
-
-    async def test_a_patch_of_a_changed_configuration_is_rejected(self, live: Live, client: KubeClient) -> None:
-        # So two replicas that publish concurrently do not undo each other.
-        patch = [{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}]
-        with pytest.raises(Invalid):
-            await client.patch(CONFIGURATIONS[0], "", NAME, patch, content_type=PatchType.JSON)
-
 
 class TestStart:
     """/readyz reports what is missing at start; the process becomes ready once it exists."""
@@ -299,31 +210,12 @@ class TestStart:
         process.wait_ready()
         process.stop()
 
-    def test_without_an_api_server(self, live: Live) -> None:
-        live.cluster.stop_apiserver()
-        try:
-            process = restart(webhook(live), live)
-            live.until("it reports the failed connection", lambda: is_not_ready(process, "certificate: "))
-        finally:
-            live.cluster.start_apiserver()
-        process.wait_ready()
-
 
 def another(live: Live, *arguments: str) -> LocalProcess:
     """Start one more webhook, which no API server calls."""
     return live.pair._launch(
         "webhook", WorkloadOptions(name="another", extra_args=(*NO_DRAIN.extra_args, *arguments))
     )
-
-
-def restart(process: LocalProcess, live: Live) -> LocalProcess:
-    """Restart the webhook without requests to the API server."""
-    text = process.log.read_text()
-    command = [line for line in text.splitlines() if line.startswith("$ ")][-1].removeprefix("$ ").split()
-    process.stop()
-    environment = {**os.environ, "POD_NAMESPACE": live.pair.options.namespace}
-    launch = Launch(f"{process.name}-again", command, process.log.with_name("again.log"), CHECKOUT, environment)
-    return LocalProcess(live.cluster.run_process(launch), process.listen, process.metrics, process.kubeconfig)
 
 
 def is_not_ready(process: LocalProcess, part: str) -> bool | None:
@@ -333,11 +225,3 @@ def is_not_ready(process: LocalProcess, part: str) -> bool | None:
     except OSError:
         return None
     return status == 503 and part in text
-
-
-async def bundles(client: KubeClient) -> list[bytes]:
-    """Return the CA bundle of every webhook of the release."""
-    configurations = [await client.get(resource, "", NAME) for resource in CONFIGURATIONS]
-    return [
-        base64.b64decode(hook["clientConfig"]["caBundle"]) for entry in configurations for hook in entry["webhooks"]
-    ]

@@ -3,7 +3,6 @@
 from typing import Any
 
 from bowline.api import names
-from bowline.testing.builders import bind_request
 from tests.audit import PLAIN_BIND, writes_about
 from tests.live import FLAKY, Live
 
@@ -71,102 +70,6 @@ def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) ->
     assert bound == "False"
 
 
-def test_nothing_is_written_about_a_pod_that_does_not_exist(pair: Live) -> None:
-    pair.create(bind_request("orphan", uid="7e5f9a3c-0000-4000-8000-000000000000"))
-    # Its owner does not exist: the garbage collector may delete the request before it is Failed.
-
-    def all_failed() -> bool:
-        requests = pair.cluster.api.get(pair.request_path("").rstrip("/"))["items"]
-        return all((request.get("status") or {}).get("phase") == "Failed" for request in requests)
-
-    pair.until("the request is deleted or Failed", all_failed)
-    about_pods = [
-        e
-        for e in pair.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{pair.namespace}/events")["items"]
-        if e["regarding"]["kind"] == "Pod"
-    ]
-    assert about_pods == []
-
-
-def test_a_request_without_uid_is_pinned_and_bound(pair: Live) -> None:
-    uid = pair.create_pod()
-    pair.create(bind_request(node="gpu-node-1"))
-    request = pair.phase("pod", "Succeeded")
-    assert [o["uid"] for o in request["metadata"]["ownerReferences"]] == [uid]
-    assert pair.pod()["spec"]["nodeName"] == "gpu-node-1"
-
-
-def test_a_request_may_be_created_before_its_pod(pair: Live) -> None:
-    pair.create(bind_request("late"))
-    pair.create_pod("late")
-    # node-0 of the builder does not exist here; the pod must be awaited and then rejected.
-    assert pair.phase("late", "Failed")["status"]["reason"].startswith("NodeGone")
-
-
-def test_a_pod_on_another_node_is_no_success(pair: Live) -> None:
-    pair.create_pod()
-    pair.request_bind(node="gpu-node-0")
-    pair.phase("pod", "Succeeded")
-    uid = pair.pod()["metadata"]["uid"]
-    second = bind_request("pod", "gpu-node-1", uid=uid)
-    second["metadata"]["name"] = "second"
-    pair.create(second)
-    status = pair.phase("second", "Failed")["status"]
-    assert status["reason"].startswith("BoundElsewhere")
-    assert status["nodeName"] == "gpu-node-0"
-
-
-def test_a_predecessors_request_never_binds_the_successor(pair: Live) -> None:
-    first = pair.create_pod()
-    pair.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
-    second = pair.create_pod()
-    assert first != second
-    stale = bind_request("pod", "gpu-node-0", uid=first)
-    # By UID only: with an owner reference to a deleted pod the garbage collector would be faster than the test.
-    stale["metadata"].pop("ownerReferences")
-    stale["spec"]["podUID"] = first
-    pair.create(stale)
-    assert pair.phase("pod", "Failed")["status"]["reason"].startswith("PodGone")
-    assert "nodeName" not in pair.pod()["spec"]
-
-
-SHARE: dict[str, Any] = {
-    "receivedResourceType": "Fraction",
-    "receivedGPU": {"count": 1, "portion": "0.50"},
-    "selectedGPUGroups": ["group"],
-}
-
-
-def test_a_pod_without_a_share_gets_none(pair: Live) -> None:
-    pair.create_pod()
-    pair.request_bind(**SHARE)
-    assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "Rejected"
-    assert "nodeName" not in pair.pod()["spec"]
-
-
-def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
-    pair.create_pod(schedulerName="other-scheduler")
-    pair.request_bind()
-    assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "NotOurs"
-
-
-def test_a_gated_pod_is_awaited(pair: Live) -> None:
-    uid = pair.create_pod(schedulingGates=[{"name": "example.com/hold"}])
-    # The reply shows the request as it is stored first: the wait is reported after seconds.
-    body = bind_request("pod", "gpu-node-0", pair.namespace, uid)
-    unread = pair.cluster.api.post(pair.request_path("").rstrip("/"), body)["status"]
-    assert unread["reason"].startswith("Created: nothing is reported yet")
-    pair.event("pod", "BindingWaiting")
-    waiting = pair.request()["status"]
-    assert waiting["phase"] == "Pending"
-    assert waiting["reason"].startswith("Waiting")
-    assert waiting["wait"]["deadline"]
-    assert not waiting.keys() & {"failedAttempts", "startTime"}
-    assert "Waiting: " in pair.kubectl("describe", "br", "pod").stdout
-    pair.kubectl("patch", "pod", "pod", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
-    pair.phase("pod", "Succeeded")
-
-
 def test_the_same_wait_of_another_request_repeats_the_event_on_the_pod(pair: Live) -> None:
     pair.create_pod(schedulingGates=[{"name": "example.com/hold"}])
     for count in (1, 2):
@@ -188,17 +91,6 @@ def until_reported(pair: Live, count: int) -> None:
     pair.until(f"report {count}", lambda: counts() == [count])
 
 
-def test_failures_are_counted_and_success_is_written_last(pair: Live) -> None:
-    pair.create_pod(annotations={FLAKY: "2"})
-    pair.request_bind()
-    request = pair.phase("pod", "Succeeded")["status"]
-    assert request["failedAttempts"] == 2
-    # Events and the condition are written in the background, by several writers; the failures set it to False.
-    events = pair.until("three events", lambda: pairs if len(pairs := pair.events()) >= 3 else None)
-    assert [reason for reason, _ in events] == ["BindingRetry", "BindingRetry", "Bound"]
-    pair.until("the pod's condition", lambda: conditions(pair.pod()).get(names.CONDITION_POD_BOUND) == "True")
-
-
 def test_a_request_fails_terminally_at_the_backoff_limit(pair: Live) -> None:
     pair.create_pod(annotations={FLAKY: "99"})
     pair.request_bind(backoffLimit=1)
@@ -211,17 +103,6 @@ def test_a_request_fails_terminally_at_the_backoff_limit(pair: Live) -> None:
     pair.request_bind("other")
     pair.phase("other", "Succeeded")
     assert pair.request()["metadata"]["resourceVersion"] == request["metadata"]["resourceVersion"]
-
-
-def test_two_requests_for_one_pod_take_turns(pair: Live) -> None:
-    uid = pair.create_pod(annotations={FLAKY: "1"})
-    for name in ("a", "b"):
-        body = bind_request("pod", "gpu-node-2", uid=uid)
-        body["metadata"]["name"] = name
-        pair.create(body)
-    assert pair.phase("a", "Succeeded")["status"]["failedAttempts"] == 1
-    # The second request finds the pod on its node: success without an attempt.
-    assert "failedAttempts" not in pair.phase("b", "Succeeded")["status"]
 
 
 def test_a_restarted_reconciler_processes_what_it_missed(pair: Live) -> None:

@@ -28,6 +28,9 @@ from tests.live import LiveCluster
 from tests.plugins.claims import API, has_api
 from tools.generate import crd
 
+# A control plane of its own with 300 MB of objects.
+pytestmark = pytest.mark.long
+
 # Nearly as large as the API server accepts the annotations of an object to be.
 LARGE = {"tenant.example/notes": "x" * 250_000}
 # Of each kind; 200 are 50 MB.

@@ -4,12 +4,9 @@ The process is the real one, with a plugin that is slow, waits or raises as a po
 """
 
 import json
-import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,18 +14,12 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from bowline.framework.binding.plugin import Budgets
-from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.kubeconfig import access_words
-from bowline.localcluster.ports import free_port
-from bowline.localcluster.process import Launch
-from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess
 from tests.live import LiveCluster
+from tests.pair.conftest import BareReconcilers
 from tests.unit.reconciler.test_metrics import LABELS, documented
-from tools.generate import crd
 
-PLUGINS = Path(__file__).parent / "plugins"
 PREPARE, AFTERWARDS = "slow.example/pre-bind", "slow.example/post-bind-s"
 CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
@@ -77,31 +68,13 @@ class Watched(LiveCluster):
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A control plane and a reconciler, started from the checkout with the slow plugin."""
-    config = tmp_path_factory.mktemp("observability") / "config.yaml"
-    config.write_text(CONFIG)
-    with Cluster.start(ClusterSpec(controllers=())) as cluster:
-        cluster.make_nodes(1)
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        live = start("watched", cluster, config)
-        live.until("it leads", lambda: live.value("bowline_leader") == 1 or None)
-        yield live
-        assert live.process.stop()
-
-
-def start(name: str, cluster: Cluster, config: Path) -> Watched:
-    """Start a reconciler, and wait until it is ready."""
-    metrics, debug = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    argv = (
-        *(sys.executable, "-m", "bowline_reconciler", *access_words(cluster.kubeconfig)),
-        *(f"--metrics-listen={metrics}", f"--debug-listen={debug}", f"--config={config}", "--log-level=debug"),
-    )
-    environment = {**os.environ, "PYTHONPATH": str(PLUGINS)}
-    launch = Launch(name, argv, cluster.layout.logs / f"{name}.log", CHECKOUT, environment)
-    process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig, debug)
-    process.wait_ready()
-    return Watched(cluster, "default", process)
+def live(bare_cluster: Cluster, bare_reconcilers: BareReconcilers) -> Iterator[Watched]:
+    """A reconciler, started from the checkout with the slow plugin."""
+    process = bare_reconcilers.start("watched", CONFIG, "--log-level=debug")
+    live = Watched(bare_cluster, "default", process)
+    live.until("it leads", lambda: live.value("bowline_leader") == 1 or None)
+    yield live
+    assert process.stop()
 
 
 def test_a_bind_is_visible_in_the_metrics(live: Watched) -> None:
@@ -119,7 +92,7 @@ def test_a_bind_is_visible_in_the_metrics(live: Watched) -> None:
     live.until("the event is counted", lambda: live.value("bowline_events_total", outcome="written") or None)
     assert live.value("bowline_leadership_total", change="acquired") == 1
     assert live.value("bowline_reflector_relists_total", resource="bindrequests") == 1
-    assert live.value("bowline_reflector_objects", resource="nodes") == 1
+    assert live.value("bowline_reflector_objects", resource="nodes") == 3
     # The watch may report the request's completion before its own reply does.
     live.until("nothing is queued", lambda: live.value("bowline_queue_depth") == 0)
 
@@ -155,13 +128,13 @@ def test_a_waiting_request_is_shown_with_its_object_and_plugin(live: Watched) ->
     live.until("it waits no more", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 0 or None)
 
 
-def test_the_page_has_an_address_of_its_own_and_names_the_leader(live: Watched, tmp_path: Path) -> None:
+def test_the_page_has_an_address_of_its_own_and_names_the_leader(
+    live: Watched, bare_reconcilers: BareReconcilers
+) -> None:
     assert live.process.get("/debug")[0] == 404
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG)
     leases = live.cluster.api.get("/apis/coordination.k8s.io/v1/leases")["items"]
     (holder,) = [lease["spec"]["holderIdentity"] for lease in leases if "bowline" in lease["metadata"]["name"]]
-    standby = start("standby", live.cluster, config)
+    standby = Watched(live.cluster, "default", bare_reconcilers.start("standby", CONFIG))
     try:
         standby.until("it knows the leader", lambda: standby.page()["leader"] == holder or None)
         assert standby.page()["leading"] is False

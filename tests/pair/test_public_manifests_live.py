@@ -176,24 +176,6 @@ SCHEDULERS = ("bowline", "default-scheduler", "volcano")
 
 
 @needs_validation
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_every_rules_invalid_example_has_the_api_servers_verdict(
-    pair: Live, submitter: Submitter, scheduler: str
-) -> None:
-    chain, wrong = chain_of(pair), []
-    for rule in PODS:
-        for raw in workloads(example_object(rule.invalid, scheduler=scheduler)):
-            result = reviewed(chain, raw)
-            denial = submitter.denial(raw)
-            is_policy = rule.id.startswith("gpu_sharing/guarded") and raw["kind"] != "Pod"  # denied as pods, later
-            if denial and rule.id.startswith("gpu_sharing/") and rule.id not in denial:
-                wrong.append(f"{rule.id} in {raw['kind']}: {denial} does not name it")
-            if (result.verdict is LintVerdict.DENIED) != bool(denial) and not is_policy:
-                wrong.append(f"{rule.id} in {raw['kind']}: {result.verdict} {result.review.errors}, but: {denial!r}")
-    assert wrong == []
-
-
-@needs_validation
 def test_while_the_webhook_is_down_nothing_is_admitted_that_lint_denies(pair: Live, submitter: Submitter) -> None:
     chain, wrong = chain_of(pair), []
     webhook = pair.pair.webhook

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,13 @@ import pytest
 
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.kubeconfig import access_words, api_server
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.podsplace import has_pods_place
-from bowline.localcluster.ports import free_port
-from bowline.localcluster.process import Launch, Process
-from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 from bowline.testing.builders import pod
 from tests.live import Live, LiveCluster
+from tests.pair.conftest import PLUGINS, BareReconcilers
 from tests.waiting import LIMIT_S
-from tools.generate import crd
 
 BAD_CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
@@ -45,9 +41,6 @@ apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
 plugins: [{name: pair_exits}]
 """
-PLUGINS = Path(__file__).parent / "plugins"
-
-
 NO_SHARING = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
@@ -81,13 +74,6 @@ def test_an_invalid_configuration_is_rejected_with_every_error(
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("process", ["webhook", "reconciler"])
-def test_a_missing_configuration_is_named(process: str) -> None:
-    result = run(process, "--config=/nonexistent/bowline.yaml")
-    assert result.returncode == 2
-    assert "/nonexistent/bowline.yaml" in result.stderr
-
-
 @pytest.mark.parametrize("process", [("webhook",), ("reconciler",), ("cli", "lint", "examples/manifests")])
 def test_a_plugin_that_exits_at_import_is_named(tmp_path: Path, process: tuple[str, ...]) -> None:
     config = tmp_path / "config.yaml"
@@ -110,47 +96,30 @@ def run(process: str, *args: str, **environment: str) -> "subprocess.CompletedPr
     )
 
 
-@pytest.fixture(scope="module")
-def own_cluster() -> Iterator[Cluster]:
-    """A control plane that these tests may stop; each test has its own pod there."""
-    with Cluster.start(ClusterSpec(controllers=())) as cluster:
-        cluster.make_nodes(1)
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        name = crd.custom_resource_definition()["metadata"]["name"]
-        cluster.wait_established(name)
-        yield cluster
-
-
-def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
-    """The bare process, started from the checkout as in development; ``args`` may name a configuration."""
-    metrics = f"127.0.0.1:{free_port()}"
-    listen = (f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0")
-    argv = (sys.executable, "-m", "bowline_reconciler", *access_words(kubeconfig), *listen, *args)
-    launch = Launch("bare-reconciler", argv, cluster.layout.logs / "bare.log", CHECKOUT, dict(os.environ))
-    process: Process = cluster.run_process(launch)
-    return LocalProcess(process, "", metrics, kubeconfig)
-
-
-def test_an_api_server_unavailable_at_start_is_awaited(own_cluster: Cluster) -> None:
-    own_cluster.stop_apiserver()
-    process = reconciler(own_cluster, own_cluster.kubeconfig)
-    live = LiveCluster(own_cluster, "default")
+def test_an_api_server_unavailable_at_start_is_awaited(
+    bare_cluster: Cluster, bare_reconcilers: BareReconcilers
+) -> None:
+    bare_cluster.stop_apiserver()
+    process = bare_reconcilers.start("early", is_awaited=False)
+    live = LiveCluster(bare_cluster, "default")
     live.until("it answers that it is not ready", lambda: _not_ready(process))
-    own_cluster.start_apiserver()
+    bare_cluster.start_apiserver()
     process.wait_ready()
-    live.create(pod("patient"))
-    live.request_bind("patient")
-    live.phase("patient", "Succeeded")
+    live.create(pod("early"))
+    live.request_bind("early")
+    live.phase("early", "Succeeded")
     assert process.stop()
 
 
-def test_a_token_written_late_is_awaited(own_cluster: Cluster, tmp_path: Path) -> None:
+def test_a_token_written_late_is_awaited(
+    bare_cluster: Cluster, bare_reconcilers: BareReconcilers, tmp_path: Path
+) -> None:
     late = tmp_path / "token"
-    process = reconciler(own_cluster, own_cluster.kubeconfig, f"--token-file={late}")
-    live = LiveCluster(own_cluster, "default")
+    process = bare_reconcilers.start("without-token", "", f"--token-file={late}", is_awaited=False)
+    live = LiveCluster(bare_cluster, "default")
     text = live.until("it reports the missing file", lambda: _not_ready(process))
     assert str(late) in text
-    token_file = api_server(own_cluster.kubeconfig).token_file
+    token_file = api_server(bare_cluster.kubeconfig).token_file
     assert token_file is not None
     late.write_bytes(token_file.read_bytes())
     process.wait_ready()
@@ -165,23 +134,11 @@ def _not_ready(process: LocalProcess) -> str | None:
     return text if status == 503 else None
 
 
-def test_an_outage_costs_no_attempt(own_cluster: Cluster) -> None:
-    process = reconciler(own_cluster, own_cluster.kubeconfig)
-    process.wait_ready()
-    live = LiveCluster(own_cluster, "default")
-    live.create(pod("held", schedulingGates=[{"name": "example.com/hold"}]))
-    live.request_bind("held")
-    own_cluster.restart_apiserver()
-    live.kubectl("patch", "pod", "held", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
-    request = live.phase("held", "Succeeded")
-    assert "failedAttempts" not in request["status"]
-    assert process.stop()
-
-
-def test_logs_are_json_lines_with_a_constant_message(own_cluster: Cluster) -> None:
-    process = reconciler(own_cluster, own_cluster.kubeconfig)
-    process.wait_ready()
-    live = LiveCluster(own_cluster, "default")
+def test_logs_are_json_lines_with_a_constant_message(
+    bare_cluster: Cluster, bare_reconcilers: BareReconcilers
+) -> None:
+    process = bare_reconcilers.start("logging")
+    live = LiveCluster(bare_cluster, "default")
     live.create(pod("logged"))
     live.request_bind("logged")
     live.phase("logged", "Succeeded")
@@ -193,12 +150,9 @@ def test_logs_are_json_lines_with_a_constant_message(own_cluster: Cluster) -> No
     assert all(line["attempt"] for line in bound)
 
 
-def test_a_pod_is_never_bound_without_its_device(own_cluster: Cluster, tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(NO_SHARING)
-    process = reconciler(own_cluster, own_cluster.kubeconfig, f"--config={config}")
-    process.wait_ready()
-    live = LiveCluster(own_cluster, "default")
+def test_a_pod_is_never_bound_without_its_device(bare_cluster: Cluster, bare_reconcilers: BareReconcilers) -> None:
+    process = bare_reconcilers.start("no-sharing", NO_SHARING)
+    live = LiveCluster(bare_cluster, "default")
     live.create(pod("sharer"))
     group: dict[str, Any] = {"receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": ["group"]}
     live.request_bind("sharer", receivedResourceType="Fraction", **group)

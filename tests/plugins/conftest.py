@@ -4,45 +4,38 @@
 and verify.
 """
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
+from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
+from bowline.localcluster.spec import ClusterSpec
 from tests.live import Live
-from tests.pairs import TEST_CONFIG, bare_control_plane, control_plane, own_namespace, running_pair
+from tests.pairs import TEST_CONFIG, installed_pair, own_namespace, running_pair
+from tests.plugins.claims import publish
 from tests.plugins.leftovers import clean_up
+from tests.pod_groups import WITH_POD_GROUPS, serves_pod_groups
 
+_EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "checks" / "values.yaml"
+_CHECKS = [
+    *yaml.safe_load(_EXAMPLE.read_text())["config"]["plugins"]["checks"]["args"]["checks"],
+    {"name": "silent", "timeout": "1s", "timeoutSuggestion": "DeletePod"},
+    {"name": "audit", "namespaces": ["audited"], "denialSuggestion": "DeletePod"},
+]
 GUARDED_CONFIG = {
     "config.plugins": [
         {"name": "device_access"},
         {"name": "hami_core"},
         {"name": "node_fit"},
         {"name": "nv_fractions"},
+        {"name": "checks", "args": {"checks": _CHECKS}},
     ],
 }
-
-
-@pytest.fixture(scope="package")
-def cluster() -> Iterator[Cluster]:
-    """A control plane with kwok and a few GPU nodes; nothing of Bowline is installed."""
-    with control_plane() as started:
-        yield started
-
-
-@pytest.fixture(scope="package")
-def bare_cluster() -> Iterator[Cluster]:
-    """A control plane with three nodes and the CRD; no controller changes an object."""
-    with bare_control_plane() as started:
-        yield started
-
-
-@pytest.fixture(scope="package")
-def pair_cluster() -> Iterator[tuple[Cluster, Pair]]:
-    """A control plane with the chart installed by Helm and both processes running from its objects."""
-    with running_pair(4, TEST_CONFIG) as cluster_and_pair:
-        yield cluster_and_pair
 
 
 @pytest.fixture
@@ -65,3 +58,14 @@ def strict_pair(guarded_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
     with own_namespace(*guarded_cluster) as live:
         yield live
         clean_up(live)
+
+
+@pytest.fixture(scope="package")
+def beside_kube_scheduler() -> Iterator[tuple[Cluster, Pair]]:
+    """The real kube-scheduler beside the pair, with one node with devices and, where they are served, PodGroups."""
+    has_groups = serves_pod_groups(release_for(None, os.environ))
+    with Cluster.start(WITH_POD_GROUPS if has_groups else ClusterSpec(scheduler=True)) as cluster:
+        cluster.make_nodes(1)
+        cluster.make_runtime_class()
+        publish(cluster, devices=16)
+        yield cluster, installed_pair(cluster, TEST_CONFIG)

@@ -27,12 +27,6 @@ class Series:
         """Wait until the sample has this value."""
         self._live.until(f"{name} {labels} is {expected:g}", lambda: self.value(name, **labels) == expected)
 
-    def until_increase(self, expected: float, name: str, **labels: str) -> None:
-        """Wait until the sample has increased by this. What is counted may be visible before it is counted."""
-        self._live.until(
-            f"{name} {labels} has increased by {expected:g}", lambda: self.increase(name, **labels) == expected
-        )
-
     def _read(self) -> dict[Sample, float]:
         status, text = self._live.pair.reconcilers[0].get("/metrics")
         assert status == 200

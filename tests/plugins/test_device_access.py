@@ -28,14 +28,6 @@ def test_containers_without_a_gpu_are_stored_with_none(strict_pair: Live) -> Non
     assert [c.get("env") for c in spec["containers"]] == [[VOID], [VOID], None]
 
 
-def test_the_container_of_a_share_keeps_its_reference(strict_pair: Live) -> None:
-    strict_pair.create_pod(annotations={names.GPU_FRACTION: "0.5"}, containers=[container(), container("side")])
-    target, side = strict_pair.pod()["spec"]["containers"]
-    (variable,) = [entry for entry in target["env"] if entry["name"] == names.VISIBLE_DEVICES]
-    assert "configMapKeyRef" in variable["valueFrom"]
-    assert side["env"] == [VOID]
-
-
 @pytest.mark.parametrize("kind", ["Pod", "Deployment"])
 def test_another_value_is_denied_with_its_path(strict_pair: Live, kind: str) -> None:
     spec = {"schedulerName": "bowline", "containers": [container("main", ALL)]}
@@ -72,12 +64,6 @@ def test_an_ephemeral_container_gets_no_gpu(strict_pair: Live) -> None:
     assert {c["name"]: c["env"] for c in ephemeral_containers} == {"one": [VOID], "two": [VOID]}
 
 
-def test_other_schedulers_pods_are_not_changed(strict_pair: Live) -> None:
-    strict_pair.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
-    assert debug(strict_pair, container("one", ALL)).returncode == 0
-    assert strict_pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]
-
-
 # --- without the plugin, which is off by default ---
 
 
@@ -96,10 +82,3 @@ def test_without_the_plugin_another_container_of_a_share_sees_no_device(pair: Li
     result = pair.kubectl("create", "-f", "-", objects=body, check=False)
     assert result.returncode != 0
     assert "spec.containers[1].env[0].value" in result.stderr
-
-
-def test_without_the_plugin_a_pod_without_a_share_is_not_changed(pair: Live) -> None:
-    pair.create_pod(containers=[container("main", ALL), container("side")])
-    assert [c.get("env") for c in pair.pod()["spec"]["containers"]] == [[ALL], None]
-    assert debug(pair, container("one", ALL)).returncode == 0
-    assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

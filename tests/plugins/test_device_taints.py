@@ -29,15 +29,12 @@ from tests.plugins.claims import (
     NODE,
     claim,
     claim_decisions,
-    extended_decision,
     is_free,
     publish,
     reserved_by,
 )
 from tests.waiting import until
 
-EXTENDED = "gpu.example.com/gpu"
-LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
 TAINT = {"key": "broken", "effect": "NoSchedule"}
 RULE = {"deviceSelector": {"driver": DRIVER, "device": "d0"}, "taint": TAINT}
 
@@ -140,44 +137,6 @@ async def test_a_device_that_was_tainted_after_the_decision_is_refused(
     answer, second = await pre_bind("one", "d0", "second")
     assert answer == Status.ok()
     assert reserved_by(await case.claim("one")) == {first, second}
-
-
-async def test_a_tainted_device_for_extended_resources_is_refused(
-    case: Case, plugin: DynamicResources, taint: Callable[..., Any]
-) -> None:
-    await taint(case, {"key": "broken", "effect": "NoExecute"})
-    await until(lambda: cached(plugin) == 1)
-    created_pod = await case.pod(containers=LIMITED)
-    answer = await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED)))
-    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert await case.claims() == []
-
-
-async def test_a_taint_that_only_the_cache_still_shows_does_not_end_a_request(
-    case: Case, plugin: DynamicResources, taint: Callable[..., Any]
-) -> None:
-    await case.create(claim("one"))
-    await taint(case, TAINT)
-    await until(lambda: cached(plugin) == 1)
-    stale = {kind: dict(watch.store) for kind, watch in plugin.taints.watches.items()}
-    await taint(case)
-    await until(lambda: cached(plugin) == 0)
-    for kind, objects in stale.items():
-        for key, tainted in objects.items():
-            plugin.taints.watches[kind].store.put(key, tainted)
-    created_pod = await case.pod(resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
-    assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
-
-
-@pytest.mark.parametrize("effect", ["None"])
-async def test_a_taint_without_effect_is_ignored(case: Case, plugin: DynamicResources, effect: str) -> None:
-    await case.create(claim("one"))
-    await taint_slice(case, {"key": "broken", "effect": effect})
-    try:
-        created_pod = await case.pod(resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
-        assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
-    finally:
-        await taint_slice(case)
 
 
 @pytest.fixture

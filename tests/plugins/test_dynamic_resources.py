@@ -15,7 +15,6 @@ from tests.live import FLAKY, Live
 from tests.plugins.claims import (
     API,
     NODE,
-    allocation,
     claim,
     claim_decisions,
     claims,
@@ -56,21 +55,6 @@ def until_written(live: Live, write: tuple[str, str]) -> None:
     live.until(f"{' '.join(write)} is logged", lambda: write in writes_about(live, RECONCILER))
 
 
-def test_a_pod_with_a_claim_gets_its_device_and_is_bound(dra: Live) -> None:
-    dra.create(claim("one"))
-    uid = dra.create_pod(**NAMED)
-    dra.request_bind(**claim_decisions("d0"))
-    request = dra.phase("pod", "Succeeded")
-    assert not request["metadata"].get("finalizers")
-    stored_claim = get_claim(dra, "one")
-    stored_allocation = stored_claim["status"]["allocation"]
-    assert stored_allocation.pop("allocationTimestamp")
-    assert stored_allocation == allocation("d0")
-    assert stored_claim["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
-    assert is_protected(stored_claim)
-    assert dra.pod()["spec"]["nodeName"] == NODE
-
-
 def test_a_pod_with_a_claim_costs_five_writes_one_read_and_one_event(dra: Live) -> None:
     dra.create(claim("one"))
     dra.create_pod(**NAMED)
@@ -108,14 +92,6 @@ def test_a_template_claim_is_awaited_reserved_and_deleted_with_its_pod(dra: Live
     dra.until("the claim is deleted with its pod", lambda: not claims(dra) or None)
 
 
-def test_a_claim_that_does_not_exist_yet_is_awaited(dra: Live) -> None:
-    dra.create_pod(**NAMED)
-    dra.request_bind(**claim_decisions("d0"))
-    dra.create(claim("one"))
-    assert "failedAttempts" not in dra.phase("pod", "Succeeded")["status"]
-    assert reserved_by(get_claim(dra, "one"))
-
-
 def test_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
     dra.create(claim("one"))
     pods = [f"pod-{index}" for index in range(8)]
@@ -131,117 +107,6 @@ def test_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
     assert get_claim(dra, "one")["status"]["allocation"]
     dra.kubectl("delete", "pod", pods[0], "--grace-period=0", "--force")
     free(dra, "one")
-
-
-def test_a_claim_with_another_allocation_is_a_terminal_conflict(dra: Live) -> None:
-    dra.create(claim("one"))
-    first = dra.create_pod("first", **NAMED)
-    dra.request_bind("first", **claim_decisions("d0"))
-    dra.phase("first", "Succeeded")
-    before = get_claim(dra, "one")
-    dra.create_pod("second", **NAMED)
-    dra.request_bind("second", **claim_decisions("d1"))
-    status = dra.phase("second", "Failed")["status"]
-    assert status["failure"]["reason"] == "DeviceConflict"
-    assert status["suggestion"] == "RescheduleElsewhere"
-    assert "nodeName" not in dra.pod("second")["spec"]
-    assert reserved_by(get_claim(dra, "one")) == {first}
-    assert get_claim(dra, "one")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-
-
-def test_two_schedulers_may_allocate_one_device_to_two_claims(dra: Live) -> None:
-    # docs/protocol.md states it: no component compares claims with each other.
-    for name in ("one", "two"):
-        dra.create(claim(name))
-        dra.create_pod(name, resourceClaims=[{"name": "dev", "resourceClaimName": name}])
-        dra.request_bind(name, **claim_decisions("d0"))
-        dra.phase(name, "Succeeded")
-    devices = [
-        get_claim(dra, name)["status"]["allocation"]["devices"]["results"][0]["device"] for name in ("one", "two")
-    ]
-    assert devices == ["d0", "d0"]
-
-
-def test_a_pod_is_not_bound_to_a_node_without_its_devices(dra: Live) -> None:
-    dra.create(claim("one"))
-    first = dra.create_pod("first", **NAMED)
-    dra.request_bind("first", **claim_decisions("d0"))
-    dra.phase("first", "Succeeded")
-    # The same devices, so no conflict of allocations; but they are on the other node.
-    dra.create_pod("second", **NAMED)
-    dra.request_bind("second", node="gpu-node-1", **claim_decisions("d0"))
-    status = dra.phase("second", "Failed")["status"]
-    assert status["failure"]["reason"] == "DeviceConflict"
-    assert status["suggestion"] == "RescheduleElsewhere"
-    assert "nodeName" not in dra.pod("second")["spec"]
-    assert reserved_by(get_claim(dra, "one")) == {first}
-
-
-def test_two_claims_are_reserved_together_or_not_at_all(dra: Live) -> None:
-    mounts: dict[str, Any] = {
-        "resourceClaims": [
-            {"name": "dev", "resourceClaimName": "one"},
-            {"name": "dev-1", "resourceClaimName": "two"},
-        ]
-    }
-    dra.create(claim("one"), claim("two"))
-    dra.create_pod("holder", resourceClaims=[{"name": "dev", "resourceClaimName": "two"}])
-    dra.request_bind("holder", **claim_decisions("d3"))
-    dra.phase("holder", "Succeeded")
-    version = get_claim(dra, "one")["metadata"]["resourceVersion"]
-    dra.create_pod("greedy", **mounts)
-    dra.request_bind("greedy", **claim_decisions("d0", "d1"))
-    assert dra.phase("greedy", "Failed")["status"]["reason"].startswith("DeviceConflict")
-    assert get_claim(dra, "one")["metadata"]["resourceVersion"] == version
-    uid = dra.create_pod("modest", **mounts)
-    dra.request_bind("modest", **claim_decisions("d0", "d3"))
-    dra.phase("modest", "Succeeded")
-    assert reserved_by(get_claim(dra, "one")) == {uid}
-    assert uid in reserved_by(get_claim(dra, "two"))
-
-
-# What KAI-Scheduler sends when its allocator has failed, and other requests without a device.
-UNDECIDED: tuple[dict[str, Any], ...] = (
-    {},
-    {"allocation": None},
-    {"allocation": {}},
-    {"allocation": {"devices": {"results": []}}},
-)
-
-
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
-        pytest.param({}, "Invalid", id="no allocation"),
-        *(
-            pytest.param(
-                {"resourceClaimAllocations": [{"name": "dev", **entry}]},
-                "Invalid",
-                id=f"an entry with {entry}",
-            )
-            for entry in UNDECIDED
-        ),
-        pytest.param(
-            {"resourceClaimAllocations": [{"name": "other", "allocation": allocation()}]},
-            "Invalid",
-            id="an allocation of another claim",
-        ),
-        pytest.param(
-            {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation(request="nope")}]},
-            "Rejected",
-            id="an allocation that the API server rejects",
-        ),
-    ],
-)
-def test_a_pod_is_never_bound_without_all_of_its_claims(dra: Live, spec: dict[str, Any], reason: str) -> None:
-    dra.create(claim("one"))
-    dra.create_pod(**NAMED)
-    dra.request_bind(**spec)
-    request = dra.phase("pod", "Failed")
-    assert request["status"]["failure"]["reason"] == reason
-    assert "nodeName" not in dra.pod()["spec"]
-    dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
-    assert is_free(get_claim(dra, "one"))
 
 
 def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Live) -> None:
@@ -264,30 +129,6 @@ def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Li
     stored_claim = get_claim(dra, "one")
     assert stored_claim["status"]["allocation"] == before
     assert reserved_by(stored_claim) == {first, second}
-
-
-def test_an_entry_without_an_allocation_does_not_allow_another_node(dra: Live) -> None:
-    dra.create(claim("one"))
-    first = dra.create_pod("first", **NAMED)
-    dra.request_bind("first", **claim_decisions("d0"))
-    dra.phase("first", "Succeeded")
-    dra.create_pod("second", **NAMED)
-    dra.request_bind("second", node="gpu-node-1", resourceClaimAllocations=[{"name": "dev"}])
-    assert dra.phase("second", "Failed")["status"]["failure"]["reason"] == "DeviceConflict"
-    assert reserved_by(get_claim(dra, "one")) == {first}
-
-
-def test_a_pod_is_never_bound_without_its_extended_resources(dra: Live) -> None:
-    resource = "gpu.example.com/gpu"
-    limits = {"resources": {"limits": {resource: "1"}}}
-    dra.create_pod(containers=[{"name": "main", "image": "registry.example/app:1", **limits}])
-    block = extended_decision(resource)["extendedResourceClaimAllocation"]
-    del block["allocation"]
-    dra.request_bind(extendedResourceClaimAllocation=block)
-    status = dra.phase("pod", "Failed")["status"]
-    assert status["failure"]["reason"] == "Invalid"
-    assert "nodeName" not in dra.pod()["spec"]
-    assert not claims(dra)
 
 
 def test_a_rollback_releases_the_claims(dra: Live) -> None:
@@ -345,22 +186,6 @@ def test_a_device_that_has_to_get_ready_is_awaited(dra: Live) -> None:
     assert "nodeName" not in dra.pod()["spec"]
     report(dra, READY)
     dra.phase("pod", "Succeeded")
-
-
-def test_a_device_that_fails_to_get_ready_ends_the_request_and_is_freed(dra: Live) -> None:
-    wait_for_device(dra)
-    report(dra, BROKEN)
-    status = dra.phase("pod", "Failed")["status"]
-    assert status["reason"].startswith("DeviceConflict")
-    assert status["suggestion"] == "RescheduleElsewhere"
-    free(dra, "one")
-
-
-def test_a_request_deleted_while_its_device_gets_ready_releases_it(dra: Live) -> None:
-    wait_for_device(dra)
-    dra.kubectl("delete", "bindrequest", "pod", "--wait=false")
-    free(dra, "one")
-    dra.until("the request is deleted", lambda: dra.not_found(dra.request_path()) or None)
 
 
 EXTENDED = "gpu.example.com/gpu"
@@ -425,18 +250,3 @@ def test_a_claim_of_extended_resources_that_has_lost_its_owner_is_named(dra: Liv
     conditions = {entry["type"]: entry for entry in dra.phase("pod", "Failed")["status"]["conditions"]}
     assert conditions["RolledBack"]["status"] == "Unknown"
     assert f"({name}) has lost its owner" in conditions["RolledBack"]["message"]
-
-
-def test_a_pod_deleted_while_it_waits_leaves_nothing(dra: Live) -> None:
-    wait_for_device(dra)
-    dra.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
-    free(dra, "one")
-
-
-def test_a_request_that_names_a_claim_twice_is_denied(dra: Live) -> None:
-    dra.create_pod(**NAMED)
-    twice = claim_decisions("d0")["resourceClaimAllocations"] * 2
-    body = bind_request("pod", NODE, dra.namespace, dra.pod()["metadata"]["uid"], resourceClaimAllocations=twice)
-    result = dra.kubectl("create", "-f", "-", objects=body, check=False)
-    assert "spec.resourceClaimAllocations[1].name" in result.stderr
-    assert "a claim has one allocation" in result.stderr

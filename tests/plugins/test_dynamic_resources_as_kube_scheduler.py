@@ -5,7 +5,7 @@ equal claim, and the two claims are compared field by field. So is the claim tha
 resources.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,10 +14,10 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
-from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.pair import Pair
 from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
-from tests.plugins.claims import API, CLASS, NODE, claim, get_claim, publish
+from tests.plugins.claims import API, CLASS, NODE, claim, get_claim
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 
 pytestmark = needs_kube_scheduler
@@ -27,13 +27,11 @@ LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"li
 
 
 @pytest.fixture(scope="module")
-def live() -> Iterator[LiveCluster]:
-    """A control plane with the real kube-scheduler."""
-    with Cluster.start(ClusterSpec(scheduler=True)) as cluster:
-        cluster.make_nodes(1)
-        publish(cluster)
-        cluster.api.patch(f"{API}/deviceclasses/{CLASS}", {"spec": {"extendedResourceName": RESOURCE}})
-        yield LiveCluster(cluster, "default")
+def live(beside_kube_scheduler: tuple[Cluster, Pair]) -> LiveCluster:
+    """A control plane with the real kube-scheduler, and extended resources."""
+    cluster, _ = beside_kube_scheduler
+    cluster.api.patch(f"{API}/deviceclasses/{CLASS}", {"spec": {"extendedResourceName": RESOURCE}})
+    return LiveCluster(cluster, "default")
 
 
 @pytest.fixture

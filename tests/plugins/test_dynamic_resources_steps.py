@@ -14,49 +14,31 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectUID
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
-from bowline.kube.config import ClusterAccess, load_access
-from bowline.kube.errors import UnrecognizedReply
-from bowline.kube.reflector import EventType, Listener, Reflector
-from bowline.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
+from bowline.kube.config import load_access
+from bowline.kube.resources import PODS, RESOURCECLAIMS, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.runtime.clock import SystemClock
 from bowline.testing.clock import SteppedClock
 from tests.live import LiveCluster
-from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
+from tests.plugins.claim_case import Case, CrashingClient, new_plugin
 from tests.plugins.claims import (
     NODE,
     claim,
     claim_decisions,
     extended_decision,
-    is_cleared,
     is_free,
     publish,
     reserved_by,
 )
-from tests.waiting import LIMIT_S
 
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
 CLAIMED = [{"name": "dev", "resourceClaimName": "one"}]
 FAILED = Status.fatal("failed by the test")
-
-
-class SlowClient(KubeClient):
-    """Blocks patches until released."""
-
-    def __init__(self, access: ClusterAccess) -> None:
-        super().__init__(access)
-        self.write_began, self.go = asyncio.Event(), asyncio.Event()
-
-    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        self.write_began.set()
-        await self.go.wait()
-        return await super().patch(*args, **kwargs)
 
 
 class MeddledClient(KubeClient):
@@ -86,46 +68,6 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
 
 ORDINARY = pytest.param({"resourceClaims": CLAIMED}, claim_decisions("d0"), id="an ordinary claim")
 SYNTHETIC = pytest.param({"containers": LIMITED}, extended_decision(EXTENDED), id="extended resources")
-
-
-@pytest.mark.parametrize(("spec", "decision"), [ORDINARY, SYNTHETIC])
-async def test_the_next_process_continues_and_releases_after_a_crash_at_any_write(
-    case: Case, spec: dict[str, Any], decision: dict[str, Any]
-) -> None:
-    """Crash after the nth write of pre_bind, continue; after the nth of rollback, continue; nothing is left."""
-    await case.create(claim("one"))
-    crashes = 0
-    for nth in range(1, 9):
-        created_pod = await case.pod(f"pod-{nth}", **spec)
-        case.client.writes_left = nth
-        try:
-            await (await new_plugin(case.client)).pre_bind(await case.context(created_pod, **decision))
-        except CrashError:
-            crashes += 1
-        case.client.writes_left = -1
-        plugin = await new_plugin(case.client)
-        assert await plugin.pre_bind(await case.context(created_pod, **decision)) == Status.ok()
-        claims = [
-            stored_claim
-            for stored_claim in await case.claims()
-            if created_pod["metadata"]["uid"] in reserved_by(stored_claim)
-        ]
-        assert len(claims) == 1
-        assert claims[0]["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-        case.client.writes_left = nth
-        try:
-            await plugin.rollback(await case.context(created_pod, **decision), FAILED)
-        except CrashError:
-            crashes += 1
-        case.client.writes_left = -1
-        again = await (await new_plugin(case.client)).rollback(await case.context(created_pod, **decision), FAILED)
-        assert again == Status.ok()
-        assert [stored_claim["metadata"]["name"] for stored_claim in await case.claims()] == ["one"]
-        assert is_free(await case.claim())
-        now = await case.client.get(PODS, case.namespace, f"pod-{nth}")
-        assert is_cleared(now, ["one"])
-    # Claim: finalizer, status, and the reverse. Extended: claim, status, pod; deletion, finalizer, pod.
-    assert crashes == (4 if "resourceClaims" in spec else 6)
 
 
 def on_nodes(decision: dict[str, Any], selector: dict[str, Any]) -> dict[str, Any]:
@@ -221,22 +163,6 @@ async def test_a_concurrent_write_of_the_claim_is_read_again(case: Case, cluster
     assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
 
 
-async def test_a_write_completes_before_a_cancelled_attempt_ends(case: Case, cluster: Cluster) -> None:
-    """Otherwise it could take effect after the rollback that follows has found nothing."""
-    await case.create(claim("one"))
-    created_pod = await case.pod(resourceClaims=CLAIMED)
-    client = SlowClient(await load_access(api_server(cluster.kubeconfig)))
-    async with client:
-        plugin = await new_plugin(client)
-        attempt = asyncio.create_task(plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))))
-        await client.write_began.wait()
-        attempt.cancel()
-        client.go.set()
-        with pytest.raises(asyncio.CancelledError):
-            await attempt
-    assert (await case.claim())["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-
-
 async def test_the_claims_of_a_bound_pod_are_never_released(case: Case) -> None:
     """The context may be older than the bind: the pod in the API counts."""
     await case.create(claim("one"))
@@ -263,32 +189,6 @@ async def test_the_claim_of_a_namesake_is_not_touched(case: Case) -> None:
     assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
 
 
-async def test_a_claim_being_deleted_is_a_terminal_failure(case: Case) -> None:
-    body = claim("one")
-    body["metadata"]["finalizers"] = ["example.com/keep"]
-    await case.create(body)
-    await case.client.delete(RESOURCECLAIMS, case.namespace, "one")
-    created_pod = await case.pod(resourceClaims=CLAIMED)
-    answer = await (await new_plugin(case.client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
-    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    await case.client.patch(RESOURCECLAIMS, case.namespace, "one", {"metadata": {"finalizers": None}})
-
-
-async def test_the_257th_consumer_is_rejected_before_anything_is_written(case: Case) -> None:
-    created_pod = await case.create(claim("one"))
-    consumers = [{"resource": "pods", "name": f"p{index}", "uid": str(uuid.uuid4())} for index in range(256)]
-    created_pod["status"] = {**claim_decisions("d0")["resourceClaimAllocations"][0], "reservedFor": consumers}
-    created_pod["status"].pop("name")
-    late = await case.pod(resourceClaims=CLAIMED)
-    context = await case.context(late, **claim_decisions("d0"))
-    plugin = await new_plugin(case.client)
-    # Last: kube-controller-manager removes consumers that do not exist.
-    full = await case.client.update(RESOURCECLAIMS, case.namespace, "one", created_pod, subresource="status")
-    answer = await plugin.pre_bind(context)
-    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert len(full["status"]["reservedFor"]) == 256
-
-
 async def test_a_missing_right_is_reported_as_such(case: Case, cluster: Cluster) -> None:
     """All rights but resourceclaims/binding; the API server reports its absence as an invalid object."""
     cluster.kubectl("create", "serviceaccount", "weak", "-n", case.namespace)
@@ -308,56 +208,6 @@ async def test_a_missing_right_is_reported_as_such(case: Case, cluster: Cluster)
     cluster.kubectl("delete", "clusterrole,clusterrolebinding", role)
 
 
-async def test_a_removal_interrupted_by_a_crash_ends_and_the_claim_is_recreated(case: Case) -> None:
-    """After a crash in a rollback before the status is written, a new attempt begins."""
-    created_pod = await case.pod(containers=LIMITED)
-    plugin = await new_plugin(case.client)
-    assert await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
-    (first,) = await case.claims()
-    case.client.writes_left = 1
-    with pytest.raises(CrashError):
-        await plugin.rollback(await case.context(created_pod, **extended_decision(EXTENDED)), FAILED)
-    assert (await case.claim(first["metadata"]["name"]))["metadata"]["deletionTimestamp"]
-    again = await new_plugin(case.client)
-    assert await again.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
-    (second,) = await case.claims()
-    assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    assert reserved_by(second) == {created_pod["metadata"]["uid"]}
-
-
-async def test_a_claim_held_back_by_a_foreign_finalizer_is_awaited(case: Case) -> None:
-    created_pod = await case.pod(containers=LIMITED)
-    plugin = await new_plugin(case.client)
-    context = await case.context(created_pod, **extended_decision(EXTENDED))
-    assert await plugin.pre_bind(context) == Status.ok()
-    (claim,) = await case.claims()
-    name, protection = claim["metadata"]["name"], claim["metadata"]["finalizers"]
-    change = {"metadata": {"finalizers": [*protection, "example.com/keep"]}}
-    await case.client.patch(RESOURCECLAIMS, case.namespace, name, change)
-    assert await plugin.rollback(context, FAILED) == Status.ok()
-    answer = await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED)))
-    assert answer.code is Code.WAIT
-    assert [ref.uid for ref in answer.wake_on] == [ObjectUID(claim["metadata"]["uid"])]
-    await case.client.patch(RESOURCECLAIMS, case.namespace, name, {"metadata": {"finalizers": None}})
-    assert await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
-
-
-async def test_a_deleted_claim_that_the_pods_status_names_is_recreated(case: Case) -> None:
-    created_pod = await case.pod(containers=LIMITED)
-    mappings = extended_decision(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
-    status = {"resourceClaimName": "deleted", "requestMappings": mappings}
-    status = {"status": {"extendedResourceClaimStatus": status}}
-    await case.client.patch(PODS, case.namespace, "pod", status, subresource="status")
-    plugin = await new_plugin(case.client)
-    context = await case.context(created_pod, **extended_decision(EXTENDED))
-    assert await plugin.pre_bind(context) == Status.ok()
-    (claim,) = await case.claims()
-    now = await case.client.get(PODS, case.namespace, "pod")
-    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == claim["metadata"]["name"]
-    assert await plugin.rollback(context, FAILED) == Status.ok()
-    assert await case.claims() == []
-
-
 async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case: Case) -> None:
     """1. A request is rolled back. 2. It is recreated. 3. The watch delivers the pod's status without claim."""
     created_pod = await case.pod(containers=LIMITED)
@@ -370,17 +220,6 @@ async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case:
     now = await case.client.get(PODS, case.namespace, "pod")
     (claim,) = await case.claims()
     assert now["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName") == claim["metadata"]["name"]
-
-
-async def test_the_pods_status_is_written_though_the_pod_changes_during_the_attempt(case: Case) -> None:
-    created_pod = await case.pod(containers=LIMITED)
-    plugin = await new_plugin(case.client)
-    context = await case.context(created_pod, **extended_decision(EXTENDED))
-    await case.client.patch(PODS, case.namespace, "pod", {"metadata": {"labels": {"changed": "yes"}}})
-    assert await plugin.pre_bind(context) == Status.ok()
-    now = await case.client.get(PODS, case.namespace, "pod")
-    (claim,) = await case.claims()
-    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == claim["metadata"]["name"]
 
 
 class BindingClient(KubeClient):
@@ -415,22 +254,6 @@ class OldClient(KubeClient):
         return await super().serves(replace(resource, version="v9") if resource == RESOURCECLAIMS else resource)
 
 
-async def test_a_404_of_a_proxy_does_not_mean_that_claims_are_not_served(case: Case, cluster: Cluster) -> None:
-    """The resource answers 404 without a Status, while the API server lists its group and version."""
-
-    class BehindProxy(KubeClient):
-        async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            requested_resource = (
-                replace(resource, group="absent.example.com") if resource == RESOURCECLAIMS else resource
-            )
-            return await super().get(requested_resource, *args, **kwargs)
-
-    context = await case.context(await case.pod(resourceClaims=CLAIMED), **claim_decisions("d0"))
-    async with BehindProxy(await load_access(api_server(cluster.kubeconfig))) as client:
-        with pytest.raises(UnrecognizedReply):
-            await (await new_plugin(client)).pre_bind(context)
-
-
 async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case: Case, cluster: Cluster) -> None:
     created_pod = await case.pod(resourceClaims=CLAIMED)
     context = await case.context(created_pod, **claim_decisions("d0"))
@@ -440,49 +263,6 @@ async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case
         answer = await plugin.pre_bind(context)
         assert (answer.code, answer.reason) == (Code.FATAL, Reason.NO_PLUGIN)
         assert await plugin.rollback(context, answer) == Status.ok()
-
-
-async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
-    plugin = await new_plugin(case.client)
-    source, *_ = plugin.event_sources()
-    events: list[tuple[EventType, str]] = []
-    reflector = Reflector(
-        case.client,
-        Selection(source.resource, case.namespace),
-        listener=Listener(lambda kind, key, *_: events.append((kind, key.name))),
-        transform=source.transform,
-    )
-    assert source.attach is not None
-    source.attach(reflector)
-    for name in ("other-1", "other-2"):
-        await case.create(claim(name))
-    watching = asyncio.create_task(reflector.run())
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            await reflector.synced.wait()
-            assert len(reflector.store) == 0
-            created_pod = await case.pod("pod", resourceClaims=CLAIMED)
-            context = await case.context(created_pod, **claim_decisions("d0"))
-            assert (await plugin.pre_bind(context)).code is Code.WAIT
-            await case.create(claim("one"))
-            while (EventType.ADDED, "one") not in events:  # noqa: ASYNC110 - the watch is another task's
-                await asyncio.sleep(0.02)
-            assert [key.name for key in reflector.store] == ["one"]
-            assert await plugin.pre_bind(context) == Status.ok()
-            assert len(reflector.store) == 0
-            waiting = await case.pod("waits", resourceClaims=[{"name": "dev", "resourceClaimName": "absent"}])
-            absent = await case.context(waiting, **claim_decisions("d1"))
-            assert (await plugin.pre_bind(absent)).code is Code.WAIT
-            await case.create(claim("absent"))
-            while (EventType.ADDED, "absent") not in events:  # noqa: ASYNC110 - the watch is another task's
-                await asyncio.sleep(0.02)
-            # All events of that claim have arrived before this one, and left no entry.
-            assert [key.name for key in reflector.store] == ["absent"]
-            await plugin.forget(absent.request.key)
-            assert len(reflector.store) == 0
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
 
 
 @pytest.mark.parametrize("is_deleted", [pytest.param(True, id="deleted"), pytest.param(False, id="not deleted")])

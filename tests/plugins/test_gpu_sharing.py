@@ -1,24 +1,19 @@
 """Shared GPUs on the real API server: bound, joined, ended, released. kwok acts as kubelets and agents.
 
-``BOWLINE_SHARING_SEEDS=20`` runs that many random orders of sixteen halves instead of two.
+``BOWLINE_SHARING_SEEDS=20`` runs that many random orders of sixteen halves instead of one.
 """
 
 import os
 import random
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import parse_time
 from bowline.plugins.gpu_sharing.reservation import reservation_name
-from bowline_reconciler.decide.snapshot import FRESH_CONTACT
 from tests import hostile
 from tests.live import FLAKY, Live
-from tests.plugins.leftovers import left
 from tests.plugins.series import Series
-from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, group_of, reservation
+from tests.plugins.sharing import RESERVATIONS, Shares, device_of, group_of, reservation
 
 FRESH = [
     "create/pods",  # the reservation
@@ -30,13 +25,9 @@ FRESH = [
     "patch/bindrequests",  # the finalizer
     "patch/bindrequests/status",
 ]
-# Times are stored in whole seconds.
-ROUNDED = timedelta(seconds=2)
-# Of the tests' pair.
-AGENT_TIMEOUT = timedelta(seconds=30)
 
 # All orders are equally valid, but all of them together take minutes.
-SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_SHARING_SEEDS", "2")))
+SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_SHARING_SEEDS", "1")))
 
 
 @pytest.fixture
@@ -128,13 +119,6 @@ def test_two_devices_are_bound_in_order_and_freed_on_completion(shares: Shares) 
     assert shares.live.pod("double")["status"]["phase"] == "Succeeded"
 
 
-def test_deleting_a_pod_of_two_devices_frees_both(shares: Shares) -> None:
-    shares.share("double", "d-1", "d-2")
-    shares.live.phase("double", "Succeeded")
-    shares.delete("double")
-    shares.await_release()
-
-
 def test_the_mode_of_a_group_is_on_its_reservation(shares: Shares) -> None:
     """As KAI-Scheduler 0.18 writes it, which reads the mode from the reservation pod."""
     modes = [{"id": "sm", "computeSharingMode": "sm-sharing"}, {"id": "sliced", "computeSharingMode": "time-slicing"}]
@@ -154,93 +138,6 @@ def test_the_mode_of_a_group_is_on_its_reservation(shares: Shares) -> None:
     for name in ("both", "new-only"):
         shares.delete(name)
     shares.await_release()
-
-
-def test_a_pod_deleted_while_its_agent_is_silent_frees_the_device(shares: Shares) -> None:
-    series = Series(shares.live)
-    shares.make("silent", tolerations=SILENT)
-    shares.ask("silent", ["silent-1", "silent-2"])
-    shares.live.until("devices are reserved", lambda: len(shares.reservations()) == 2)
-    series.until(2, "gpu_sharing_reservations", state="waiting")
-    shares.delete("silent")
-    shares.await_release()
-    series.until(0, "gpu_sharing_reservations", state="waiting")
-
-
-def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Shares) -> None:
-    # No wait expires earlier after a leader's start: a change of what it waits for may not have been read yet.
-    system = shares.live.pair.options.namespace
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{system}/leases/bowline-reconciler"
-    shares.live.until("a reconciler leads", lambda: not shares.live.not_found(lease))
-    start = parse_time(shares.live.cluster.api.get(lease)["spec"]["acquireTime"])
-    assert start is not None
-    shares.live.until("the leader's watches are old enough", lambda: datetime.now(UTC) - start > FRESH_CONTACT, 70)
-    series = Series(shares.live)
-    shares.make("silent", tolerations=SILENT)
-    shares.ask("silent", ["never"], backoffLimit=0)
-    assert "waiting for Pod kai-resource-reservation/gpu-reservation-" in shares.live.event(
-        "silent", "BindingWaiting"
-    )
-    # Behind as many others as there are workers, a pod that waits for none of them would wait for a worker.
-    shares.share("swift", "quick")
-    shares.live.phase("swift", "Succeeded")
-    # Another pod of the group waits for the same agent, which does not get more time for it.
-    shares.make("joins", tolerations=SILENT)
-    shares.ask("joins", ["never"])
-    deadlines = {name: until_deadline(shares, name) for name in ("silent", "joins")}
-    assert abs(deadlines["joins"] - deadlines["silent"]) <= ROUNDED, deadlines
-    status = shares.live.phase("silent", "Failed")["status"]
-    ends = {name: parse_time(shares.live.phase(name, "Failed")["status"]["completionTime"]) for name in deadlines}
-    for name, deadline in deadlines.items():
-        # A busy machine ends it late, but not by the time of another agent.
-        assert -ROUNDED <= ends[name] - deadline < AGENT_TIMEOUT, (name, ends, deadlines)
-    assert status["failure"]["reason"] == "WaitTimeout"
-    assert status["suggestion"] == "RescheduleElsewhere"
-    shares.await_release("never")
-    assert series.increase("gpu_sharing_reservations_failed_total", cause="silent") == 1
-    assert shares.labels("silent") == {}
-
-
-def until_deadline(shares: Shares, name: str) -> Any:
-    """Wait until a request's status names when its wait ends at the latest; returns that moment."""
-
-    def deadline() -> Any:
-        return parse_time((shares.live.request(name).get("status", {}).get("wait") or {}).get("deadline"))
-
-    return shares.live.until(f"a deadline of {name}", deadline)
-
-
-def test_a_withdrawn_request_restores_the_pod(shares: Shares) -> None:
-    # The plugin after this one fails: everything is prepared when the request is rolled back. It fails for longer
-    # than this test takes: at the limit the request would be rolled back without its deletion.
-    flaky = {FLAKY: "99"}
-    created_pod = shares.make("flaky", flaky)
-    shares.ask("flaky", ["g-1", "g-2"], backoffLimit=99)
-    shares.live.until("the pod is labelled", lambda: shares.labels("flaky") != {})
-    shares.live.until("ConfigMaps are written", lambda: len(shares.maps()) == 2)
-    shares.live.cluster.api.delete(shares.live.request_path("flaky"))
-    shares.live.until("the request is deleted", lambda: shares.live.not_found(shares.live.request_path("flaky")))
-    assert left(shares.live) == []
-    pod = shares.live.pod("flaky")
-    assert pod["metadata"]["uid"] == created_pod["metadata"]["uid"]
-    assert "nodeName" not in pod["spec"]
-
-
-def test_a_recreated_decision_leaves_nothing_of_the_former(shares: Shares) -> None:
-    # The former fails until it is deleted: it must not be bound before.
-    shares.make("moved", {FLAKY: "99"})
-    shares.ask("moved", ["former"], backoffLimit=99)
-    shares.live.until("the pod is labelled", lambda: shares.labels("moved") != {})
-    shares.live.cluster.api.delete(shares.live.request_path("moved"))
-    shares.live.until("the request is deleted", lambda: shares.live.not_found(shares.live.request_path("moved")))
-    series = Series(shares.live)
-    shares.api.patch(f"{shares.pods}/moved", {"metadata": {"annotations": {FLAKY: "1"}}})
-    shares.ask("moved", ["latter"], node="gpu-node-1")
-    shares.live.phase("moved", "Succeeded")
-    # A third-party plugin counts like the built-in ones; more than once while the cached annotation is the former's.
-    assert series.increase("example_flaky_failures_total") >= 1
-    assert shares.labels("moved")["runai-gpu-group"] == "latter"
-    assert [group_of(reservation) for reservation in shares.reservations()] == ["latter"]
 
 
 def test_a_failed_request_is_rolled_back_and_its_sharer_remains(shares: Shares) -> None:

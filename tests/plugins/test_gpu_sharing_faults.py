@@ -13,7 +13,7 @@ from bowline.localcluster.errors import LocalApiError
 from tests.live import Live
 from tests.plugins.denied_bindings import denied_bindings
 from tests.plugins.series import Series
-from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, Shares, device_of, reservation
+from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, reservation
 
 
 @pytest.fixture
@@ -109,50 +109,6 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(
     assert "the GPU of group lost is reserved again" in shares.live.event("runs", "SharedGPUReserved")
 
 
-def test_the_mode_of_a_group_survives_the_loss_of_its_reservation(shares: Shares) -> None:
-    shares.make("runs", tolerations=SILENT)
-    shares.ask("runs", ["mode"], selectedFractionalGpuGroups=[{"id": "mode", "computeSharingMode": "sm-sharing"}])
-    report_device(shares, silent_reservation(shares, "mode"), "GPU-1")
-    shares.live.phase("runs", "Succeeded")
-    lose_reservation(shares, "mode")
-    report_device(shares, silent_reservation(shares, "mode"), "GPU-1")
-    (reservation,) = shares.reservations("mode")
-    assert reservation["metadata"]["annotations"][names.COMPUTE_MODE] == "sm-sharing"
-    shares.delete("runs")
-    shares.await_release("mode")
-
-
-def test_an_unavailable_device_is_not_shared(shares: Shares) -> None:
-    """kwok's agents report a distinct device each, so none is the lost one."""
-    shares.share("runs", "orphaned")
-    shares.live.phase("runs", "Succeeded")
-    lose_reservation(shares, "orphaned")
-    shares.live.until(
-        "the search has ended",
-        lambda: any("cannot be reserved again now" in note for _, note in shares.live.events("runs")),
-    )
-    assert shares.reservations("orphaned") == []
-    shares.share("joins", "orphaned")
-    shares.live.event("joins", "BindingWaiting")
-    assert shares.live.pod("runs")["status"]["phase"] == "Running"
-    # Without its last user the group is like any other.
-    shares.delete("runs")
-    shares.live.phase("joins", "Succeeded")
-
-
-def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Shares) -> None:
-    path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
-    foreign = {"metadata": {"name": "foreign-0"}, "data": {"precious": "yes"}}
-    config_map = shares.api.post(path, foreign)
-    shares.make("greedy", {names.SHARED_GPU_CONFIGMAP: "foreign"})
-    shares.ask("greedy", ["greedy"])
-    status = shares.live.phase("greedy", "Failed")["status"]
-    assert status["failure"]["reason"] == "Rejected"
-    assert status["suggestion"] == "DeletePod"
-    shares.await_release()
-    assert shares.api.get(f"{path}/foreign-0") == config_map
-
-
 def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(shares: Shares) -> None:
     uid = shares.make("half", {names.SHARED_GPU_CONFIGMAP: "earlier"})["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "half", "uid": uid}
@@ -179,45 +135,6 @@ def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(s
         "patch", "configmap", "earlier-0", "--patch", '{"data": {"NVIDIA_VISIBLE_DEVICES": "all"}}', check=False
     )
     assert "field is immutable when `immutable` is set" in result.stderr
-
-
-def test_a_configmap_that_its_pod_has_left_behind_is_replaced(shares: Shares) -> None:
-    path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
-    labels = {names.LABEL_GPU_SHARING: "true"}
-    left = {"metadata": {"name": "again-0", "labels": labels}, "data": {"OLD": "x"}, "immutable": True}
-    shares.api.post(path, left)
-    uid = shares.make("half", {names.SHARED_GPU_CONFIGMAP: "again"})["metadata"]["uid"]
-    shares.ask("half", ["again"])
-    shares.live.phase("half", "Succeeded")
-    config_map = shares.api.get(f"{path}/again-0")
-    assert [owner["uid"] for owner in config_map["metadata"]["ownerReferences"]] == [uid]
-    assert "OLD" not in config_map["data"]
-
-
-def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
-    for name in ("one", "two"):
-        shares.make(name, {names.SHARED_GPU_CONFIGMAP: "copied"})
-    shares.ask("one", ["copied-1"])
-    shares.live.phase("one", "Succeeded")
-    before = shares.maps()
-    shares.ask("two", ["copied-2"])
-    assert shares.live.phase("two", "Failed")["status"]["failure"]["reason"] == "Rejected"
-    assert shares.maps() == before
-    shares.await_release("copied-2")
-
-
-def test_a_pod_without_a_share_is_not_bound_as_one(shares: Shares) -> None:
-    shares.live.create_pod("plain")
-    shares.ask("plain", ["plain"])
-    status = shares.live.phase("plain", "Failed")["status"]
-    assert status["failure"]["reason"] == "Rejected"
-    assert shares.reservations() == []
-
-
-def test_groups_that_are_no_label_values_fail_the_request(shares: Shares) -> None:
-    shares.share("odd", "not a label/at all")
-    assert shares.live.phase("odd", "Failed")["status"]["failure"]["reason"] == "Invalid"
-    shares.live.until("it is rolled back", lambda: not shares.live.request("odd")["metadata"].get("finalizers"))
 
 
 def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> None:
@@ -311,15 +228,6 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     shares.await_release("still-used", "held-1", "held-2")
     shares.delete("waits")
     shares.await_release("still-wanted")
-
-
-def test_a_pod_that_was_not_prepared_is_rejected(shares: Shares) -> None:
-    """The mutating webhook does not change a pod that it does not see; here the pod was prepared and then changed."""
-    pod = shares.make("whole")
-    pod["metadata"] = {"name": "stripped", "annotations": {**HALF, names.SHARED_GPU_CONFIGMAP: "Not A Name"}}
-    result = shares.live.kubectl("create", "-f", "-", objects=pod, check=False)
-    assert result.returncode != 0
-    assert "must be the beginning of a ConfigMap's name" in result.stderr
 
 
 @contextmanager

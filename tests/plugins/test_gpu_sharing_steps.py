@@ -19,8 +19,8 @@ from bowline.framework.config import GpuSharingSettings as Sharing
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.client import KubeClient
-from bowline.kube.config import ClusterAccess, load_access
-from bowline.kube.resources import CONFIGMAPS, PODS, Resource
+from bowline.kube.config import load_access
+from bowline.kube.resources import PODS, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
@@ -37,28 +37,6 @@ from bowline.testing.handles import handle_for
 from tests.plugins.claim_case import Case, CrashingClient
 from tests.plugins.claims import NODE
 from tests.waiting import until_awaited
-
-
-class SlowClient(KubeClient):
-    """Blocks one kind of write to the pod's namespace until released."""
-
-    def __init__(self, access: ClusterAccess, verb: str, namespace: str) -> None:
-        super().__init__(access)
-        self.verb, self.namespace = verb, namespace
-        self.is_blocked, self.go = asyncio.Event(), asyncio.Event()
-
-    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        await self._block("patch", args[1])
-        return await super().patch(*args, **kwargs)
-
-    async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        await self._block("create", args[1])
-        return await super().create(*args, **kwargs)
-
-    async def _block(self, verb: str, namespace: str) -> None:
-        if verb == self.verb and namespace == self.namespace:
-            self.is_blocked.set()
-            await self.go.wait()
 
 
 class Passes:
@@ -143,54 +121,6 @@ def half(case: Case) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.parametrize("verb", ["patch", "create"])
-async def test_a_write_completes_before_a_withdrawn_attempt_ends(case: Case, cluster: Cluster, verb: str) -> None:
-    """Otherwise it could take effect after the rollback that follows has found nothing."""
-    devices = f"{case.namespace}-devices"
-    await reserve(case, devices)
-    created_pod = await case.client.create(PODS, case.namespace, half(case))
-    passes = Passes()
-    client = SlowClient(await load_access(api_server(cluster.kubeconfig)), verb, case.namespace)
-    async with client:
-        plugin = await new_plugin(client, devices, passes)
-        context = replace(await case.context(created_pod, **share_of(case)), client=client)
-        attempt = asyncio.create_task(plugin.pre_bind(context))
-        await client.is_blocked.wait()
-        attempt.cancel()
-        client.go.set()
-        with pytest.raises(asyncio.CancelledError):
-            await attempt
-        now = await case.client.get(PODS, case.namespace, "half")
-        assert now["metadata"]["labels"][names.LABEL_GPU_GROUP] == case.namespace
-        if verb == "create":
-            assert await case.client.get(CONFIGMAPS, case.namespace, "half-0-evar")
-        await asyncio.gather(*passes.running)
-
-
-async def test_a_label_is_not_tried_again_for_a_withdrawn_attempt(case: Case, cluster: Cluster) -> None:
-    devices = f"{case.namespace}-devices"
-    await reserve(case, devices)
-    created_pod = await case.client.create(PODS, case.namespace, half(case))
-    passes = Passes()
-    client = SlowClient(await load_access(api_server(cluster.kubeconfig)), "patch", case.namespace)
-    async with client:
-        plugin = await new_plugin(client, devices, passes)
-        context = replace(await case.context(created_pod, **share_of(case)), client=client)
-        changed_pod = await case.client.patch(
-            PODS, case.namespace, "half", {"metadata": {"labels": {"changed": "yes"}}}
-        )
-        attempt = asyncio.create_task(plugin.pre_bind(context))
-        await client.is_blocked.wait()
-        context.cancelled.set()
-        attempt.cancel()
-        client.go.set()
-        with pytest.raises(asyncio.CancelledError):
-            await attempt
-        now = await case.client.get(PODS, case.namespace, "half")
-        assert now["metadata"]["resourceVersion"] == changed_pod["metadata"]["resourceVersion"]
-        await asyncio.gather(*passes.running)
-
-
 async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) -> None:
     """1. A request is rolled back, its labels removed. 2. It is recreated. 3. The watch delivers the removal."""
     devices = f"{case.namespace}-devices"
@@ -269,8 +199,3 @@ async def test_an_ended_reservation_holds_no_group(case: Case) -> None:
     eviction = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await case.client.patch(PODS, devices, reservation["metadata"]["name"], eviction, subresource="status")
     assert await unreserved_groups(case.client, devices) == 1
-
-
-async def test_a_labelled_pod_on_no_node_uses_no_device(case: Case) -> None:
-    await running_share(case, nodeName=None)
-    assert await unreserved_groups(case.client, f"{case.namespace}-devices") == 0

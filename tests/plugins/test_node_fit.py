@@ -13,7 +13,6 @@ from tests.audit import audit_events, once_logged
 from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.sharing import Shares
-from tests.waiting import wait_until
 
 
 def container(**requests: str) -> dict[str, Any]:
@@ -69,20 +68,6 @@ def test_a_pod_that_does_not_fit_is_reported_and_not_bound(
     assert "nodeName" not in strict_pair.pod("second")["spec"]
 
 
-def test_ended_pods_free_their_resources(strict_pair: Live, node: str) -> None:
-    bind(strict_pair, "first", node, "Succeeded", cpu="3")
-    bind(strict_pair, "second", node, "Failed", cpu="2")
-    strict_pair.kubectl("delete", "pod", "first", "--grace-period=0", "--force")
-    strict_pair.kubectl("delete", "bindrequest", "second")
-    again = bind_request("second", node, strict_pair.namespace, strict_pair.pod("second")["metadata"]["uid"])
-    # Denied for some seconds: only time ends the backoff of a failure for lack of free resources.
-    wait_until(
-        lambda: strict_pair.kubectl("create", "-f", "-", objects=again, check=False).returncode == 0,
-        "the end of the backoff of the failed decision",
-    )
-    strict_pair.phase("second", "Succeeded")
-
-
 def bind_together(live: Live, node: str, count: int, **requests: str) -> list[dict[str, Any]]:
     """Create as many pods and then their requests together; returns how each ended."""
     pods = [f"pod-{index}" for index in range(count)]
@@ -104,22 +89,6 @@ def test_pods_bound_concurrently_never_exceed_a_nodes_capacity(
     assert {end["suggestion"] for end in ends if end["phase"] == "Failed"} == {"RescheduleElsewhere"}
     pods = strict_pair.cluster.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")["items"]
     assert len(pods) == room
-
-
-def test_of_two_schedulers_that_overcommit_a_node_one_is_told_to_decide_again(strict_pair: Live, node: str) -> None:
-    for name, scheduler in (("ours", "bowline"), ("theirs", "kai-scheduler")):
-        strict_pair.create_pod(name, schedulerName=scheduler, containers=[container(gpu="2")])
-    for name in ("ours", "theirs"):
-        strict_pair.request_bind(name, node)
-    ends = {name: strict_pair.phase(name, "Succeeded", "Failed")["status"] for name in ("ours", "theirs")}
-    assert sorted(end["phase"] for end in ends.values()) == ["Failed", "Succeeded"]
-    (loser,) = (name for name, end in ends.items() if end["phase"] == "Failed")
-    assert ends[loser]["suggestion"] == "RescheduleElsewhere"
-    assert "nodeName" not in strict_pair.pod(loser)["spec"]
-    # Its scheduler follows the suggestion; another node is no repetition, so it is not denied.
-    strict_pair.kubectl("delete", "bindrequest", loser)
-    strict_pair.request_bind(loser, "gpu-node-1")
-    strict_pair.phase(loser, "Succeeded")
 
 
 def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(strict_pair: Live, node: str) -> None:

@@ -12,6 +12,9 @@ from tests.plugins.leftovers import clean_up
 from tests.plugins.sharing import Shares
 from tests.plugins.test_nv_fractions import DEVICES, REQUEST, fractions
 
+# A control plane of its own, for a mode of a plugin that is off by default.
+pytestmark = pytest.mark.long
+
 READY_NODE, OTHER_NODE = "gpu-node-0", "gpu-node-1"
 CONFIG = {"config.gpuSharing": {"nvFractions": "Auto"}}
 

@@ -8,7 +8,6 @@ from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.nodes import runtime_class_object
 from bowline.testing.builders import pod
 from tests.live import Live
-from tests.pairs import own_namespace, running_pair
 from tests.plugins.sharing import HALF
 from tests.plugins.test_gpu_sharing_detection import CRD, CRDS, DETECTED_S, POLICIES, POLICY
 
@@ -17,11 +16,13 @@ CDI = {"cdi": {"enabled": True, "nriPluginEnabled": False}}
 NRI = {"cdi": {"enabled": True, "nriPluginEnabled": True}}
 
 
-@pytest.fixture(scope="module")
-def live() -> Iterator[Live]:
-    """A pair of its own: the test removes the RuntimeClass."""
-    with running_pair(2, {}) as pair, own_namespace(*pair) as live:
-        yield live
+@pytest.fixture
+def live(pair: Live) -> Iterator[Live]:
+    """The pair; the RuntimeClass exists before and after, the GPU operator does not."""
+    yield pair
+    pair.cluster.api.request("DELETE", f"{CRDS}/{CRD['metadata']['name']}", None)
+    if pair.not_found(f"{CLASSES}/nvidia"):
+        pair.cluster.api.post(CLASSES, runtime_class_object("nvidia"))
 
 
 def review(live: Live, kind: str = "pod") -> str:

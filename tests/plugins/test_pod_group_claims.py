@@ -16,12 +16,14 @@ from bowline.kube.resources import PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
+from bowline.localcluster.pair import Pair
 from tests.live import LiveCluster
+from tests.pairs import own_namespace
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
-from tests.plugins.claims import claim, claim_decisions, get_claim, is_free, publish, template
+from tests.plugins.claims import claim, claim_decisions, get_claim, is_free, template
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 from tests.plugins.test_dynamic_resources_as_kube_scheduler import comparable
-from tests.pod_groups import WITH_POD_GROUPS, kubernetes_pod_group, serves_pod_groups
+from tests.pod_groups import kubernetes_pod_group, serves_pod_groups
 
 pytestmark = [
     needs_kube_scheduler,
@@ -36,21 +38,11 @@ NAMED = {"name": "dev", "resourceClaimName": "shared"}
 FAILED = Status.fatal("failed by the test")
 
 
-@pytest.fixture(scope="module")
-def cluster_with_groups() -> Iterator[Cluster]:
-    """A control plane with PodGroups, the gate of their claims, and the real kube-scheduler."""
-    with Cluster.start(WITH_POD_GROUPS) as cluster:
-        cluster.make_nodes(1)
-        publish(cluster, devices=16)
-        yield cluster
-
-
 @pytest.fixture
-def live(cluster_with_groups: Cluster, request: pytest.FixtureRequest) -> LiveCluster:
-    """A namespace of its own."""
-    namespace = f"test-{abs(hash(request.node.name)) % 10**8}"
-    cluster_with_groups.make_namespace(namespace)
-    return LiveCluster(cluster_with_groups, namespace)
+def live(beside_kube_scheduler: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
+    """A control plane with PodGroups, the gate of their claims, and the real kube-scheduler."""
+    with own_namespace(*beside_kube_scheduler) as live:
+        yield live
 
 
 @pytest.fixture

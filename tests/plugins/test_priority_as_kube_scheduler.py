@@ -6,9 +6,9 @@ import pytest
 
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.pair import Pair
 from tests.live import Live
-from tests.pairs import TEST_CONFIG, installed_pair, own_namespace
+from tests.pairs import own_namespace
 from tests.plugins.kube_scheduler import needs_kube_scheduler
 from tests.plugins.sharing import Shares
 
@@ -20,15 +20,11 @@ WHOLE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def live() -> Iterator[Live]:
-    """The pair beside the real kube-scheduler, with one node."""
-    with Cluster.start(ClusterSpec(scheduler=True, audit="Metadata")) as cluster:
-        cluster.make_nodes(1)
-        cluster.make_runtime_class()
-        pair = installed_pair(cluster, TEST_CONFIG)
-        with own_namespace(cluster, pair) as namespace:
-            yield namespace
+@pytest.fixture
+def live(beside_kube_scheduler: tuple[Cluster, Pair]) -> Iterator[Live]:
+    """The pair beside the real kube-scheduler."""
+    with own_namespace(*beside_kube_scheduler) as namespace:
+        yield namespace
 
 
 def test_a_priority_class_preempts_no_shared_gpu(live: Live) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -91,17 +90,6 @@ def test_a_volume_costs_one_write_besides_those_of_every_bind(pair: Live, storag
     pytest.fail("each of the binds has waited for seconds")
 
 
-def test_two_claims_of_a_pod_get_two_volumes(pair: Live, storage: Storage) -> None:
-    storage.make_class()
-    for short, size in (("a", "2Gi"), ("b", "3Gi")):
-        storage.make_volume(short, size=size)
-        storage.make_claim(short, size="2Gi" if short == "b" else "1Gi")
-    storage.make_pod("pod", "a", "b", "a")
-    pair.request_bind()
-    pair.phase("pod", "Succeeded")
-    assert {storage.volume_of("a"), storage.volume_of("b")} == {"a", "b"}
-
-
 def request_eight(live: Live, storage: Storage) -> list[str]:
     """Create eight pods with a PVC and a free volume each, and request their bind together; returns their names."""
     storage.make_class()
@@ -117,13 +105,6 @@ def request_eight(live: Live, storage: Storage) -> list[str]:
     return pods
 
 
-def test_pods_at_the_same_time_never_get_the_same_volume(pair: Live, storage: Storage) -> None:
-    pods = request_eight(pair, storage)
-    for name in pods:
-        assert "failedAttempts" not in pair.phase(name, "Succeeded")["status"]
-    assert {storage.volume_of(name) for name in pods} == set(pods)
-
-
 def test_the_volume_controllers_steps_cause_no_reads(pair: Live, storage: Storage) -> None:
     pods = request_eight(pair, storage)
     for name in pods:
@@ -133,20 +114,6 @@ def test_the_volume_controllers_steps_cause_no_reads(pair: Live, storage: Storag
     # If the controller's writes caused reconciles, it would be 16 to 32. A reported wait takes one more.
     reported_waits = sum(has_reported_wait(pair, name) for name in pods)
     assert 8 <= count_calls(pair, "bowline-reconciler", expectation)[read] - reported_waits < 13
-
-
-def test_a_volume_reserved_for_the_claim_by_hand_is_used_and_not_marked(pair: Live, storage: Storage) -> None:
-    storage.make_class()
-    storage.make_volume("any")
-    claim_ref = {"namespace": pair.namespace, "name": "data"}
-    storage.make_volume("kept", size="9Gi", claimRef=claim_ref)
-    storage.make_claim()
-    storage.make_pod()
-    pair.request_bind()
-    pair.phase("pod", "Succeeded")
-    assert storage.volume_of() == "kept"
-    # With the annotation the controller could unbind the volume again.
-    assert names.BOUND_BY_CONTROLLER not in (storage.volume("kept")["metadata"].get("annotations") or {})
 
 
 def test_a_bound_claim_costs_no_write_and_must_reach_the_node(pair: Live, storage: Storage) -> None:
@@ -166,20 +133,6 @@ def test_a_bound_claim_costs_no_write_and_must_reach_the_node(pair: Live, storag
     assert status["failure"]["reason"] == "VolumeConflict"
     assert status["suggestion"] == "RescheduleElsewhere"
     assert storage.volume("right")["metadata"]["resourceVersion"] == version
-
-
-def test_without_a_volume_the_request_fails_and_nothing_is_written(pair: Live, storage: Storage) -> None:
-    storage.make_class()
-    storage.make_volume("one")
-    for name in ("a", "b"):
-        storage.make_claim(name)
-    storage.make_pod("pod", "a", "b")
-    pair.request_bind()
-    status = failure(pair)
-    assert status["failure"]["reason"] == "VolumeConflict"
-    assert status["suggestion"] == "RescheduleElsewhere"
-    # Not even for the claim that could have had one.
-    assert "claimRef" not in storage.volume("one")["spec"]
 
 
 # --- provisioned volumes ---
@@ -222,56 +175,6 @@ def test_a_rejection_is_terminal_for_the_node(pair: Live, storage: Storage) -> N
     pair.phase("pod", "Succeeded")
 
 
-def test_a_claim_being_provisioned_for_another_node_is_not_changed(pair: Live, storage: Storage) -> None:
-    storage.make_class(PROVISIONER)
-    storage.make_claim()
-    pair.kubectl("annotate", "pvc", "data", f"{names.SELECTED_NODE}=gpu-node-2")
-    storage.make_pod()
-    pair.request_bind()
-    status = failure(pair)
-    assert status["failure"]["reason"] == "VolumeConflict"
-    assert status["suggestion"] == "RescheduleElsewhere"
-    assert storage.asked_for() == "gpu-node-2"
-
-
-def test_a_node_outside_the_classs_topologies_is_never_selected(pair: Live, storage: Storage) -> None:
-    only = {"key": "kubernetes.io/hostname", "values": ["gpu-node-3"]}
-    storage.make_class(PROVISIONER, allowedTopologies=[{"matchLabelExpressions": [only]}])
-    storage.make_claim()
-    storage.make_pod()
-    pair.request_bind()
-    assert failure(pair)["suggestion"] == "RescheduleElsewhere"
-    assert names.SELECTED_NODE not in (storage.claim()["metadata"].get("annotations") or {})
-
-
-def test_a_wait_for_a_provisioner_survives_a_restart(pair: Live, storage: Storage) -> None:
-    storage.make_class(PROVISIONER)
-    storage.make_claim()
-    storage.make_pod()
-    pair.request_bind()
-    storage.asked_for()
-    assert pair.pair.reconcilers[0].stop()
-    storage.provision()
-    pair.until("the claim is bound", lambda: storage.claim()["status"].get("phase") == "Bound")
-    pair.pair.launch_reconciler().wait_ready()
-    pair.phase("pod", "Succeeded")
-
-
-def test_a_withdrawn_request_withdraws_what_no_provisioner_has_answered(pair: Live, storage: Storage) -> None:
-    storage.make_class(PROVISIONER)
-    storage.make_claim()
-    storage.make_pod()
-    pair.request_bind()
-    storage.asked_for()
-    pair.kubectl("delete", "bindrequest", "pod")
-    assert pair.not_found(pair.request_path())
-    assert names.SELECTED_NODE not in (storage.claim()["metadata"].get("annotations") or {})
-    pair.request_bind(node="gpu-node-1")
-    assert storage.asked_for() == "gpu-node-1"
-    storage.provision()
-    pair.phase("pod", "Succeeded")
-
-
 # --- where else ---
 
 
@@ -300,36 +203,6 @@ def test_a_pod_whose_local_volume_is_bound_is_not_sent_to_another_node(pair: Liv
     assert (status["reason"].partition(":")[0], status["suggestion"]) == ("VolumeConflict", "RescheduleElsewhere")
     pair.until("the failure is recorded", lambda: denied_node(pair, name) == "gpu-node-1")
     assert nominated() == "gpu-node-0", "in the patch of the failure"
-
-
-def is_asked(storage: Storage, claim: str, node: str) -> bool:
-    """Return whether the volume is requested on that node."""
-    return storage.asked_for(claim) == node
-
-
-def test_a_node_that_is_deleted_while_its_volume_is_provisioned_does_not_keep_the_claim(
-    pair: Live, storage: Storage
-) -> None:
-    doomed = f"{pair.namespace}-doomed"
-    pair.cluster.api.post("/api/v1/nodes", {"metadata": {"name": doomed}})
-    storage.make_class(PROVISIONER)
-    for name in ("data", "left"):
-        storage.make_claim(name)
-        storage.make_pod(name, name)
-    pair.request_bind("data", node=doomed)
-    assert storage.asked_for() == doomed
-    pair.cluster.api.delete(f"/api/v1/nodes/{doomed}")
-    status = failure(pair, "data")
-    assert (status["reason"].partition(":")[0], status["suggestion"]) == ("NodeGone", "RescheduleElsewhere")
-    assert names.SELECTED_NODE not in (storage.claim()["metadata"].get("annotations") or {})
-    # As another component, or a request that was deleted, has left it.
-    pair.kubectl("annotate", "pvc", "left", f"{names.SELECTED_NODE}={doomed}")
-    pair.kubectl("delete", "bindrequest", "data")
-    for name in ("data", "left"):
-        pair.request_bind(name, node="gpu-node-1")
-        pair.until("another node is asked", partial(is_asked, storage, name, "gpu-node-1"))
-        storage.provision(name)
-        pair.phase(name, "Succeeded")
 
 
 # --- claims that are missing, foreign or unusable ---
@@ -375,28 +248,6 @@ def make_capacity(live: Live, storage: Storage, size: str) -> None:
     )
 
 
-def test_a_claim_that_is_being_deleted_is_a_terminal_failure(pair: Live, storage: Storage) -> None:
-    storage.make_class(PROVISIONER)
-    storage.make_claim()
-    pair.kubectl("patch", "pvc", "data", "--type=merge", '-p={"metadata":{"finalizers":["example.com/keep"]}}')
-    pair.kubectl("delete", "pvc", "data", "--wait=false")
-    storage.make_pod()
-    pair.request_bind()
-    assert failure(pair)["failure"]["reason"] == "VolumeConflict"
-    pair.kubectl("patch", "pvc", "data", "--type=merge", '-p={"metadata":{"finalizers":null}}')
-
-
-def test_a_claim_that_lost_its_volume_is_a_terminal_failure(pair: Live, storage: Storage) -> None:
-    storage.make_class()
-    # Bound by hand to a volume that does not exist: the controller reports Lost.
-    storage.make_claim(volumeName=storage.name("absent"))
-    pair.kubectl("annotate", "pvc", "data", f"{names.BIND_COMPLETED}=yes")
-    pair.until("the claim is lost", lambda: storage.claim()["status"].get("phase") == "Lost")
-    storage.make_pod()
-    pair.request_bind()
-    assert failure(pair)["failure"]["reason"] == "VolumeConflict"
-
-
 def ephemeral(storage: Storage) -> list[dict[str, Any]]:
     return [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": storage.claim_spec()}}}]
 
@@ -408,14 +259,3 @@ def test_an_ephemeral_volume_is_bound_with_its_pod(pair: Live, storage: Storage)
     pair.until("the claim is made", lambda: not pair.not_found(storage.claim_path("pod-scratch")) or None)
     storage.provision("pod-scratch")
     pair.phase("pod", "Succeeded")
-
-
-def test_a_foreign_claim_under_an_ephemeral_volumes_name_is_never_used(pair: Live, storage: Storage) -> None:
-    storage.make_class(PROVISIONER)
-    storage.make_claim("pod-scratch")
-    pair.create_pod(volumes=ephemeral(storage))
-    pair.request_bind()
-    status = failure(pair)
-    assert status["failure"]["reason"] == "VolumeConflict"
-    assert status["suggestion"] == "DeletePod"
-    assert names.SELECTED_NODE not in (storage.claim("pod-scratch")["metadata"].get("annotations") or {})

@@ -4,16 +4,15 @@ The real kube-scheduler schedules and binds one pod; the pair executes a decisio
 its name. Runs where kube-scheduler is available.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.pair import Pair
 from tests.live import Live
-from tests.pairs import installed_pair
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 from tests.plugins.storage import PROVISIONER, Storage
 
@@ -24,12 +23,11 @@ _OWN = ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields", 
 
 
 @pytest.fixture(scope="module")
-def storage() -> Iterator[Storage]:
-    """A cluster where both schedulers can run."""
-    with Cluster.start(ClusterSpec(scheduler=True)) as cluster:
-        cluster.make_nodes(1)
-        cluster.make_namespace("compared")
-        yield Storage(Live(cluster, "compared", installed_pair(cluster, {})))
+def storage(beside_kube_scheduler: tuple[Cluster, Pair]) -> Storage:
+    """A namespace where both schedulers can run."""
+    cluster, pair = beside_kube_scheduler
+    cluster.make_namespace("compared")
+    return Storage(Live(cluster, "compared", pair))
 
 
 def local(storage: Storage, name: str) -> None:

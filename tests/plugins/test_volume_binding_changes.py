@@ -2,12 +2,10 @@
 
 import logging
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Settings
@@ -16,7 +14,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
-from bowline.kube.resources import CSISTORAGECAPACITIES, NODES, Resource
+from bowline.kube.resources import NODES, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.volume_binding import VolumeBinding
@@ -25,7 +23,7 @@ from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import handle_for
 from tests.live import LiveCluster
-from tests.plugins.storage import PROVISIONER, Storage, mounts
+from tests.plugins.storage import Storage, mounts
 
 NODE = "gpu-node-0"
 ELSEWHERE = (Code.FATAL, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
@@ -82,13 +80,6 @@ def make_available(storage: Storage, short: str, node: str = NODE, **fields: Any
     storage.live.cluster.api.patch(f"{storage.volume_path(short)}/status", {"status": {"phase": "Available"}})
 
 
-def bind_by_hand(storage: Storage, claim: str, short: str) -> None:
-    """Bind the two, as the volume controller would."""
-    api, path = storage.live.cluster.api, storage.claim_path(claim)
-    change = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": storage.name(short)}}
-    api.patch(path, change)
-
-
 def verdict(status: Status) -> tuple[Code, Reason | None, Suggestion | None]:
     return status.code, status.reason, status.suggestion
 
@@ -133,50 +124,3 @@ async def test_a_volume_deleted_while_it_is_bound_is_replaced(
         assert storage.volume("w")["spec"]["claimRef"]["name"] == "data"
     else:
         assert verdict(status) == ELSEWHERE
-
-
-async def test_a_volume_off_the_node_ends_the_request_beside_a_wait(storage: Storage, client: Counting) -> None:
-    storage.make_class()
-    storage.make_class(PROVISIONER, mode="Immediate")
-    make_available(storage, "v", "gpu-node-1")
-    storage.make_claim("data")
-    storage.make_claim("logs", cls="early")
-    bind_by_hand(storage, "data", "v")
-    plugin = await process(client)
-    status = await plugin.pre_bind(await context(storage, client, "pod", "logs", "data"))
-    assert verdict(status) == ELSEWHERE
-    waiting = await plugin.pre_bind(await context(storage, client, "other", "logs"))
-    assert waiting.code is Code.WAIT
-
-
-async def test_a_wait_lasts_as_long_as_the_argument_allows(storage: Storage, client: Counting) -> None:
-    storage.make_class(PROVISIONER)
-    storage.make_claim()
-    plugin = await process(client, bindTimeoutSeconds=120)
-    status = await plugin.pre_bind(await context(storage, client, "pod", "data"))
-    assert (status.code, status.timeout, status.suggestion) == (
-        Code.WAIT,
-        timedelta(seconds=120),
-        Suggestion.RESCHEDULE_ELSEWHERE,
-    )
-
-
-async def test_waits_for_a_provisioner_share_one_list_of_capacities(storage: Storage, client: Counting) -> None:
-    api = storage.live.cluster.api
-    storage.make_class(PROVISIONER)
-    driver = {"metadata": {"name": PROVISIONER}, "spec": {"storageCapacity": True, "attachRequired": False}}
-    api.post("/apis/storage.k8s.io/v1/csidrivers", driver)
-    claims = [f"c-{number}" for number in range(20)]
-    for name in claims:
-        storage.make_claim(name, size="5Gi")
-    plugin = await process(client)
-    waits = [await context(storage, client, f"pod-{name}", name) for name in claims]
-    for c in waits:
-        assert (await plugin.pre_bind(c)).code is Code.WAIT
-    clock = client.clock
-    assert isinstance(clock, SteppedClock)
-    clock.step(timedelta(seconds=5))
-    for c in waits:
-        assert (await plugin.pre_bind(c)).code is Code.WAIT
-    assert client.lists.count(CSISTORAGECAPACITIES.plural) == 1
-    api.delete(f"/apis/storage.k8s.io/v1/csidrivers/{PROVISIONER}")

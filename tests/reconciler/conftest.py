@@ -1,7 +1,7 @@
-"""A namespace per test, on an API server for reconcilers only: they cache pods of all namespaces."""
+"""A namespace per test. Reconcilers cache pods of all namespaces, so what other tests have left is deleted before."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -10,24 +10,16 @@ import pytest
 
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
-from bowline.kube.resources import NAMESPACES, Resource
+from bowline.kube.resources import BINDREQUESTS, NAMESPACES, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler import bound_pods, leader
 from bowline_reconciler.controller import Term
 from tests.live import LiveCluster
-from tests.pairs import bare_control_plane
 from tests.reconciler.stage import Stage
 
 SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-
-
-@pytest.fixture(scope="package")
-def bare_cluster() -> Iterator[Cluster]:
-    """An API server on which no other tests create pods and requests."""
-    with bare_control_plane() as control_plane:
-        yield control_plane
 
 
 @pytest.fixture
@@ -46,6 +38,8 @@ async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:
     """A namespace for this test only."""
     access = await load_access(api_server(cluster.kubeconfig))
     async with KubeClient(access, ClientOptions(name="bowline-test")) as client:
+        for former in {request["metadata"]["namespace"] for request in await client.list_all(BINDREQUESTS, "")}:
+            await Stage(client, access, former).clear()
         namespace = f"test-{uuid.uuid4().hex[:8]}"
         await client.create(NAMESPACES, "", {"metadata": {"name": namespace}})
         stage = Stage(client, access, namespace)

@@ -26,17 +26,14 @@ from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import NotFound
 from bowline.kube.lease import LeaseTimings, new_identity
 from bowline.kube.resources import BINDREQUESTS, EVENTS, LEASES, PODS
-from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
 from bowline.testing.builders import bind_request, pod
-from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.reconciles import ReconcileInProgress
@@ -260,23 +257,6 @@ class Stage:
         assert server.port is not None
         async with Wire(server.hostname, server.port) as wire:
             yield wire, replace(self.access, server=f"https://127.0.0.1:{wire.port}")
-
-    @asynccontextmanager
-    async def proxy_route(self, cluster: Cluster) -> AsyncIterator[tuple[FaultProxy, ClusterAccess]]:
-        """A fault proxy in front of the API server, and the administrator's access through it."""
-        subject = f"--serviceaccount={self.namespace}:proxied"
-        binding = f"proxied-{self.namespace}"
-        cluster.kubectl("create", "serviceaccount", "proxied", f"--namespace={self.namespace}")
-        cluster.kubectl("create", "clusterrolebinding", binding, "--clusterrole=cluster-admin", subject)
-        try:
-            with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
-                account = cluster.service_account_kubeconfig(self.namespace, "proxied")
-                yield (
-                    proxy,
-                    await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied")))),
-                )
-        finally:
-            cluster.kubectl("delete", "clusterrolebinding", binding)
 
     async def clear(self) -> None:
         """Delete everything that another test's reconciler would process."""

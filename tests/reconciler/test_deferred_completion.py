@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-import pytest
-
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import Budgets
 from bowline.framework.config import Binding
@@ -64,45 +62,3 @@ async def test_pods_are_bound_before_any_request_is_completed(stage: Stage) -> N
     bound_once_each(plugin)
     assert sorted(plugin.uids("post_bind")) == sorted(set(plugin.uids("post_bind")))
     assert plugin.uids("rollback") == []
-
-
-async def defer(stage: Stage, plugin: Scripted) -> str:
-    """Return the name of a request that is bound and not completed."""
-    pod_names = await bound(stage)
-    in_hand = {name for point, name, _ in plugin.calls if point == "post_bind"}
-    return next(name for name in pod_names if name not in in_hand)
-
-
-async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(stage: Stage) -> None:
-    await burst(stage)
-    plugin = Held()
-    async with stage.working(plugin, binding=TWO):
-        await all_but_the_last_bound(stage)
-        name = await defer(stage, plugin)
-        await stage.withdraw(name)
-        assert (await stage.request(name))["metadata"]["deletionTimestamp"], "held by the finalizer"
-        plugin.go.set()
-        await stage.request_deleted(name)
-        for other_name in NAMES:
-            if other_name != name:
-                await stage.phase(other_name, "Succeeded")
-        assert (await stage.pod(name))["spec"]["nodeName"] == "gpu-node-0"
-    bound_once_each(plugin)
-    assert plugin.uids("rollback") == []
-
-
-@pytest.mark.usefixtures("no_drain")
-async def test_the_next_leader_completes_deferred_requests(stage: Stage) -> None:
-    await burst(stage)
-    first, second = Held(), Scripted(effects=True)
-    async with stage.working(first, binding=TWO) as working:
-        await all_but_the_last_bound(stage)
-        name = await defer(stage, first)
-        await working.crash()
-        async with stage.working(second, lease="another"):
-            for each in NAMES:
-                await stage.phase(each, "Succeeded")
-                assert not (await stage.request(each))["metadata"].get("finalizers")
-        first.go.set()
-    assert second.points(name) == ["post_bind"], "bound by the first, completed by the second"
-    assert second.uids("rollback") == []

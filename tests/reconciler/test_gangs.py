@@ -1,12 +1,9 @@
 """Pods of a PodGroup are bound when as many as it requires are prepared or bound, else none; then nothing is left."""
 
-import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -15,15 +12,10 @@ from bowline.framework.config import Binding
 from bowline.framework.gates import GANG_BINDING
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
-from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.kubeconfig import api_server
-from bowline.testing.fault_proxy.server import FaultProxy
-from tests.pairs import BARE, bare_control_plane
 from tests.pod_groups import (
-    WITH_POD_GROUPS,
     in_group,
     install_pod_groups,
     kubernetes_pod_group,
@@ -138,132 +130,22 @@ async def test_a_gang_that_does_not_become_complete_is_released_with_one_reason_
     assert await bound(stage) == set()
 
 
-async def test_a_pod_of_another_or_no_group_does_not_wait(stage: Stage) -> None:
-    await make_group(stage, 3)
-    await make_group(stage, 1, "single")
-    await make_group(stage, 0, "elastic")
-    async with stage.working(Devices(), gates=ON) as working:
-        await request_members(stage, "waits-0", "waits-1")
-        await request_members(stage, "single", group="single")
-        await request_members(stage, "elastic", group="elastic")
-        await request_members(stage, "groupless", group="absent")
-        await stage.create_pod("alone")
-        await stage.request_bind("alone")
-        free = {"single", "elastic", "groupless", "alone"}
-        for name in free:
-            await stage.phase(name, "Succeeded")
-        await all_wait(stage, working, 2)
-    assert await bound(stage) == free
-
-
-async def test_a_group_that_is_scaled_down_binds_its_prepared_pods(stage: Stage) -> None:
-    await make_group(stage, 3)
-    async with stage.working(Devices(), gates=ON) as working:
-        await request_members(stage, *members(2))
-        await all_wait(stage, working, 2)
-        await stage.client.patch(KAI_PODGROUPS, stage.namespace, "gang", {"spec": {"minMember": 2}})
-        stage.clock.passed += timedelta(seconds=3)  # the PodGroup that was read is out of date
-        await touch(stage, "member-0")
-        for name in members(2):
-            await stage.phase(name, "Succeeded")
-
-
-async def test_a_group_that_is_scaled_up_counts_its_bound_pods(stage: Stage) -> None:
-    await make_group(stage, 2)
-    async with stage.working(Devices(), gates=ON) as working:
-        await request_members(stage, *members(2))
-        for name in members(2):
-            await stage.phase(name, "Succeeded")
-        await stage.client.patch(KAI_PODGROUPS, stage.namespace, "gang", {"spec": {"minMember": 4}})
-        stage.clock.passed += timedelta(seconds=3)
-        await request_members(stage, "member-2")
-        await all_wait(stage, working, 1)
-        assert len(await bound(stage)) == 2
-        await request_members(stage, "member-3")
-        for name in ("member-2", "member-3"):
-            await stage.phase(name, "Succeeded")
-
-
-async def test_a_deleted_member_is_replaced_and_does_not_count_before(stage: Stage) -> None:
-    devices = Devices()
-    await make_group(stage, 3)
-    async with stage.working(devices, gates=ON) as working:
-        await request_members(stage, *members(2))
-        await all_wait(stage, working, 2)
-        await stage.delete_pod("member-0")
-        await stage.phase("member-0", "Failed")
-        assert devices.prepared == {"member-1"}
-        await request_members(stage, "member-2")
-        await all_wait(stage, working, 2)
-        assert await bound(stage) == set()
-        await request_members(stage, "replacement")
-        for name in ("member-1", "member-2", "replacement"):
-            await stage.phase(name, "Succeeded")
-    assert await bound(stage) == {"member-1", "member-2", "replacement"}
-
-
-async def test_a_pod_that_is_being_rolled_back_does_not_count(stage: Stage) -> None:
-    devices, began, go = Devices(), asyncio.Event(), asyncio.Event()
-
-    async def release(ctx: BindContext) -> Status:
-        began.set()
-        await go.wait()
-        return await devices.release(ctx)
-
-    devices.on_rollback = release
-    await make_group(stage, 3)
-    async with stage.working(devices, gates=ON) as working:
-        await request_members(stage, *members(2))
-        await all_wait(stage, working, 2)
-        await stage.withdraw("member-0")
-        await began.wait()
-        await request_members(stage, "member-2")
-        await until(lambda: working.sizes["waitIndex"] == 2)
-        assert await bound(stage) == set()
-        go.set()
-        await stage.request_deleted("member-0")
-
-
-async def test_a_restart_between_the_bindings_binds_the_rest(stage: Stage) -> None:
-    """The state after a crash: one pod is bound, the process has forgotten which others were prepared."""
-    gang = members(3)
-    await make_group(stage, 3)
-    async with stage.working(Devices("member-2"), gates=ON) as working:
-        await request_members(stage, *gang)
-        await all_wait(stage, working, 3)
-        await working.crash()
-    pod = await stage.pod("member-0")
-    target = {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}
-    body = {"metadata": {"name": "member-0", "uid": pod["metadata"]["uid"]}, "target": target}
-    await stage.client.create(PODS, stage.namespace, body, name="member-0", subresource="binding")
-    async with stage.working(Devices("member-2"), gates=ON) as working:
-        await stage.phase("member-0", "Succeeded")
-        await all_wait(stage, working, 2)
-        assert await bound(stage) == {"member-0"}
-    async with stage.working(Devices(), gates=ON):
-        for name in gang:
-            await stage.phase(name, "Succeeded")
-
-
 @pytest.mark.skipif(
     not serves_pod_groups(release_for(None, os.environ)),
     reason="PodGroups are v1beta1 from Kubernetes 1.37 on; set BOWLINE_KUBERNETES=1.37",
 )
-async def test_a_pod_group_of_kubernetes_is_a_gang() -> None:
-    groups = replace(BARE, runtime_config=WITH_POD_GROUPS.runtime_config, feature_gates=WITH_POD_GROUPS.feature_gates)
+async def test_a_pod_group_of_kubernetes_is_a_gang(stage: Stage) -> None:
     in_kubernetes_group = {"schedulingGroup": {"podGroupName": "gang"}}
-    with bare_control_plane(groups) as cluster:
-        async for stage in stage_on(cluster):
-            await stage.client.create(PODGROUPS, stage.namespace, kubernetes_pod_group("gang", 2))
-            async with stage.working(Devices(), gates=ON) as working:
-                await stage.create_pod("first", **in_kubernetes_group)
-                await stage.request_bind("first")
-                await all_wait(stage, working, 1)
-                assert await bound(stage) == set()
-                await stage.create_pod("second", **in_kubernetes_group)
-                await stage.request_bind("second")
-                for name in ("first", "second"):
-                    await stage.phase(name, "Succeeded")
+    await stage.client.create(PODGROUPS, stage.namespace, kubernetes_pod_group("gang", 2))
+    async with stage.working(Devices(), gates=ON) as working:
+        await stage.create_pod("first", **in_kubernetes_group)
+        await stage.request_bind("first")
+        await all_wait(stage, working, 1)
+        assert await bound(stage) == set()
+        await stage.create_pod("second", **in_kubernetes_group)
+        await stage.request_bind("second")
+        for name in ("first", "second"):
+            await stage.phase(name, "Succeeded")
 
 
 async def test_without_the_gate_each_pod_is_bound_by_itself(stage: Stage) -> None:
@@ -271,53 +153,3 @@ async def test_without_the_gate_each_pod_is_bound_by_itself(stage: Stage) -> Non
     async with stage.working(Devices()):
         await request_members(stage, "member-0")
         await stage.phase("member-0", "Succeeded")
-
-
-@pytest.mark.usefixtures("no_late_bind")
-async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    proxy, access = proxy_route
-
-    async def counts(name: str, gates: dict[str, bool]) -> Counter[str]:
-        before = proxy.latest()
-        async with stage.working(access=access, gates=gates) as working:
-            await until(lambda: working.parts.controller.queue.is_open)
-            await stage.create_pod(name)
-            await working.pod_cached(stage.namespace, name)
-            await stage.request_bind(name)
-            await stage.phase(name, "Succeeded")
-            await stage.event(name, "Bound")
-            await until(lambda: working.sizes["podConditions"] == 0)
-        # An exchange is recorded when its reply arrives, which may be after its effect.
-        calls = [exchange.call for exchange in proxy.exchanges(before)]
-        return Counter(call.kind for call in calls if call.namespace == stage.namespace and call.resource != "leases")
-
-    without = await counts("without", {})
-    assert await counts("with", ON) == without
-    assert without["create pods/binding"] == 1
-
-
-async def test_a_denied_read_of_the_pod_group_is_reported_when_it_lasts(stage: Stage, bare_cluster: Cluster) -> None:
-    await make_group(stage, 2)
-    account = f"no-groups-{stage.namespace}"
-    rules: Any = [
-        "--verb=*",
-        "--resource=bindrequests.scheduling.run.ai,bindrequests.scheduling.run.ai/status,pods,pods/binding,pods/status,"
-        "nodes,leases.coordination.k8s.io,events.events.k8s.io",
-    ]
-    bare_cluster.kubectl("create", "serviceaccount", account, "--namespace=default")
-    bare_cluster.kubectl("create", "clusterrole", account, *rules)
-    bare_cluster.kubectl(
-        "create", "clusterrolebinding", account, f"--clusterrole={account}", f"--serviceaccount=default:{account}"
-    )
-    access = await load_access(api_server(bare_cluster.service_account_kubeconfig("default", account)))
-    async with stage.working(access=access, gates=ON, binding=SHORT) as working:
-        await request_members(stage, "member-0")
-        await until(lambda: working.sizes["failing"] == 1)
-        # A denial is reported when it has lasted for a minute: an authorizer may just have started.
-        stage.clock.passed += timedelta(seconds=61)
-        await touch(stage, "member-0")
-        status = await stage.phase("member-0", "Failed")
-    assert status["failure"]["reason"] == "RBACMissing"
-    assert await bound(stage) == set()

@@ -68,13 +68,3 @@ async def post_binding_code(stage: Stage, body: dict[str, Any]) -> int:
     except ApiError as error:
         return error.code
     return 201
-
-
-async def test_a_node_name_that_no_node_can_have_ends_without_a_binding(stage: Stage) -> None:
-    plugin = Scripted(effects=True)
-    async with stage.working(plugin):
-        await stage.create_pod()
-        await stage.request_bind(node="Not_A_Name")
-        status = await stage.phase("pod", "Failed")
-    assert status["reason"].startswith(f"{Reason.NODE_GONE.value}: ")
-    assert plugin.calls == []

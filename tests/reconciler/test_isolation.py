@@ -14,9 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey
 from bowline.framework.binding.plugin import Budgets
-from bowline.kube import binding
+from bowline.framework.config import Binding
 from bowline.kube.client import ClientOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import NotFound, ServerError
@@ -26,23 +25,23 @@ from bowline.plugins.default_binder import DefaultBinder
 from bowline.runtime.workqueue import SLOW_S
 from bowline.testing.builders import pod
 from bowline.testing.fault_proxy.calls import ProxiedCall
-from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold, Page
+from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.app import connections
-from tests.reconciler.stage import Scripted, Stage, Working
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 
 Proxied = tuple[FaultProxy, ClusterAccess]
 
-BINDINGS = CallMatch(("create",), "pods", "binding")
 LABEL = "tests.bowline.dev/broken"
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
 # No process listens on it.
 REFUSES = "https://127.0.0.1:1/"
 # As many as there are workers.
-BROKEN = 64
-HEALTHY = 5
+BROKEN = 16
+FEW = Binding(workers=BROKEN, in_flight_timeout=NO_FLIGHT)
+HEALTHY, HUNG = 5, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
         # None of them ends: on a slow machine the first would fail before the last is delayed.
         await broken.stage.request_bind(f"broken-{number}", backoffLimit=100)
     options, rejections = counted(stage)
-    async with stage.working(options=options) as working:
+    async with stage.working(options=options, binding=FEW) as working:
         await until(lambda: rejections() >= BROKEN)
         # Every worker is free: the requests are delayed, none is being processed.
         await until(lambda: is_idle(working, delayed=BROKEN))
@@ -128,21 +127,20 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
         assert rejections() <= BROKEN * 10
 
 
-@pytest.mark.parametrize("hung", [3, 8])
 async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
-    stage: Stage, proxy_route: Proxied, hung: int, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, proxy_route: Proxied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The namespaces arrive one after another. No hanging call ends before the healthy requests are bound."""
     proxy, access = proxy_route
-    gates = [FaultGate() for _ in range(hung)]
+    gates = [FaultGate() for _ in range(HUNG)]
     for number in range(HEALTHY):
         await stage.create_pod(f"healthy-{number}")
     # No call ends by the client's own timeout, or by that of the plugin's calls.
     monkeypatch.setattr(DefaultBinder, "budgets", Budgets(call_s=600))
     options = ClientOptions(
-        names.FIELD_MANAGER_RECONCILER, timeout_s=600, connections=connections(64), clock=stage.clock
+        names.FIELD_MANAGER_RECONCILER, timeout_s=600, connections=connections(BROKEN), clock=stage.clock
     )
-    async with stage.working(access=access, options=options) as working:
+    async with stage.working(access=access, options=options, binding=FEW) as working:
         hung_stages = []
         try:
             for number, gate in enumerate(gates):
@@ -199,90 +197,11 @@ async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(s
     assert not (await broken.stage.request())["metadata"].get("finalizers")
 
 
-async def test_a_call_that_fails_for_five_seconds_is_reported_and_not_counted(stage: Stage, broken: Broken) -> None:
-    async with stage.working() as working:
-        await broken.stage.create_pod()
-        await broken.stage.request_bind(backoffLimit=0)
-        await until(lambda: working.sizes["failing"] == 1)
-        stage.clock.passed += timedelta(seconds=6)
-        status = await until_awaited(broken.stage.status, lambda status: "phase" in status)
-        assert status["reason"].startswith("Retrying: ")
-        assert "failedAttempts" not in status
-        assert "BindingRetry" in await broken.stage.event("pod", "BindingRetry")
-        await broken.repair()
-        assert "failedAttempts" not in await broken.stage.phase("pod", "Succeeded", "Failed")
-    assert (await broken.stage.pod())["spec"]["nodeName"] == "gpu-node-0"
-
-
-async def test_a_webhook_outage_uses_no_attempt(stage: Stage, broken: Broken) -> None:
-    async with stage.working() as working:
-        await broken.stage.create_pod()
-        await broken.stage.request_bind(backoffLimit=0)
-        await until(lambda: working.sizes["failing"] == 1)
-        await broken.repair()
-        assert "failedAttempts" not in await broken.stage.phase("pod", "Succeeded", "Failed")
-    assert (await broken.stage.pod())["spec"]["nodeName"] == "gpu-node-0"
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(FaultAnswer(409, message="denied with a conflict"), id="a lasting 409"),
-        pytest.param(Page(404), id="a proxy's page"),
-    ],
-)
-async def test_a_binding_that_always_fails_ends_by_the_backoff_limit(
-    stage: Stage, proxy_route: Proxied, fault: FaultAnswer | Page
-) -> None:
-    proxy, access = proxy_route
-    proxy.add(FaultRule(fault, BINDINGS))
-    async with stage.working(access=access):
-        await stage.create_pod()
-        await stage.request_bind(backoffLimit=0)
-        status = await stage.phase("pod", "Failed")
-    assert status["failure"]["reason"] == "BackoffLimitExceeded"
-    assert status["failedAttempts"] == 1
-    assert "nodeName" not in (await stage.pod())["spec"]
-
-
-@pytest.mark.parametrize(
-    "rules",
-    [
-        pytest.param([FaultRule(Page(408), BINDINGS, nth=1)], id="408 to the Binding"),
-        pytest.param([FaultRule(Page(404), BINDINGS, nth=1)], id="404 to the Binding"),
-        pytest.param(
-            [FaultRule(FaultAnswer(503), BINDINGS, nth=1), FaultRule(Page(404), CallMatch(("get",), "pods"), nth=1)],
-            id="404 to the pod read",
-        ),
-        pytest.param(
-            [FaultRule(Page(404), CallMatch(("get",), "bindrequests"), nth=1)], id="404 to the request read"
-        ),
-        pytest.param(
-            [FaultRule(Page(413), CallMatch(("patch",), "bindrequests", "status"), nth=1)], id="413 to the status"
-        ),
-        pytest.param(
-            [FaultRule(FaultAnswer(403, message='User "r" cannot create resource "pods/binding"'), BINDINGS, nth=1)],
-            id="403 of an authorizer that is just starting",
-        ),
-    ],
-)
-async def test_a_reply_without_a_status_ends_no_request(
-    stage: Stage, proxy_route: Proxied, rules: list[FaultRule]
-) -> None:
-    proxy, access = proxy_route
-    proxy.add(*rules)
-    async with stage.working(Scripted(effects=True), access=access):
-        await stage.create_pod()
-        await stage.request_bind(backoffLimit=0)
-        status = await stage.phase("pod", "Succeeded", "Failed")
-    assert (status["phase"], status.get("failedAttempts", 0)) == ("Succeeded", 0), status.get("reason")
-
-
 async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
     stage: Stage, proxy_route: Proxied, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy, access = proxy_route
-    count = 100
+    count = 30
     for number in range(count):
         await stage.create_pod(f"pod-{number}")
     async with stage.working(access=access) as working:
@@ -312,48 +231,6 @@ async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
 
 def _is_probe(call: ProxiedCall) -> bool:
     return call.verb == "list" and call.resource == "bindrequests"
-
-
-async def test_a_leader_that_stops_posts_no_binding_again(
-    stage: Stage, proxy_route: Proxied, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proxy, access = proxy_route
-    # A pause before the second POST that lasts until the leader has stopped.
-    monkeypatch.setattr(binding, "_MAX_PAUSE", timedelta(hours=1))
-    proxy.add(FaultRule(FaultAnswer(503, retry_after_s=600, message="unacknowledged"), BINDINGS))
-    async with stage.working(access=access) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        memories = working.parts.states
-        key = ObjectKey(stage.namespace, "pod")
-
-        def is_between_posts() -> bool:
-            memory = memories.get(key)
-            posted = sum(BINDINGS.covers(exchange.call) for exchange in proxy.exchanges())
-            return memory is not None and memory.attempt.running is not None and posted == 1
-
-        await until(is_between_posts)
-        await working.leave()
-        assert sum(BINDINGS.covers(exchange.call) for exchange in proxy.exchanges()) == 1
-
-
-async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(
-    stage: Stage, proxy_route: Proxied
-) -> None:
-    """A 429 is not about the object, so only its duration makes it the request's own failure."""
-    proxy, access = proxy_route
-    proxy.add(FaultRule(FaultAnswer(429, retry_after_s=1), BINDINGS))
-    async with stage.working(access=access) as working:
-        await stage.create_pod()
-        await working.pod_cached(stage.namespace)
-        await stage.request_bind(backoffLimit=5)
-        await until(lambda: working.sizes["failing"] == 1)
-        assert "failedAttempts" not in await stage.status()
-        stage.clock.passed += timedelta(minutes=1)
-        status = await until_awaited(stage.status, lambda status: status.get("failedAttempts"))
-        reads = [exchange for exchange in proxy.exchanges() if CallMatch(("get",), "pods").covers(exchange.call)]
-    assert status["reason"].startswith("Retrying: ")
-    assert reads == [], "nothing can have been applied"
 
 
 async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not_counted(

@@ -4,30 +4,24 @@ On a real API server: the proxy holds the write, also after its client has given
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import Binding, Settings
+from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
-from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound
-from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
-from bowline.localcluster.cluster import Cluster
-from bowline.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, PERSISTENTVOLUMECLAIMS
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.plugins.claims import allocation, claim, claim_decisions, require_api
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until
 
@@ -74,26 +68,6 @@ class CreatesConfigMap(Writes):
             await client.get(CONFIGMAPS, namespace, "effect")
             return True
         return False
-
-
-class LabelsPod(Writes):
-    """Labels the pod with its UID as only precondition."""
-
-    match = CallMatch(("patch",), "pods", "")
-
-    async def write(self, ctx: BindContext) -> Status:
-        await self.patch(ctx, {"uid": ctx.request.pod_uid, "labels": {"effect": ctx.request.key.name}})
-        return Status.ok()
-
-    async def undo(self, ctx: BindContext) -> Status:
-        await self.patch(ctx, {"uid": ctx.request.pod_uid, "labels": {"effect": None}})
-        return Status.ok()
-
-    async def patch(self, ctx: BindContext, metadata: Mapping[str, Any]) -> None:
-        await ctx.client.patch(PODS, ctx.request.key.namespace, "pod", {"metadata": metadata})
-
-    async def is_left(self, client: KubeClient, namespace: str) -> bool:
-        return "effect" in ((await client.get(PODS, namespace, "pod"))["metadata"].get("labels") or {})
 
 
 class AnnotatesClaim(Writes):
@@ -146,13 +120,11 @@ async def touch(stage: Stage, name: str) -> None:
         await stage.client.patch(BINDREQUESTS, stage.namespace, name, {"metadata": {"labels": {"again": "yes"}}})
 
 
-@pytest.mark.parametrize("make", [CreatesConfigMap, LabelsPod, AnnotatesClaim])
 async def test_a_write_that_lands_after_its_request_was_withdrawn_is_undone(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], make: Callable[[], Writes]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     proxy, access = proxy_route
-    plugin, gate = make(), FaultGate()
-    await make_pvc(stage)
+    plugin, gate = CreatesConfigMap(), FaultGate()
     await stage.create_pod()
     proxy.add(FaultRule(Hold(gate, outlives=True), plugin.match, nth=1))
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=30)
@@ -198,96 +170,20 @@ async def test_another_version_of_the_object_proves_that_a_guarded_write_cannot_
     assert not await plugin.is_left(stage.client, stage.namespace)
 
 
-async def test_no_claim_stays_reserved_for_the_pod_of_a_withdrawn_request(
-    bare_cluster: Cluster, stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    require_api(bare_cluster)
-    proxy, access = proxy_route
-    path = (RESOURCECLAIMS, stage.namespace, "common")
-    await stage.client.create(RESOURCECLAIMS, stage.namespace, claim("common"))
-    made = await stage.client.patch(*path, {"metadata": {"finalizers": [names.RESOURCE_CLAIM_PROTECTION]}})
-    other_consumer = {"resource": "pods", "name": "q", "uid": "00000000-0000-4000-8000-000000000001"}
-    status = {"allocation": allocation("d0"), "reservedFor": [other_consumer]}
-    await stage.client.update(*path, {**made, "status": status}, subresource="status")
-    await stage.create_pod(resourceClaims=[{"name": "dev", "resourceClaimName": "common"}])
-    gate, lost = FaultGate(), FaultGate()
-    match = CallMatch(("update",), "resourceclaims", "status", stage.namespace)
-    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), match, nth=1))
-    plugin = DynamicResources(BindTimeoutConfig(), Settings())
-    async with stage.working(plugin, access=access, binding=BINDING) as working:
-        await stage.request_bind(**claim_decisions("d0"))
-        assert await asyncio.to_thread(gate.wait_reached, 60)
-        await stage.withdraw()
-        # The plugin waits for its write: the withdrawal precedes another attempt.
-        await withdrawn(working, stage)
-        lost.open()
-        await decided(working, stage, "pod", "Rollback")
-
-        async def consumers() -> list[str]:
-            return [entry["uid"] for entry in (await stage.client.get(*path))["status"]["reservedFor"]]
-
-        gate.open()
-        await landed(proxy)
-        await touch(stage, "pod")
-        # The claim's new version proves that the write cannot land again: no time has to pass.
-        await stage.request_deleted()
-        assert await consumers() == [other_consumer["uid"]]
-
-
-async def test_a_request_that_leaves_nothing_holds_its_pod_while_its_binding_may_land(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    """Without side effects the request is gone at once; the next one for its pod still waits."""
-    proxy, access = proxy_route
-    gate, lost = FaultGate(), FaultGate()
-    await stage.create_pod()
-    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), CallMatch(("create",), "pods", "binding")))
-    plugin = Scripted()
-    async with stage.working(plugin, access=access, binding=BINDING) as working:
-        await stage.request_bind("first", "gpu-node-0", podName="pod")
-        assert await asyncio.to_thread(gate.wait_reached, 60)
-        await stage.withdraw("first")
-        await stage.request_deleted("first")
-        lost.open()
-        await stage.request_bind("second", "gpu-node-1", podName="pod")
-        await decided(working, stage, "second", "Wait")
-        assert plugin.points("second") == []
-        proxy.clear()
-        gate.open()
-        status = await stage.phase("second", "Failed")
-    assert status["reason"].startswith("BoundElsewhere")
-    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
-
-
-async def delete_request(stage: Stage, working: Working, node: str) -> None:
-    await stage.withdraw()
-    await withdrawn(working, stage)
-
-
-async def cordon(stage: Stage, working: Working, node: str) -> None:
-    await stage.client.patch(NODES, "", node, {"spec": {"unschedulable": True}})
-    await until(lambda: "spec" in (working.parts.informers.node(node) or {}))
-
-
-@pytest.mark.parametrize("metadata", [OURS, {}], ids=["held by its finalizer", "not held"])
-@pytest.mark.parametrize("withdraw", [delete_request, cordon])
 async def test_the_binding_of_a_withdrawn_request_is_not_repeated(
-    stage: Stage,
-    proxy_route: tuple[FaultProxy, ClusterAccess],
-    withdraw: Callable[[Stage, Working, str], Awaitable[None]],
-    metadata: Mapping[str, Any],
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     """The first POST gets no reply, and meanwhile its request is known to be withdrawn."""
     proxy, access = proxy_route
-    node, key = f"node-{stage.namespace}", ObjectKey(stage.namespace, "pod")
+    key = ObjectKey(stage.namespace, "pod")
     gate, lost = FaultGate(), FaultGate()
-    await stage.client.create(NODES, "", {"metadata": {"name": node}})
-    await stage.create_pod(tolerations=[])
+    await stage.create_pod()
     proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), CallMatch(("create",), "pods", "binding"), nth=1))
     async with stage.working(Scripted(), access=access, binding=BINDING) as working:
-        await stage.request_bind(node=node, metadata=metadata)
+        await stage.request_bind(metadata=OURS)
         assert await asyncio.to_thread(gate.wait_reached, 60)
-        await withdraw(stage, working, node)
+        await stage.withdraw()
+        await withdrawn(working, stage)
         lost.open()
 
         def has_ended() -> bool:
@@ -298,4 +194,3 @@ async def test_the_binding_of_a_withdrawn_request_is_not_repeated(
         assert not [entry for entry in proxy.exchanges() if entry.call.subresource == "binding"]
         assert "nodeName" not in (await stage.pod())["spec"]
         gate.open()
-    await stage.client.delete(NODES, "", node)

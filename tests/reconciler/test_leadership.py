@@ -2,23 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bowline.api.meta import ObjectKey, format_micro_time
-from bowline.framework.binding.context import BindContext
+from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import EventSource, Handle
 from bowline.framework.plugin_status import Status
+from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import ConnectionFailed
 from bowline.kube.lease import LeaseTimings
 from bowline.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
-from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultGate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 from tests.waiting import LIMIT_S, until, until_awaited
@@ -116,52 +116,26 @@ async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead
         await stage.phase("pod", "Succeeded")
 
 
-async def test_workers_of_plugins_end_with_the_lease_although_a_call_continues(stage: Stage) -> None:
-    ends, plugin = asyncio.Event(), Starts()
-    arrival = asyncio.Event()
-
-    async def stubborn(_: BindContext) -> Status:
-        arrival.set()
-        while not ends.is_set():
-            with suppress(asyncio.CancelledError):
-                await ends.wait()
-        return Status.skip()
-
-    plugin.on_bind = stubborn
-    async with partitioned(stage, plugin) as (wire, leader):
-        first = await holder(stage)
-        await stage.create_pod()
-        await stage.request_bind()
-        await arrival.wait()
-        await wire.cut()
-        await until(lambda: leader.parts.client.read_only)
-        await another_leads(stage, first)
-        acquire_time = (await stage.client.get(LEASES, stage.namespace, "reconciler"))["spec"]["acquireTime"]
-        await stage.phase("pod", "Succeeded")
-        assert format_micro_time(plugin.worked_at) < acquire_time
-        ends.set()
-
-
 async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
-    bare_cluster: Cluster, stage: Stage
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     await stage.client.create(CONFIGMAPS, stage.namespace, configmap("there"))
     selector = f"metadata.namespace={stage.namespace}"
     plugin = Starts([EventSource(CONFIGMAPS, field_selector=selector, transform=lambda raw: raw)])
     gate = FaultGate()
-    async with stage.proxy_route(bare_cluster) as (proxy, access):
-        proxy.add(FaultRule(OnTheWire(gate), CallMatch(("list",), "configmaps")))
-        async with stage.working(plugin, access=access) as working:
-            assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
-            await until(lambda: all(r.synced.is_set() for r in working.parts.informers.reflectors.values()))
-            missing = working.parts.unsynced()
-            assert missing is not None
-            assert missing.startswith("plugin scripted, watch of configmaps")
-            assert not await holder(stage), "a process that cannot work must not block others"
-            gate.open()
-            await until(lambda: "started" in plugin.terms)
-            assert len(working.parts.reflectors["scripted/0"].store) >= 1
-            assert working.parts.unsynced() is None
+    proxy, access = proxy_route
+    proxy.add(FaultRule(OnTheWire(gate), CallMatch(("list",), "configmaps")))
+    async with stage.working(plugin, access=access) as working:
+        assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
+        await until(lambda: all(r.synced.is_set() for r in working.parts.informers.reflectors.values()))
+        missing = working.parts.unsynced()
+        assert missing is not None
+        assert missing.startswith("plugin scripted, watch of configmaps")
+        assert not await holder(stage), "a process that cannot work must not block others"
+        gate.open()
+        await until(lambda: "started" in plugin.terms)
+        assert len(working.parts.reflectors["scripted/0"].store) >= 1
+        assert working.parts.unsynced() is None
 
 
 async def test_a_watched_resource_that_is_not_served_blocks_no_leader(stage: Stage) -> None:

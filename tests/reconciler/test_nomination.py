@@ -1,20 +1,18 @@
 """``status.nominatedNodeName`` of a pod whose attempt waits: set with the report, removed with the decision."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.testing.builders import configmap
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.decide.actions import Nomination, PodBound
-from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.reconciler.stage import Scripted, Stage
 from tests.reconciler.test_waits import needs
 from tests.waiting import until_awaited
 
@@ -49,29 +47,6 @@ async def test_a_pod_is_nominated_while_its_attempt_waits_and_then_bound(stage: 
     assert (await stage.pod())["spec"]["nodeName"] == NODE
 
 
-async def test_a_short_wait_nominates_nothing(stage: Stage) -> None:
-    async with stage.working(needs("data")):
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="yes"))
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.phase("pod", "Succeeded")
-    pod = await stage.pod()
-    assert all(entry.get("subresource") != "status" for entry in pod["metadata"]["managedFields"]), (
-        "no write of status"
-    )
-
-
-async def test_a_gated_pod_is_not_nominated(stage: Stage) -> None:
-    async with stage.working(needs("data")) as working:
-        await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
-        await stage.request_bind()
-        await stage.past_the_silent_period(working, "pod")
-        await stage.event("pod", "BindingWaiting")
-        await stage.withdraw()
-        await stage.request_deleted()
-    assert await nominated(stage) == ""
-
-
 async def test_a_failure_ends_the_nomination_in_the_patch_of_its_condition(stage: Stage) -> None:
     plugin = needs("data")
     async with stage.working(plugin) as working:
@@ -88,43 +63,11 @@ async def test_a_failure_ends_the_nomination_in_the_patch_of_its_condition(stage
     assert conditions[names.CONDITION_POD_BOUND] == "Rejected"
 
 
-LARGE = {"example.com/notes": "x" * 40_000}
-
-
-@pytest.mark.parametrize(
-    "annotations", [pytest.param({}, id="small"), pytest.param(LARGE, id="a pod that is too large for the cache")]
-)
-@pytest.mark.parametrize("effects", [True, False])
-async def test_a_withdrawal_ends_the_nomination(stage: Stage, effects: bool, annotations: dict[str, str]) -> None:
+async def test_a_withdrawal_ends_the_nomination(stage: Stage) -> None:
+    """Also of a pod that is too large for the cache."""
     plugin = needs("data")
-    plugin.effects = effects
     async with stage.working(plugin) as working:
-        await waits(stage, plugin, working, annotations)
-        await stage.withdraw()
-        await becomes(stage, "")
-
-
-async def test_a_withdrawal_after_a_restart_ends_the_nomination(stage: Stage) -> None:
-    plugin = needs("data")
-    plugin.effects = True
-    async with stage.working(plugin) as working:
-        await waits(stage, plugin, working)
-        await working.crash()
-    await stage.withdraw()
-    async with stage.working(plugin):
-        await becomes(stage, "")
-
-
-async def test_a_retry_nominates_in_the_patch_of_its_condition(stage: Stage) -> None:
-    async def fail(ctx: BindContext) -> Status:
-        return Status.retry("not yet", after=timedelta(hours=1))
-
-    async with stage.working(Scripted(pre_bind=fail), binding=Binding(in_flight_timeout=NO_FLIGHT)):
-        await stage.create_pod()
-        await stage.request_bind()
-        await becomes(stage, NODE)
-        condition, _ = (await stage.pod())["status"]["conditions"]
-        assert condition["reason"] == "BindingRetry"
+        await waits(stage, plugin, working, {"example.com/notes": "x" * 40_000})
         await stage.withdraw()
         await becomes(stage, "")
 
@@ -133,7 +76,6 @@ async def test_a_retry_nominates_in_the_patch_of_its_condition(stage: Stage) -> 
     ("stored_node", "nomination", "expectation"),
     [
         pytest.param("other", Nomination(NODE, is_withdrawn=True), "other", id="another component's is not removed"),
-        pytest.param("other", Nomination(NODE), NODE, id="another component's is replaced"),
         pytest.param(NODE, Nomination(NODE, is_withdrawn=True), "", id="removed"),
     ],
 )

@@ -12,22 +12,17 @@ from prometheus_client import CollectorRegistry
 from bowline.api import names
 from bowline.api.meta import ObjectKey, version_of
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Status
-from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.client import ClientOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, PODS
-from bowline.localcluster.cluster import Cluster
-from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.runtime.workers import Result
 from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import ExpireWatch, LoseReply
+from bowline.testing.fault_proxy.faults import ExpireWatch
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.reconciler import Reconciler
-from tests.plugins.claims import extended_decision, publish
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.reconciler.test_waits import needs
 from tests.waiting import until, until_awaited
@@ -36,7 +31,6 @@ from tests.waiting import until, until_awaited
 WAIT_WRITES = Counter(
     {("patch", "bindrequests"): 1, ("patch", "bindrequests/status"): 1, ("patch", "pods/status"): 1}
 )
-EXTENDED = "gpu.example.com/gpu"
 ASIDE = ("leases", "events", "selfsubjectreviews")
 
 
@@ -178,30 +172,6 @@ async def test_a_plugins_write_to_the_pod_causes_no_attempt(stage: Stage) -> Non
         assert plugin.points("pod") == ["pre_bind"] * 3
 
 
-async def test_the_pods_status_of_extended_resources_causes_no_attempt(
-    bare_cluster: Cluster, stage: Stage, reconciles: Counter[ObjectKey]
-) -> None:
-    publish(bare_cluster)
-    plugin, key = needs("data"), ObjectKey(stage.namespace, "pod")
-    claims = DynamicResources(BindTimeoutConfig(), Settings())
-    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-    limits = {"limits": {EXTENDED: "1"}}
-    await stage.create_pod(containers=[{"name": "main", "image": "registry.example/app:1", "resources": limits}])
-    async with stage.working(claims, plugin) as working:
-        await working.pod_cached(stage.namespace)
-        await stage.request_bind(**extended_decision(EXTENDED))
-
-        def is_cached() -> bool:
-            pod = working.parts.informers.pod(key) or {}
-            return "extendedResourceClaimStatus" in (pod.get("status") or {})
-
-        await until(lambda: is_cached() and working.sizes["waitIndex"] == 1)
-        await label_request(stage, working, "last")
-        await until(lambda: len(plugin.points("pod")) >= 2 and working.sizes["waitIndex"] == 1)
-        assert plugin.points("pod") == ["pre_bind"] * 2, "the first, and that of the foreign change"
-        assert reconciles[key] == 2
-
-
 async def test_a_foreign_change_that_a_list_shows_merged_with_an_own_write_causes_an_attempt(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
@@ -225,19 +195,3 @@ async def test_a_foreign_change_that_a_list_shows_merged_with_an_own_write_cause
         working.go_on("pods")
         await until(lambda: len(plugin.points("pod")) > attempts)
         proxy.clear()
-
-
-async def test_a_write_without_a_reply_is_no_own_write(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    """Its event shows a version that nobody has told this process."""
-    proxy, access = proxy_route
-    plugin = needs("data")
-    await create_waiting_pod(stage)
-    async with stage.working(plugin, access=access) as working:
-        await working.pod_cached(stage.namespace)
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        proxy.add(FaultRule(LoseReply(), CallMatch(("patch",), "pods", "status", stage.namespace), nth=1))
-        await reports(stage, working)
-        await until(lambda: len(plugin.points("pod")) >= 3)

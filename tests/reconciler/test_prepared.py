@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.post import bind_by_post
 from bowline.framework.plugin_status import Code, Status
@@ -32,15 +31,6 @@ def prepared(status: Mapping[str, Any]) -> tuple[str, str]:
     return next((c["status"], c["reason"]) for c in status["conditions"] if c["type"] == "Prepared")
 
 
-async def test_a_binding_has_the_uid_of_the_request_that_prepared_the_pod(stage: Stage) -> None:
-    async with stage.working(Scripted()):
-        await stage.create_pod()
-        uid = await stage.request_bind()
-        status = await stage.phase("pod", "Succeeded")
-    assert (await stage.pod())["metadata"]["annotations"][names.PREPARED_FOR] == uid
-    assert prepared(status)[0] == "True"
-
-
 async def test_a_share_bound_by_another_component_is_not_reported_prepared(stage: Stage) -> None:
     await stage.create_pod()
     await stage.request_bind(**SHARE)
@@ -51,25 +41,6 @@ async def test_a_share_bound_by_another_component_is_not_reported_prepared(stage
     assert "pre_bind" not in plugin.points("pod")
     assert prepared(status) == ("Unknown", "NotPrepared")
     assert await stage.events() == ["NotPrepared"]
-
-
-async def test_a_plain_pod_bound_by_another_component_is_bound_without_a_warning(stage: Stage) -> None:
-    await stage.create_pod()
-    await stage.request_bind()
-    await bind(stage)
-    async with stage.working(Scripted()):
-        status = await stage.phase("pod", "Succeeded")
-    assert prepared(status)[0] == "Unknown"
-    assert await stage.events() == ["Bound"]
-
-
-async def test_a_pod_that_a_process_before_this_one_has_bound_is_reported_prepared(stage: Stage) -> None:
-    await stage.create_pod()
-    uid = await stage.request_bind(**SHARE)
-    await bind(stage, {names.PREPARED_FOR: uid})
-    async with stage.working(Scripted(effects=True)):
-        status = await stage.phase("pod", "Succeeded")
-    assert prepared(status)[0] == "True"
 
 
 # --- one verification, whoever has bound ---
@@ -136,15 +107,22 @@ async def by_another_client(stage: Stage, ctx: BindContext, store: Store) -> Sta
     return await bind_by_post(ctx)
 
 
-@pytest.mark.parametrize("way", [acknowledged, reply_lost, by_a_plugin, by_another_client])
 @pytest.mark.parametrize(
-    ("store", "phase", "named"),
+    ("way", "store", "phase", "named"),
     [
-        pytest.param(stored(), "Succeeded", "", id="as asked"),
-        pytest.param(stored(without=ANNOTATION), "Succeeded", ANNOTATION, id="annotation missing"),
-        pytest.param(stored(without=LABEL), "Succeeded", LABEL, id="label missing"),
-        pytest.param(stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="other node"),
-        pytest.param(stored(replaced=True), "Failed", "PodGone", id="other UID"),
+        pytest.param(acknowledged, stored(), "Succeeded", "", id="as asked"),
+        pytest.param(acknowledged, stored(without=ANNOTATION), "Succeeded", ANNOTATION, id="annotation missing"),
+        pytest.param(acknowledged, stored(replaced=True), "Failed", "PodGone", id="other UID"),
+        pytest.param(reply_lost, stored(without=LABEL), "Succeeded", LABEL, id="no reply, label missing"),
+        pytest.param(reply_lost, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="no reply, other node"),
+        pytest.param(by_a_plugin, stored(without=LABEL), "Succeeded", LABEL, id="by a plugin, label missing"),
+        pytest.param(
+            by_a_plugin, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="by a plugin, other node"
+        ),
+        pytest.param(by_another_client, stored(), "Succeeded", "", id="by another client"),
+        pytest.param(
+            by_another_client, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="by another client elsewhere"
+        ),
     ],
 )
 async def test_a_bind_is_verified_whoever_has_bound(

@@ -115,10 +115,15 @@ async def change_device(devices: Devices) -> None:
     await devices.stage.client.patch(PODS, devices.namespace, reservation["metadata"]["name"], body)
 
 
-@pytest.mark.parametrize("restarts", [False, True], ids=["the process is kept", "it is restarted"])
+CHANGES = (delete_maps, replace_maps, hand_over_maps, unlabel, label_otherwise, delete_reservation, change_device)
+
+
 @pytest.mark.parametrize(
-    "change",
-    [delete_maps, replace_maps, hand_over_maps, unlabel, label_otherwise, delete_reservation, change_device],
+    ("change", "restarts"),
+    [
+        *(pytest.param(change, False, id=change.__name__) for change in CHANGES),
+        pytest.param(delete_maps, True, id="delete_maps, and the process is restarted"),
+    ],
 )
 async def test_what_was_prepared_before_a_wait_is_read_before_the_bind(
     stage: Stage, devices: Devices, change: Change, restarts: bool

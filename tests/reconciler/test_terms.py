@@ -5,22 +5,19 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import Conflict
-from bowline.kube.lease import LeaseTimings
 from bowline.kube.resources import BINDREQUESTS, LEASES, NODES
-from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.nodes import node_object
-from bowline.testing.fault_proxy.faults import FaultGate, LoseReply
+from bowline.testing.fault_proxy.faults import FaultGate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
+from tests.reconciler.stage import Hold, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
 
 
@@ -46,22 +43,6 @@ async def test_a_standby_binds_as_soon_as_the_leader_has_released_the_lease(stag
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
             assert await holder_of(stage) != holder
-    assert (first_plugin.points("pod"), second_plugin.points("pod")) == ([], ["pre_bind", "post_bind"])
-
-
-async def test_a_standby_replaces_a_crashed_leader_when_the_lease_expires(stage: Stage) -> None:
-    # Long enough that a busy machine does not lose the Lease by itself.
-    quick = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))
-    first_plugin, second_plugin = Scripted(), Scripted()
-    async with stage.wire() as (wire, access), stage.working(first_plugin, timings=quick, access=access) as first:
-        holder = await holder_of(stage)
-        async with stage.working(second_plugin, timings=quick):
-            await wire.cut()
-            await first.crash()
-            assert await holder_of(stage) == holder, "a crashed leader does not release"
-            await stage.create_pod()
-            await stage.request_bind()
-            await stage.phase("pod", "Succeeded")
     assert (first_plugin.points("pod"), second_plugin.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
@@ -140,7 +121,8 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
         await until(
             lambda: {k: size for k, size in working.sizes.items() if size and k not in lasting_sizes} == remembered
         )
-        await until(lambda: len(working.parts.informers.pods.store) == 20)
+        pods = working.parts.informers.pods.store
+        await until(lambda: sum(key.namespace == stage.namespace for key in pods) == 20)
         assert len(working.parts.informers.requests.store) == 20
         for number in range(10):
             for kind in kinds:
@@ -149,8 +131,7 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
         assert len(working.parts.informers.requests.store) == 0
 
 
-@pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
-async def test_a_late_status_write_of_a_former_leader_is_not_stored(stage: Stage, off_by: timedelta) -> None:
+async def test_a_late_status_write_of_a_former_leader_is_not_stored(stage: Stage) -> None:
     """The Binding may be in flight while the next leader prepares the request again: the report would be false."""
     first, second = Hold(), Hold()
     async with stage.working(Scripted(effects=True, pre_bind=first)) as former_leader:
@@ -161,7 +142,7 @@ async def test_a_late_status_write_of_a_former_leader_is_not_stored(stage: Stage
         assert seen["metadata"]["finalizers"]
         await former_leader.crash()
         await stage.leave_lease("another")
-        stage.clock.shift = off_by
+        stage.clock.shift = timedelta(minutes=-11)
         async with stage.working(Scripted(effects=True, pre_bind=second), lease="another"):
             await second.reached.wait()
             body = {
@@ -175,20 +156,9 @@ async def test_a_late_status_write_of_a_former_leader_is_not_stored(stage: Stage
         first.go.set()
 
 
-@pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
-async def test_requests_of_this_term_cause_no_takeover_write(stage: Stage, off_by: timedelta) -> None:
-    stage.clock.shift = off_by
-    async with stage.working(Scripted(effects=True)) as working:
-        await until(lambda: working.parts.controller.queue.is_open)
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.phase("pod", "Succeeded")
-        assert names.TAKEN_OVER not in ((await stage.request())["metadata"].get("annotations") or {})
-
-
 @pytest.mark.usefixtures("no_drain")
 async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
-    stage: Stage, bare_cluster: Cluster
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     """1. The leader posts the Binding and is killed. 2. The node is deleted. 3. Another one leads. 4. The POST lands.
 
@@ -197,27 +167,25 @@ async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
     node = f"node-{stage.namespace}"
     await stage.client.create(NODES, "", node_object(node))
     gate = FaultGate()
-    async with stage.proxy_route(bare_cluster) as (proxy, access):
-        proxy.add(
-            FaultRule(
-                OnTheWire(gate, outlives=True), CallMatch(("create",), "pods", "binding", namespace=stage.namespace)
-            )
+    proxy, access = proxy_route
+    proxy.add(
+        FaultRule(
+            OnTheWire(gate, outlives=True), CallMatch(("create",), "pods", "binding", namespace=stage.namespace)
         )
-        patient = Binding(in_flight_timeout=timedelta(minutes=1))
-        async with stage.working(Scripted(), access=access, binding=patient) as former_leader:
-            await stage.create_pod()
-            await stage.request_bind(node=node)
-            assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
-            await former_leader.crash()
-            await stage.client.delete(NODES, "", node)
-            await stage.leave_lease("another")
-            async with stage.working(Scripted(), lease="another", binding=patient) as successor:
-                await until(
-                    lambda: successor.sizes["requests"] == 1 and not successor.parts.controller.queue.processing
-                )
-                assert (await stage.status()).get("phase", "Pending") == "Pending"
-                gate.open()
-                status = await stage.phase("pod", "Succeeded", "Failed")
+    )
+    patient = Binding(in_flight_timeout=timedelta(minutes=1))
+    async with stage.working(Scripted(), access=access, binding=patient) as former_leader:
+        await stage.create_pod()
+        await stage.request_bind(node=node)
+        assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
+        await former_leader.crash()
+        await stage.client.delete(NODES, "", node)
+        await stage.leave_lease("another")
+        async with stage.working(Scripted(), lease="another", binding=patient) as successor:
+            await until(lambda: successor.sizes["requests"] == 1 and not successor.parts.controller.queue.processing)
+            assert (await stage.status()).get("phase", "Pending") == "Pending"
+            gate.open()
+            status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded", status
     assert (await stage.pod())["spec"]["nodeName"] == node
 
@@ -227,13 +195,6 @@ HOUR = timedelta(hours=1)
 
 async def refuse(_: BindContext) -> Status:
     return Status.fatal("no luck")
-
-
-async def test_the_first_leader_waits_for_no_writes_of_another(stage: Stage) -> None:
-    await stage.create_pod()
-    await stage.request_bind()
-    async with stage.working(Scripted(effects=True, pre_bind=refuse), binding=Binding(in_flight_timeout=HOUR)):
-        await stage.phase("pod", "Failed")
 
 
 async def test_nothing_is_awaited_of_a_leader_that_has_released_the_lease(stage: Stage) -> None:
@@ -247,21 +208,6 @@ async def test_nothing_is_awaited_of_a_leader_that_has_released_the_lease(stage:
     await stage.request_bind()
     async with stage.working(Scripted(effects=True, pre_bind=refuse), binding=patient):
         await stage.phase("pod", "Failed")
-
-
-async def test_a_leader_with_a_write_without_a_reply_records_no_answers(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    proxy, access = proxy_route
-    proxy.add(FaultRule(LoseReply(), CallMatch(("create",), "pods", "binding"), nth=1))
-    patient = Binding(in_flight_timeout=HOUR)
-    async with stage.working(Scripted(), access=access, binding=patient):
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.phase("pod", "Succeeded")
-    lease = await stage.client.get(LEASES, stage.namespace, "reconciler")
-    assert lease["spec"]["holderIdentity"] == ""
-    assert names.WRITES_ANSWERED not in (lease["metadata"].get("annotations") or {})
 
 
 async def test_the_wait_for_writes_of_a_former_leader_is_reported(stage: Stage) -> None:

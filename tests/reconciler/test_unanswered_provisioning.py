@@ -60,13 +60,6 @@ def plugin() -> VolumeBinding:
     return VolumeBinding(BindTimeoutConfig(), Settings())
 
 
-async def withdraw(stage: Stage, _: Working) -> dict[str, Any]:
-    """As a scheduler with a timeout of its own."""
-    await stage.withdraw()
-    await stage.request_deleted()
-    return {}
-
-
 async def delete_pod(stage: Stage, _: Working) -> dict[str, Any]:
     """As a StatefulSet, whose next pod mounts the same PVC."""
     await stage.delete_pod()
@@ -92,7 +85,7 @@ async def crash_and_withdraw(stage: Stage, working: Working) -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize("end", [withdraw, delete_pod, cordon, crash_and_withdraw])
+@pytest.mark.parametrize("end", [delete_pod, cordon, crash_and_withdraw])
 async def test_the_next_decision_may_choose_any_node(stage: Stage, end: Any) -> None:
     await stage.client.create(NODES, "", {"metadata": {"name": stage.namespace}})
     try:

@@ -123,9 +123,15 @@ async def is_named(stage: Stage, case: Case) -> bool:
     }
 
 
-@pytest.mark.parametrize("moment", ["start", "watch"])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_others_are_bound_and_its_request_ends_invalid(stage: Stage, case: Case, moment: str) -> None:
+# In the first list, too: one of each resource.
+LISTED = ("pod, levels", "node", "PVC", "claim", "request, levels")
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"), [*((name, "watch") for name in CASES), *((name, "start") for name in LISTED)]
+)
+async def test_others_are_bound_and_its_request_ends_invalid(stage: Stage, name: str, moment: str) -> None:
+    case = CASES[name]
     if moment == "start":
         await make_hostile(stage, case)
     async with stage.working(*plugins()) as working:

@@ -1,9 +1,7 @@
 """Requests that wait for an object: woken by it, reported, ended in time, without delaying others."""
 
 import asyncio
-from collections.abc import Collection
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from prometheus_client import Gauge
@@ -13,16 +11,13 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
-from bowline.framework.reason import Suggestion
-from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import NotFound
 from bowline.kube.messages import PatchType
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.runtime import workqueue
 from bowline.testing.builders import bind_request, configmap
-from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.binding import requeue
-from tests.reconciler.stage import NO_FLIGHT, Act, Scripted, Stage, Working
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
 from tests.waiting import LIMIT_S, until, until_awaited
 
 
@@ -101,60 +96,15 @@ async def two_pods_wait(stage: Stage, working: Working, node: str) -> None:
     await stage.past_the_silent_period(working, "pod", "tolerant")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param({"unschedulable": True}, id="cordoned"),
-        pytest.param({"taints": [{"key": "gpu", "value": "broken", "effect": "NoSchedule"}]}, id="tainted"),
-    ],
-)
-async def test_a_node_that_is_cordoned_or_tainted_ends_the_waits_of_its_pods(
-    stage: Stage, change: dict[str, Any]
-) -> None:
+async def test_a_node_that_is_tainted_ends_the_waits_of_its_pods(stage: Stage) -> None:
     """A pod that tolerates it, as a DaemonSet's does, continues to wait for the same object."""
     node = f"{stage.namespace}-node"
     plugin = needs("data")
     plugin.effects = True
     async with stage.working(plugin) as working:
         await two_pods_wait(stage, working, node)
-        await stage.client.patch(NODES, "", node, {"spec": change})
-        status = await stage.phase("pod", "Failed")
-        assert "rollback" in plugin.points("pod")
-        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
-        await stage.phase("tolerant", "Succeeded")
-        await stage.client.delete(NODES, "", node)
-    assert status["reason"].startswith("NodeUnschedulable: ")
-    assert status["suggestion"] == "RescheduleElsewhere"
-
-
-@pytest.mark.parametrize("condition", ["not-ready", "unreachable"])
-async def test_the_health_of_a_node_ends_waits_only_when_it_lasts(stage: Stage, condition: str) -> None:
-    """Each restart of a kubelet taints its node for a moment."""
-    node, plugin = f"{stage.namespace}-node", needs("data")
-    plugin.effects = True
-    taint = {"key": f"node.kubernetes.io/{condition}", "effect": "NoSchedule"}
-    async with stage.working(plugin) as working:
-
-        def last_decision() -> str:
-            return [entry for entry in working.decided(stage.namespace) if entry != "RequeueAfter"][-1]
-
-        await two_pods_wait(stage, working, node)
-        for _ in range(2):
-            await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
-            await until(lambda: last_decision() == "Wait")
-            stage.clock.passed += timedelta(seconds=20)
-            working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
-            await until_awaited(stage.status, lambda status: status["wait"]["objects"][0]["kind"] == "Node")
-            await stage.client.patch(NODES, "", node, {"spec": {"taints": []}})
-            await until(lambda: last_decision() == "Attempt")
-            stage.clock.passed += timedelta(seconds=20)
-            working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
-            await until_awaited(stage.status, lambda status: status["wait"]["cause"] == "plugin scripted")
-        assert "rollback" not in plugin.points("pod")
+        taint = {"key": "gpu", "value": "broken", "effect": "NoSchedule"}
         await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
-        await until(lambda: last_decision() == "Wait")
-        stage.clock.passed += timedelta(seconds=31)
-        working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
         status = await stage.phase("pod", "Failed")
         assert "rollback" in plugin.points("pod")
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
@@ -162,16 +112,6 @@ async def test_the_health_of_a_node_ends_waits_only_when_it_lasts(stage: Stage, 
         await stage.client.delete(NODES, "", node)
     assert status["reason"].startswith("NodeUnschedulable: ")
     assert status["suggestion"] == "RescheduleElsewhere"
-
-
-async def test_a_created_object_ends_the_waits_for_it(stage: Stage) -> None:
-    async with stage.working(needs("late")) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("late", ready="yes"))
-        status = await stage.phase("pod", "Succeeded")
-    assert "failedAttempts" not in status
 
 
 async def test_a_change_between_read_and_wait_is_not_missed(stage: Stage) -> None:
@@ -258,62 +198,9 @@ async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -
     assert "failedAttempts" not in status or status["failedAttempts"] == 0
 
 
-async def test_a_wait_expires_without_contact_of_the_watch_of_bound_pods(stage: Stage) -> None:
-    """No decision reads that watch: without it the pod is read after its bind."""
-    async with stage.working(needs("data")) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        await working.hang("boundpods")
-        working.parts.reflectors["boundpods"].connected_since = None
-        stage.clock.passed += timedelta(seconds=700)
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        assert (await stage.phase("pod", "Failed"))["reason"].startswith("WaitTimeout")
+async def test_a_clock_that_is_set_changes_no_result(stage: Stage) -> None:
+    minutes = 10
 
-
-async def test_a_wait_of_an_old_request_is_not_expired_when_it_begins(stage: Stage) -> None:
-    """Like the second request for a pod, whose first one has waited for ten minutes."""
-    plugin = needs("data")
-    async with stage.working(plugin) as working:
-        await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        stage.clock.passed += timedelta(seconds=599)
-        ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
-        await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
-        await until(lambda: bool(plugin.points("pod")) and working.sizes["waitIndex"] == 1)
-        stage.clock.passed += timedelta(seconds=300)
-        reads = len(plugin.points("pod"))
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: len(plugin.points("pod")) > reads and working.sizes["waitIndex"] == 1)
-        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
-        status = await stage.phase("pod", "Succeeded", "Failed")
-    assert status["phase"] == "Succeeded"
-
-
-async def test_a_plugin_polls_at_its_own_interval_and_its_wait_has_a_timeout_of_its_own(stage: Stage) -> None:
-    async def polls(ctx: BindContext) -> Status:
-        if len(plugin.points("pod")) > 3:
-            stage.clock.passed += timedelta(hours=1)
-        return Status.wait(
-            "not yet",
-            retry_after=timedelta(milliseconds=10),
-            timeout=timedelta(minutes=30),
-            suggestion=Suggestion.RESCHEDULE_ELSEWHERE,
-        )
-
-    plugin = Scripted(pre_bind=polls)
-    async with stage.working(plugin):
-        await stage.create_pod()
-        await stage.request_bind()
-        status = await stage.phase("pod", "Failed")
-    assert status["reason"].startswith("WaitTimeout: ")
-    assert status["suggestion"] == "RescheduleElsewhere"
-    assert len(plugin.points("pod")) >= 4
-
-
-@pytest.mark.parametrize("minutes", [10, -10])
-async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int) -> None:
     async def by_name(ctx: BindContext) -> Status:
         if ctx.request.key.name == "retries" and ctx.attempt == 1:
             return Status.retry("no luck")
@@ -343,70 +230,6 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
         await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         assert (await stage.phase("waits", "Succeeded", "Failed"))["phase"] == "Succeeded"
-
-
-class Beside(Scripted):
-    """A plugin whose pre_bind runs beside that of its neighbours."""
-
-    parallel = True
-
-    def __init__(self, name: str, pre_bind: Act) -> None:
-        super().__init__(pre_bind=pre_bind)
-        self.name = name  # type: ignore[misc]  # a class variable everywhere else
-
-
-async def test_waits_of_two_plugins_expire_whichever_answers_first(stage: Stage) -> None:
-    """Each of them waits alone or beside the other, in turn, and answers before it or after it."""
-    rounds = 0
-
-    def answer(own_rounds: Collection[int], later_rounds: Collection[int]) -> Act:
-        async def pre_bind(ctx: BindContext) -> Status:
-            round_number = rounds % 4
-            for _ in range(5 if round_number in later_rounds else 0):
-                await asyncio.sleep(0)
-            wait = Status.wait("not ready", retry_after=timedelta(milliseconds=10))
-            return wait if round_number in own_rounds else Status.ok()
-
-        return pre_bind
-
-    async def count(ctx: BindContext) -> Status:
-        nonlocal rounds
-        rounds += 1
-        stage.clock.passed += timedelta(seconds=30)
-        return Status.ok()
-
-    plugins = (
-        Scripted(pre_bind=count),
-        Beside("first", answer((0, 1, 2), (1,))),
-        Beside("second", answer((0, 1, 3), (0,))),
-    )
-    async with stage.working(*plugins):
-        await stage.create_pod()
-        await stage.request_bind()
-        status = await stage.phase("pod", "Failed")
-        events = await stage.events()
-    assert status["failure"]["reason"] == "WaitTimeout"
-    assert rounds <= 25, "the limit is 600 s, and each round takes 30 s"
-    assert events.count("BindingWaiting") <= 8
-
-
-async def test_an_object_found_at_the_deadline_still_ends_the_wait(stage: Stage) -> None:
-    async with stage.working(needs("data")) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        stage.clock.passed += timedelta(hours=1)
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="yes"))
-        await stage.phase("pod", "Succeeded")
-
-
-async def test_a_waiting_request_that_is_deleted_leaves_nothing(stage: Stage) -> None:
-    async with stage.working(needs("data")) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        await stage.withdraw()
-        await until(lambda: not any(working.sizes.values()))
 
 
 async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,23 +293,6 @@ async def test_patches_by_a_tenant_cause_no_attempts_and_the_awaited_object_ends
         assert plugin.points("pod") == attempts
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         await stage.phase("pod", "Succeeded")
-
-
-async def test_a_request_is_attempted_once_a_second_at_most_whatever_its_tenant_patches(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    proxy, access = proxy_route
-    async with stage.working(needs("data"), access=access) as working:
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        before = proxy.latest()
-        for number in range(100):
-            await patch_labels(stage, number)
-        reads = [e for e in proxy.exchanges(before) if (e.call.verb, e.call.resource) == ("get", "configmaps")]
-        elapsed_s = reads[-1].arrived - reads[0].arrived if reads else 0.0
-        assert len(reads) <= elapsed_s + 2
 
 
 async def patch_labels(stage: Stage, number: int) -> None:

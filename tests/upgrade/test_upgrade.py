@@ -36,6 +36,8 @@ from tests.pod_groups import in_group, install_pod_groups, pod_group
 from tests.upgrade.previous import Version, present_version, previous_version
 from tests.waiting import until_awaited
 
+pytestmark = pytest.mark.upgrade
+
 NAMESPACE, WORK = "bowline-system", "default"
 OVERLAP_S, CALM_S = 10, 4
 REVIEWS_PER_S, BINDS_PER_S, SHARES_PER_S = 15, 3, 1

@@ -37,11 +37,6 @@ class TestAnswers:
         assert listener.sample("bowline_admission_requests_total", hook=hook, allowed="true") == 1
         assert listener.sample("bowline_admission_duration_seconds_count", hook=hook) == 1
 
-    async def test_a_denial_is_counted(self, listener: Served) -> None:
-        response = await listener.review(Hook.VALIDATE_PODS, review(pod({"bad": "x"})))
-        assert not response["allowed"]
-        assert listener.sample("bowline_admission_requests_total", hook=Hook.VALIDATE_PODS, allowed="false") == 1
-
     async def test_a_failing_plugin_denies_with_the_uid_and_is_counted(self, listener: Served) -> None:
         response = await listener.review(Hook.VALIDATE_PODS, review(pod({"crash": "yes"})))
         assert response["uid"] == "uid-1"
@@ -53,29 +48,16 @@ class TestAnswers:
         response = await listener.review(Hook.VALIDATE_PODS, review(pod({"note": "x" * (MAX_BODY - 2000)})))
         assert response["allowed"]
 
-    async def test_a_connection_is_reused(self, listener: Served) -> None:
-        reader, writer = await listener.connect()
-        for _ in range(3):
-            writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
-            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-            assert b'"allowed":true' in await reader.readuntil(b"}}")
-        writer.close()
-        await writer.wait_closed()
-
 
 class TestTurnedAway:
     @pytest.mark.parametrize(
         ("method", "path", "headers", "body", "code"),
         [
             pytest.param("POST", "/", JSON, POD, 404, id="an unknown path"),
-            pytest.param("POST", "/validate/pods/", JSON, POD, 404, id="a path with a trailing slash"),
             pytest.param("GET", Hook.VALIDATE_PODS, {}, None, 405, id="another method"),
-            pytest.param("POST", Hook.VALIDATE_PODS, {"Content-Type": "text/plain"}, POD, 415, id="plain text"),
             pytest.param("POST", Hook.VALIDATE_PODS, {"Content-Type": "application/yaml"}, POD, 415, id="YAML"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"x" * 8 * 1024 * 1024, 413, id="8 MiB"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"", 400, id="no body"),
-            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"\xff\xfe", 400, id="not UTF-8"),
-            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"[" * 1_000_000, 413, id="a million arrays"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"[" * 100_000, 400, id="deep nesting"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b'{"kind":"Pod"}', 400, id="not a review"),
         ],
@@ -116,14 +98,6 @@ class TestTurnedAway:
         writer.close()
         await writer.wait_closed()
 
-    async def test_garbage_instead_of_http_harms_no_other_caller(self, listener: Served) -> None:
-        reader, writer = await listener.connect()
-        writer.write(b"\x00\x01 garbage\r\n\r\n")
-        assert b" 400 " in await reader.readline()
-        writer.close()
-        await writer.wait_closed()
-        assert (await listener.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
-
 
 class Broken(AdmissionChain):
     """A chain with a bug."""
@@ -154,16 +128,6 @@ async def test_a_failure_outside_of_a_review_is_a_500_counted_and_logged_once(
 
 
 class TestStopping:
-    async def test_while_draining_it_answers_and_closes_each_connection(self, listener: Served) -> None:
-        assert listener.server.not_ready_reason() is None
-        async with listener.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
-            assert (answer.status, "Connection" in answer.headers) == (200, False)
-        listener.server.close_after_response()
-        assert listener.server.not_ready_reason() == "stopping"
-        async with listener.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
-            assert answer.status == 200
-            assert answer.headers["Connection"] == "close"
-
     async def test_a_request_in_flight_gets_its_response_and_a_new_one_no_connection(self, listener: Served) -> None:
         reader, writer = await listener.connect()
         # A complete request first: afterwards the server has accepted the connection.
@@ -209,20 +173,6 @@ class TestStopping:
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
-
-    async def test_idle_connections_are_closed(self, listener: Served) -> None:
-        reader, writer = await listener.connect()
-        writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
-        await reader.readuntil(b"}}")
-        await listener.server.stop()
-        assert await reader.read() == b""
-        writer.close()
-        await writer.wait_closed()
-
-    async def test_stopping_twice_is_allowed(self, listener: Served) -> None:
-        await listener.server.stop()
-        await listener.server.stop()
-        assert listener.server.not_ready_reason() == "stopping"
 
 
 async def ask_last(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,0 +1,255 @@
+"""The fault proxy in front of the real API server: what its client receives, and what the API server has done."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import Conflict, Expired, NoResponse, ServerError, TooManyRequests
+from bowline.kube.resources import CONFIGMAPS, Selection
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
+from bowline.testing.fault_proxy.faults import (
+    AfterReply,
+    CutWatch,
+    DropBefore,
+    ExpireWatch,
+    Fault,
+    FaultAnswer,
+    FaultGate,
+    Hold,
+    LoseReply,
+    RepeatEvents,
+    Reset,
+    StallWatch,
+    SwapEvents,
+)
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from bowline.testing.fault_proxy.server import FaultProxy
+from tests.kube.conftest import administrator
+from tests.waiting import LIMIT_S, until
+
+CREATES = CallMatch(("create",), "configmaps")
+WATCHES = CallMatch(("watch",), "configmaps")
+
+
+@pytest.fixture
+def silence_s() -> float:
+    """For how long a watch may be silent."""
+    return LIMIT_S
+
+
+@pytest.fixture
+async def client(
+    bare_cluster: Cluster, proxy: FaultProxy, namespace: str, silence_s: float
+) -> AsyncIterator[KubeClient]:
+    """A client behind the proxy."""
+    account = administrator(bare_cluster, namespace, "proxied")
+    access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
+    async with KubeClient(access, ClientOptions(name="proxied", watch_silence_s=silence_s)) as client:
+        yield client
+
+
+def config_map(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}}
+
+
+def stored(cluster: Cluster, namespace: str) -> set[str]:
+    """The test's ConfigMaps, read without the proxy."""
+    items = cluster.api.get(f"/api/v1/namespaces/{namespace}/configmaps")["items"]
+    return {item["metadata"]["name"] for item in items}
+
+
+async def watch_names(client: KubeClient, namespace: str, cluster: Cluster, count: int) -> list[str]:
+    """Open a watch, create three objects without the proxy, return the names of the first events."""
+    version = (await client.list(CONFIGMAPS, namespace))["metadata"]["resourceVersion"]
+    is_open = asyncio.Event()
+    names_in_order = []
+    watch = client.watch(Selection(CONFIGMAPS, namespace), version, 60, on_open=is_open.set)
+
+    async def create() -> None:
+        await is_open.wait()
+        for name in ("a", "b", "c"):
+            await asyncio.to_thread(cluster.api.post, f"/api/v1/namespaces/{namespace}/configmaps", config_map(name))
+
+    async with asyncio.TaskGroup() as group, aclosing(watch):
+        group.create_task(create())
+        async for event in watch:
+            names_in_order.append(event["object"]["metadata"]["name"])
+            if len(names_in_order) == count:
+                break
+    return names_in_order
+
+
+async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: FaultProxy, namespace: str) -> None:
+    stored_map = await client.create(CONFIGMAPS, namespace, config_map("x"))
+    assert await client.get(CONFIGMAPS, namespace, "x") == stored_map
+    mine = [e for e in proxy.exchanges() if e.call.namespace == namespace]
+    assert [(e.call.kind, e.call.name, e.outcome) for e in mine] == [
+        ("create configmaps", "x", "201"),
+        ("get configmaps", "x", "200"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "outcome"),
+    [
+        pytest.param(DropBefore(), NoResponse, "not forwarded (DropBefore)", id="dropped before it arrived"),
+        pytest.param(Reset(), NoResponse, "not forwarded (Reset)", id="reset before it arrived"),
+        pytest.param(LoseReply(), NoResponse, "201, reply lost", id="executed, reply lost"),
+        pytest.param(FaultAnswer(409), Conflict, "not forwarded (FaultAnswer)", id="409 instead"),
+        pytest.param(FaultAnswer(429, 7), TooManyRequests, "not forwarded (FaultAnswer)", id="429 instead"),
+    ],
+)
+async def test_faults_change_the_reply_and_the_execution_as_stated(
+    client: KubeClient,
+    proxy: FaultProxy,
+    bare_cluster: Cluster,
+    namespace: str,
+    *,
+    fault: Fault,
+    error: type[Exception],
+    outcome: str,
+) -> None:
+    # The connection is already open, as in a running process.
+    await client.list(CONFIGMAPS, namespace)
+    proxy.add(FaultRule(fault, CREATES, nth=1))
+    with pytest.raises(error) as error_info:
+        await client.create(CONFIGMAPS, namespace, config_map("x"))
+    assert proxy.exchanges()[-1].outcome == outcome
+    if isinstance(error_info.value, TooManyRequests):
+        assert error_info.value.retry_after is not None
+        assert error_info.value.retry_after.total_seconds() == 7
+    await client.create(CONFIGMAPS, namespace, config_map("y"))
+    assert stored(bare_cluster, namespace) == ({"x", "y"} if isinstance(fault, LoseReply) else {"y"})
+
+
+async def get_it(client: KubeClient, namespace: str) -> object:
+    return await client.get(CONFIGMAPS, namespace, "x")
+
+
+async def replace_it(client: KubeClient, namespace: str) -> object:
+    return await client.update(CONFIGMAPS, namespace, "x", {**config_map("x"), "data": {"new": "yes"}})
+
+
+@pytest.mark.parametrize(("verb", "call"), [("get", get_it), ("update", replace_it)])
+async def test_a_lost_reply_is_detected_and_not_replaced(
+    client: KubeClient,
+    proxy: FaultProxy,
+    namespace: str,
+    verb: str,
+    call: Callable[[KubeClient, str], Awaitable[object]],
+) -> None:
+    """HTTP libraries repeat these verbs by themselves; then a caller would see only the second reply."""
+    await client.create(CONFIGMAPS, namespace, config_map("x"))
+    proxy.add(FaultRule(LoseReply(), CallMatch((verb,), "configmaps"), nth=1))
+    with pytest.raises(NoResponse):
+        await call(client, namespace)
+    mine = [e.outcome for e in proxy.exchanges() if e.call.kind == f"{verb} configmaps"]
+    assert mine == ["200, reply lost"]
+
+
+@pytest.mark.parametrize("outlives", [False, True], ids=["dropped with its sender", "executed after its sender"])
+async def test_a_held_request_whose_sender_has_ended(
+    client: KubeClient, proxy: FaultProxy, bare_cluster: Cluster, namespace: str, outlives: bool
+) -> None:
+    gate = FaultGate()
+    proxy.add(FaultRule(Hold(gate, outlives=outlives), CREATES))
+    sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
+    assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
+    sending.cancel()
+    await asyncio.wait({sending})
+    assert "x" not in stored(bare_cluster, namespace)
+    if not outlives:
+        await until(lambda: any(e.fault == "Hold" for e in proxy.exchanges()))
+    gate.open()
+    await until(lambda: any(e.fault == "Hold" for e in proxy.exchanges()))
+    assert ("x" in stored(bare_cluster, namespace)) is outlives
+
+
+async def test_a_held_request_arrives_after_its_connection_has_ended(
+    client: KubeClient, proxy: FaultProxy, bare_cluster: Cluster, namespace: str
+) -> None:
+    gate, lost = FaultGate(), FaultGate()
+    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), CREATES))
+    sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
+    assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
+    lost.open()
+    with pytest.raises(NoResponse):
+        await sending
+    assert "x" not in stored(bare_cluster, namespace)
+    gate.open()
+    await until(lambda: [e.outcome for e in proxy.exchanges() if e.fault == "Hold"] == ["201, reply lost"])
+    assert "x" in stored(bare_cluster, namespace)
+
+
+async def test_a_request_is_inspected_and_a_callback_runs_at_its_point(
+    client: KubeClient, proxy: FaultProxy, bare_cluster: Cluster, namespace: str
+) -> None:
+    names_at: dict[str, set[str]] = {}
+
+    def note(word: str) -> Any:
+        return lambda *_: names_at.update({word: stored(bare_cluster, namespace)})
+
+    proxy.inspect(CallMatch(("create",), "configmaps", name="x"), note("inspected"))
+    proxy.add(
+        FaultRule(DropBefore(note("before")), CREATES, nth=1),
+        FaultRule(LoseReply(note("lost")), CREATES, nth=2),
+        FaultRule(AfterReply(note("after")), CREATES, nth=3),
+    )
+    for name in ("x", "y"):
+        with pytest.raises(NoResponse):
+            await client.create(CONFIGMAPS, namespace, config_map(name))
+    await client.create(CONFIGMAPS, namespace, config_map("z"))
+    await client.list(CONFIGMAPS, namespace)
+    assert names_at == {"inspected": set(), "before": set(), "lost": {"y"}, "after": {"y", "z"}}
+
+
+@pytest.mark.parametrize(
+    ("fault", "expectation"),
+    [
+        pytest.param(RepeatEvents(2), ["a", "b", "b", "c"], id="duplicated"),
+        pytest.param(SwapEvents(2), ["a", "c", "b"], id="reordered"),
+    ],
+)
+async def test_events_are_disturbed(
+    client: KubeClient,
+    proxy: FaultProxy,
+    bare_cluster: Cluster,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    fault: Fault,
+    expectation: list[str],
+) -> None:
+    # How long the event that is swapped waits for the next one.
+    monkeypatch.setattr("bowline.testing.fault_proxy.exchange._SWAP_S", LIMIT_S)
+    proxy.add(FaultRule(fault, WATCHES))
+    assert await watch_names(client, namespace, bare_cluster, len(expectation)) == expectation
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "silence_s"),
+    [
+        pytest.param(CutWatch(1), NoResponse, LIMIT_S, id="broken off in the middle of a line"),
+        pytest.param(StallWatch(1), NoResponse, 3, id="silent until the client's timeout"),
+        pytest.param(ExpireWatch(1), Expired, LIMIT_S, id="expired during the watch"),
+    ],
+)
+async def test_watches_end_badly(
+    client: KubeClient, proxy: FaultProxy, bare_cluster: Cluster, namespace: str, fault: Fault, error: type[Exception]
+) -> None:
+    proxy.add(FaultRule(fault, WATCHES, nth=1))
+    with pytest.RaisesGroup(error):
+        await watch_names(client, namespace, bare_cluster, 9)
+
+
+async def test_a_watch_is_not_opened(client: KubeClient, proxy: FaultProxy, namespace: str) -> None:
+    proxy.add(FaultRule(FaultAnswer(503), WATCHES, nth=1))
+    with pytest.raises(ServerError):
+        async for _ in client.watch(Selection(CONFIGMAPS, namespace), "0", 60):
+            pass
