@@ -64,6 +64,8 @@ _EXPECTED_ERRORS = (
 _SENT_S = 2.0
 # A request that has been gone for longer binds nothing: a watch that is silent ends, and so does each call.
 _UNNOTICED_S = ClientOptions().watch_silence_s + REQUEST_TIMEOUT_S
+# Within these times after the end of a pod what plugins hold for it is released.
+_TOLD_S, _RESYNCED_S = 60.0, 660.0
 # Entries that end with their request's object, or with the term.
 _MAY_REMAIN = ("requests", "stale", "gpu_sharing withdrawn")
 
@@ -73,9 +75,6 @@ class Violation:
     kind: str
     text: str
     at: float
-
-    def __str__(self) -> str:
-        return f"[{self.at:9.3f}] {self.kind}: {self.text}"
 
 
 @dataclass(slots=True)
@@ -110,6 +109,8 @@ class Checks(logging.Handler):
         # Since when each process has known that a request is withdrawn, by its UID.
         self._withdrawn: dict[tuple[str, str], float] = {}
         self._calls: Counter[tuple[str, str, int]] = Counter()
+        # When each pod has ended or gone, by UID.
+        self._left: dict[str, float] = {}
         # Annotations and labels of the last Binding that was sent for each pod, by UID.
         self._contents: dict[str, Object] = {}
         # Whether a write may have been executed after its process has given it up.
@@ -165,10 +166,16 @@ class Checks(logging.Handler):
         asking = self._past.requests.get(annotations.get(names.PREPARED_FOR, ""))
         path = f"{_REQUESTS}/{asking['metadata']['name']}" if asking is not None else ""
         read = self._past.read.get((process.name, path))
-        if asking is None or read is None or read["metadata"]["uid"] == asking["metadata"]["uid"]:
+        if asking is None:
             return
-        if int(read["metadata"]["resourceVersion"]) > int(asking["metadata"]["resourceVersion"]):
-            self.fail("bound although replaced", f"{process}: {path} {asking['metadata']['uid'][:8]}")
+        assert isinstance(process, ReconcilerProcess)
+        key = ObjectKey(NAMESPACE, asking["metadata"]["name"])
+        cached = process.parts.informers.request(key) if process.parts is not None else None
+        known = [] if cached is None else [(cached.uid, cached.resource_version)]
+        known += [] if read is None else [(read["metadata"]["uid"], read["metadata"]["resourceVersion"])]
+        uid, version = asking["metadata"]["uid"], asking["metadata"]["resourceVersion"]
+        if any(other != uid and int(other_version) > int(version) for other, other_version in known):
+            self.fail("bound although replaced", f"{process}: {path} {uid[:8]}, known are {known}")
 
     def _check_states(self, process: Process, parts: Components, request: Request) -> None:
         """Of the requests for one pod plugins work on one at a time; what is known to be withdrawn is not bound."""
@@ -233,6 +240,8 @@ class Checks(logging.Handler):
 
     def _on_change(self, change: Change) -> None:
         plural = change.kind.plural
+        if plural == "pods" and change.old is not None and (change.new is None or has_ended(change.new)):
+            self._left.setdefault(change.old["metadata"]["uid"], self._now())
         if plural == "pods" and change.subresource == "binding" and change.new is not None:
             self._on_bound(change)
         elif plural == "pods" and change.subresource == "status" and change.user.startswith("reconciler"):
@@ -260,7 +269,7 @@ class Checks(logging.Handler):
         uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
         self._past.node_of[uid] = node
         self.counts["bound"] += 1
-        request_uid = (pod["metadata"].get("annotations") or {}).get(names.PREPARED_FOR, "")
+        request_uid = (change.body["metadata"].get("annotations") or {}).get(names.PREPARED_FOR, "")
         self._past.prepared_for[uid] = request_uid
         request = self._past.requests.get(request_uid)
         who = f"pod {pod['metadata']['name']} ({uid[:8]}) to {node} for request {request_uid[:8]}"
@@ -307,7 +316,7 @@ class Checks(logging.Handler):
             if other["spec"].get("nodeName") == pod["spec"]["nodeName"] and not has_ended(other)
         ]
         requested = sum(_cpu(other) for other in on_node)
-        if requested > int(node["status"]["allocatable"]["cpu"]):
+        if 1000 * requested > int(node["status"]["allocatable"]["cpu"].removesuffix("m")):
             self.fail("node is overcommitted", f"{who}: {requested} CPUs of {node['status']['allocatable']}")
 
     def _check_prepared(self, pod: Object, spec: Object, who: str) -> None:
@@ -623,8 +632,9 @@ class Checks(logging.Handler):
         key, status = request["metadata"], request.get("status") or {}
         phase, reason = status.get("phase"), str(status.get("reason") or "")
         if phase == "Succeeded" and self.ends.holds and key.get("finalizers"):
-            pod = self._pod_of(request)
-            if pod is None or has_ended(pod):
+            # Nobody is told of the end by force of a pod that does not own its request, or whose request is deleting.
+            is_told = key.get("ownerReferences") and not key.get("deletionTimestamp")
+            if self._now() - self._left.get(uid_of_pod(request), math.inf) > (_TOLD_S if is_told else _RESYNCED_S):
                 self.fail("not released", f"{key['name']} {key['uid'][:8]}")
         elif key.get("deletionTimestamp"):
             self.fail("deleted request remains", f"{key['name']} {key.get('finalizers')} {reason}")

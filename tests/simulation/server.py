@@ -220,8 +220,8 @@ class Server:
                 return Answer(201, self._create(user, kind, namespace, body))
             if method == "DELETE":
                 return Answer(200, self._delete(user, kind, (namespace, name), body or {}))
-            is_new = (namespace, name) not in self._objects[kind] and not body["metadata"].get("resourceVersion")
-            if method == "PUT" and kind.plural == "leases" and is_new:
+            is_unguarded = method == "PUT" and not body["metadata"].get("resourceVersion")
+            if is_unguarded and kind.plural == "leases" and (namespace, name) not in self._objects[kind]:
                 return Answer(201, self._create(user, kind, namespace, body))
             return Answer(200, self._write(user, method, kind, (namespace, name), subresource, body, content_type))
         except RejectedError as rejection:

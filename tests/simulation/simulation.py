@@ -20,7 +20,7 @@ from tests.simulation.network import Fault, Network, Weather
 from tests.simulation.plans import Plan, plan_of
 from tests.simulation.reconciler import ReconcilerProcess, settings_of
 from tests.simulation.server import Answer, Server
-from tests.simulation.world import World
+from tests.simulation.world import NAMESPACE, World
 
 REST_S = 400.0  # longest time until everything has come to rest
 QUIET_S = 120.0
@@ -36,7 +36,6 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    seed: int
     violations: Sequence[Violation]
     steps: int
     requests: int
@@ -247,6 +246,19 @@ class Simulation:
         await asyncio.sleep(QUIET_S)
         self.checks.check_quiet(before, QUIET_S / 60)
         self.checks.check_total(200)
+        await self._probe()
+
+    async def _probe(self) -> None:
+        """At rest nothing prevents a bind: a request whose pod, node and devices are there has to succeed."""
+        kind = next((kind for kind in self.plan.profile.kinds if kind not in ("gated", "gang")), "plain")
+        self.world.make_pod("probe", kind)
+        await asyncio.sleep(2)
+        self.world.request_bind("probe", "probe", 0.5)
+        await asyncio.sleep(90)
+        request = self.server.find("bindrequests", "probe", NAMESPACE)
+        status = (request or {}).get("status") or {}
+        if request is not None and status.get("phase") != "Succeeded":
+            self.checks.fail("probe is not Succeeded", f"{kind}: {status}")
 
     def _calm(self) -> None:
         """No faults, no users any more; what is absent for good is provided."""
@@ -284,7 +296,7 @@ class Simulation:
             )
         violations = sorted(self.checks.violations.values(), key=lambda v: v.at)
         return Report(
-            self.seed, violations, self.loop.steps, self.network.requests, self.loop.time(), dict(self.checks.counts),
+            violations, self.loop.steps, self.network.requests, self.loop.time(), dict(self.checks.counts),
             tuple(self.happened),
         )  # fmt: skip
 

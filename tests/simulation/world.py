@@ -108,12 +108,9 @@ class World:
 
     def _make_node(self, name: str) -> None:
         devices = [f"{name}-d{number}" for number in range(self.profile.devices)]
-        capacity = {
-            "cpu": str(self.profile.cpus),
-            "memory": "64Gi",
-            "pods": "50",
-            "nvidia.com/gpu": str(self.profile.devices),
-        }
+        # Beside the pods of users, reservation pods need little.
+        cpus, count = f"{1000 * self.profile.cpus + 500}m", str(self.profile.devices)
+        capacity = {"cpu": cpus, "memory": "64Gi", "pods": "50", "nvidia.com/gpu": count}
         labels = {"kubernetes.io/hostname": name, "nvidia.com/gpu.memory": "40960"}
         body = {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": {"allocatable": capacity}}
         if self._post("/api/v1/nodes", body) is None:
@@ -670,7 +667,7 @@ class World:
         while True:
             await self.pause(0.5, 4.0, chance)
             for check in self.server.objects("bindchecks"):
-                if "status" in check or chance.random() < 0.4:
+                if "status" in check or (chance.random() < 0.4 and not self.is_calm):
                     continue
                 is_denied = chance.random() < self.profile.reject and not self.is_calm
                 answer = {"type": "Ready", "status": str(not is_denied), "reason": "Quota", "message": "the quota"}
