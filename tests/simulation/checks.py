@@ -17,6 +17,7 @@ import orjson
 from bowline.api import names
 from bowline.api.bindrequest import BOUND, PREPARED, PodID
 from bowline.api.meta import ObjectKey
+from bowline.framework.reason import Suggestion
 from bowline.kube.client import ClientOptions
 from bowline.kube.lease import StorageRestoredError
 from bowline.kube.messages import Request
@@ -113,6 +114,8 @@ class Checks(logging.Handler):
         self._left: dict[str, float] = {}
         # Annotations and labels of the last Binding that was sent for each pod, by UID.
         self._contents: dict[str, Object] = {}
+        # Whether every write had a reply, and no process died: what is written in the background is not lost.
+        self.is_undisturbed = False
         # Whether a write may have been executed after its process has given it up.
         self.is_late: Callable[[], bool] = lambda: False
         self.ends = Ends(server, now, self.fail)
@@ -617,6 +620,9 @@ class Checks(logging.Handler):
                 for request in self._server.objects("bindrequests")
                 if uid_of_pod(request) == uid and (request.get("status") or {}).get("phase") not in ENDED
             ]
+            nominated = (pod.get("status") or {}).get("nominatedNodeName")
+            if nominated and not unfinished_requests and self.is_undisturbed and not self._keeps(uid, nominated):
+                self.fail("nomination at rest", f"pod {key['name']} ({uid[:8]}): {nominated}")
             left = self.left_of(uid)
             if left and not unfinished_requests:
                 self.fail("left at rest", f"pod {key['name']} ({uid[:8]}): {left}")
@@ -626,6 +632,15 @@ class Checks(logging.Handler):
                 self.fail("process failed", f"{process}: {process.failure!r}")
             if process.is_alive and not waiting:
                 self._check_memory(process)
+
+    def _keeps(self, pod_uid: str, node: str) -> bool:
+        """Return whether a failed request suggests that its pod is bound to the same node later."""
+        return any(
+            uid_of_pod(request) == pod_uid
+            and request["spec"]["selectedNode"] == node
+            and (request.get("status") or {}).get("suggestion") == Suggestion.RETRY_SAME_NODE.value
+            for request in self._past.requests.values()
+        )
 
     def _is_waiting_at_rest(self, request: Object) -> bool:
         """Check an end; returns whether the request waits for what is really absent."""

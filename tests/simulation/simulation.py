@@ -241,6 +241,7 @@ class Simulation:
         # Memory of a request ends with the reconcile after its last event; idle devices are checked by then as well.
         await asyncio.sleep(40)
         self.note("checks", "at rest")
+        self.checks.is_undisturbed = not plan.weather.rates and not any(plan.incidents.values())
         self.checks.at_rest(self.slots)
         before = dict(self.checks.counts)
         await asyncio.sleep(QUIET_S)

@@ -8,6 +8,7 @@ in every order of a pair of their writes. Beside the checks, the end must be one
 import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -31,6 +32,8 @@ TOGETHER, RIVALS = "two pods", "two requests"
 STORIES = (BIND, WITHDRAW, AGAIN, REMADE, BESIDE, SILENT, TOGETHER, RIVALS)
 # Of these stories every pair of a call and a commit is played.
 _OF_PAIRS = (TOGETHER, RIVALS, AGAIN, BESIDE)
+# In these a user does something meanwhile: at each call, and in the middle when something else goes wrong.
+_DEEDS = (WITHDRAW, AGAIN, REMADE)
 # Until so many commits of others a call is held, or its process is stopped.
 _COMMITS = (1, 2, 4)
 _WRITES_ONLY = (Fault.APPLIED, Fault.REPLY_HELD)
@@ -50,7 +53,8 @@ FAULTS = (
 LATE_S = 45.0
 SILENT_S = 20.0
 PAUSE_S = 30.0
-# In the middle of the first attempt; undisturbed, a share is bound by then.
+# The deed of a story is done at this call, in the middle of an attempt, or at this time if the attempt waits.
+_MIDDLE_CALLS = 5
 _MIDDLE_S: Mapping[str, float] = {"share": 3.6, "shares": 3.6, "volume": 1.6, "provision": 1.6, "mixed": 3.6}
 # Undisturbed, the request has ended by then.
 _ENDED_S = 9.0
@@ -64,7 +68,10 @@ _DISCOVERY = re.compile(r"/apis(/[^/]+/[^/]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A story, and the fault at its ``number``-th call, if any. ``commits``: of others, until it is over."""
+    """A story, and the fault at its ``number``-th call; without a fault its deed is done at that call, if it has one.
+
+    ``commits``: of others, until the fault is over.
+    """
 
     kind: str
     story: str
@@ -95,6 +102,8 @@ class Story(Simulation):
         reconcilers = 2 if scene.fault is Fault.PAUSE else 1
         super().__init__(1, Plan(profile, Weather(latency_s=0.005), reconcilers), trace=trace)
         self._has_begun = False
+        self._middle = scene.number if scene.fault is None and scene.number else _MIDDLE_CALLS
+        self._is_middle = asyncio.Event()
         self.network.choose = self._choose
 
     def _choose(self, process: Process, request: Request, chance: Random) -> Trouble:
@@ -103,7 +112,9 @@ class Story(Simulation):
         if not self._has_begun or "watch=1" in path or is_aside:
             return Trouble()
         self.happened.append(f"{request.method} {path}")
-        if len(self.happened) != self.scene.number or process is not self.slots[0]:
+        if len(self.happened) == self._middle:
+            self._is_middle.set()
+        if not self.scene.fault or len(self.happened) != self.scene.number or process is not self.slots[0]:
             return Trouble()
         self.note("fault", f"{self.scene.fault} {request.method} {path}")
         seconds = PAUSE_S if self.scene.fault is Fault.PAUSE else LATE_S
@@ -133,7 +144,7 @@ class Story(Simulation):
             world.request_bind("other" if scene.story == TOGETHER else "p", "r2", 0.9)
         if scene.story == SILENT:
             await self._make_again_in_silence()
-        await asyncio.sleep(_ENDED_S if scene.story == BESIDE else _MIDDLE_S.get(scene.kind, 0.045))
+        await self._until_middle()
         # The other pod needs another group: the same one would get the same device again.
         groups = ["n0-g1" if _has_group(server.find("bindrequests", "r1", NAMESPACE), "n0-g0") else "n0-g0"]
         if scene.story in (WITHDRAW, AGAIN, BESIDE):
@@ -152,6 +163,16 @@ class Story(Simulation):
         await asyncio.sleep(130)
         self._check_end()
         await asyncio.sleep(20)
+
+    async def _until_middle(self) -> None:
+        """Wait for the call, or the time, at which the story's deed is done."""
+        scene = self.scene
+        if scene.story == BESIDE or (scene.kind in _MIDDLE_S and self._middle != scene.number):
+            await asyncio.sleep(_ENDED_S if scene.story == BESIDE else _MIDDLE_S[scene.kind])
+        elif scene.story in _DEEDS:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ENDED_S):
+                    await self._is_middle.wait()
 
     async def _make_again_in_silence(self) -> None:
         pod, request = f"/api/v1/namespaces/{NAMESPACE}/pods/p", f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests/r1"
@@ -190,10 +211,7 @@ class Story(Simulation):
                 self.checks.fail(f"{name} is not Succeeded", str(reasons)[:300])
         if self.scene.story == RIVALS and "Succeeded" not in phases.values():
             self.checks.fail("neither request Succeeded", str(reasons)[:300])
-        for pod in self.server.objects("pods"):
-            is_unbound = not pod["spec"].get("nodeName")
-            if is_unbound and not binding and self.scene.fault is None and pod["status"].get("nominatedNodeName"):
-                self.checks.fail("nomination remains", str(pod["status"]))
+        self.checks.is_undisturbed = self.scene.fault is None
         self.checks.at_rest(self.slots)
 
 
@@ -211,6 +229,8 @@ def is_played(kind: str, story: str) -> bool:
 def scenes(kind: str, story: str, requests: int, calls: Sequence[str] = ()) -> Iterator[Scene]:
     """Yield every fault at every call of a story. ``calls``: those of the undisturbed one, as far as known."""
     for number in range(1, requests + 1):
+        if story in _DEEDS:
+            yield Scene(kind, story, None, number)
         is_read = bool(calls) and calls[number - 1].startswith("GET")
         for fault in FAULTS:
             if not is_read or fault not in _WRITES_ONLY:
