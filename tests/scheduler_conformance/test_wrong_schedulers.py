@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 # Cases that end by waiting for what the wrong scheduler never does, and how long: several passes on a busy machine.
-IDLE = ("repeated-failure", "stale-node", "ending-pods", "successor")
+IDLE = ("repeated-failure", "stale-node", "successor")
 IDLE_LIMIT_S = 30.0
 
 
