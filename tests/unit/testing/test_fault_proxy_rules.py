@@ -4,18 +4,9 @@ import orjson
 import pytest
 
 from bowline.testing.fault_proxy.calls import ProxiedCall, parse_call
-from bowline.testing.fault_proxy.faults import (
-    CutWatch,
-    DropBefore,
-    ExpireWatch,
-    LoseReply,
-    RepeatEvents,
-    StallWatch,
-    SwapEvents,
-    WatchFault,
-)
+from bowline.testing.fault_proxy.faults import DropBefore, ExpireWatch, FailWatch, LoseReply
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule, RuleBook
-from bowline.testing.fault_proxy.watches import Next, WatchScript, WatchStep
+from bowline.testing.fault_proxy.watches import last_event
 
 BINDING = ProxiedCall("create", "", "pods", "binding", "ns", "p")
 
@@ -68,8 +59,6 @@ class TestRuleBook:
         [
             pytest.param([FaultRule(DropBefore())], "DDDDDD", id="always"),
             pytest.param([FaultRule(DropBefore(), nth=2)], ".D....", id="the second only"),
-            pytest.param([FaultRule(DropBefore(), every=3)], "..D..D", id="every third"),
-            pytest.param([FaultRule(DropBefore(), chance=0)], "......", id="no chance"),
             pytest.param([FaultRule(LoseReply(), nth=1), FaultRule(DropBefore())], "LDDDDD",
                 id="the first rule has priority"),
             pytest.param([FaultRule(LoseReply(), nth=1), FaultRule(DropBefore(), nth=1)], "L.....",
@@ -89,37 +78,12 @@ class TestRuleBook:
 
 
 @pytest.mark.parametrize(
-    ("fault", "output", "then"),
+    ("fault", "code", "reason"),
     [
-        pytest.param(None, b"aa\nbb\ncc\n", Next.GO_ON, id="undisturbed"),
-        pytest.param(CutWatch(1), b"aa\nb", Next.BREAK, id="broken off in the middle of a line"),
-        pytest.param(StallWatch(2), b"aa\nbb\n", Next.STALL, id="stalled"),
-        pytest.param(RepeatEvents(2), b"aa\nbb\nbb\ncc\n", Next.GO_ON, id="the second twice"),
-        pytest.param(SwapEvents(2), b"aa\ncc\nbb\n", Next.GO_ON, id="the second after the third"),
+        pytest.param(ExpireWatch(), 410, "Expired", id="expired"),
+        pytest.param(FailWatch(code=500), 500, "InternalError", id="failed"),
     ],
 )
-def test_a_watch_is_disturbed(fault: WatchFault | None, output: bytes, then: Next) -> None:
-    script = WatchScript(fault)
-    data, last = b"", Next.GO_ON
-    for line in (b"aa", b"bb", b"cc"):
-        step = script.feed(line)
-        data, last = data + step.data, step.then
-        if last is not Next.GO_ON:
-            break
-    assert (data, last) == (output, then)
-    assert not script.holds
-
-
-def test_a_swapped_event_that_none_follows_is_sent_in_the_end() -> None:
-    script = WatchScript(SwapEvents(1))
-    assert script.feed(b"aa") == WatchStep(b"")
-    assert script.holds
-    assert script.flush() == WatchStep(b"aa\n")
-    assert not script.holds
-
-
-def test_an_expired_watch_is_reported_as_by_the_api_server() -> None:
-    step = WatchScript(ExpireWatch()).feed(b"aa")
-    event = orjson.loads(step.data)
-    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
-    assert step.then is Next.CLOSE
+def test_a_watch_ends_as_by_the_api_server(fault: ExpireWatch | FailWatch, code: int, reason: str) -> None:
+    event = orjson.loads(last_event(fault))
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", code, reason)

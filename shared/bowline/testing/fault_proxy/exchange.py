@@ -5,8 +5,6 @@ undo a received request. A request that was not sent yet is dropped.
 """
 
 import asyncio
-import socket
-import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,29 +19,27 @@ from yarl import URL
 from bowline.kube.watching import LineSplitter
 from bowline.testing.fault_proxy.calls import parse_call
 from bowline.testing.fault_proxy.faults import (
-    AfterReply,
-    Delay,
+    CutWatch,
     DropBefore,
+    ExpireWatch,
+    FailWatch,
     Fault,
     FaultAnswer,
     FaultGate,
     Hold,
     LoseReply,
     Page,
-    Reset,
     Rewrite,
+    StallWatch,
     WatchFault,
 )
 from bowline.testing.fault_proxy.record import Exchange, Record
 from bowline.testing.fault_proxy.rules import WATCH_FAULTS, RuleBook
-from bowline.testing.fault_proxy.watches import Next, WatchScript, WatchStep, status_body
+from bowline.testing.fault_proxy.watches import last_event, status_body
 
 # Hop-by-hop headers; and Accept-Encoding, because the lines of a compressed watch cannot be disturbed.
 _HOP = ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "upgrade", "te")
-# How long a swapped event waits for the next event.
-_SWAP_S = 0.2
 _POLL_S = 0.01
-_LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +80,10 @@ class Relay:
             case FaultAnswer() | Page():
                 self._record.end(replace(exchange, replied=True))
                 return _made_up(fault)
-            case DropBefore() | Reset():
+            case DropBefore(then):
                 self._record.end(exchange)
-                if isinstance(fault, DropBefore):
-                    fault.then()
-                return _broken(request, reset=isinstance(fault, Reset))
-            case Delay(seconds):
-                await asyncio.sleep(seconds)
+                then()
+                return _broken(request)
             case Rewrite(change):
                 decoded = orjson.loads(body)
                 change(decoded)
@@ -113,12 +106,7 @@ class Relay:
         if isinstance(fault, LoseReply):
             fault.then()
             return _broken(request)
-        answer = web.Response(status=reply.code, headers=reply.headers, body=reply.body)
-        if isinstance(fault, AfterReply):
-            await answer.prepare(request)
-            await answer.write_eof()
-            fault.then()
-        return answer
+        return web.Response(status=reply.code, headers=reply.headers, body=reply.body)
 
     async def _forward(self, request: web.Request, body: bytes, exchange: Exchange, fault: Fault | None) -> _Reply:
         """Return the API server's reply; if the client disconnects earlier, record it nevertheless."""
@@ -152,8 +140,7 @@ class Relay:
                 self._record.end(replace(exchange, code=upstream.status, replied=True))
                 answer = web.StreamResponse(status=upstream.status, headers=_end_to_end(upstream.headers))
                 await answer.prepare(request)
-                then = await _relay(upstream, answer, WatchScript(fault))
-                if then is Next.BREAK:
+                if not await _relay(upstream, answer, fault):
                     return _broken(request)
                 await answer.write_eof()
                 return answer
@@ -187,37 +174,32 @@ async def _wait_open(gate: FaultGate) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-async def _relay(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, script: WatchScript) -> Next:
-    """Relay a watch line by line until either side ends it; returns how it ends."""
+async def _relay(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, fault: WatchFault | None) -> bool:
+    """Relay a watch until either side ends it, or the fault does after so many events; False if its last line breaks
+    off.
+    """
     lines = LineSplitter()
-    while True:
-        try:
-            async with asyncio.timeout(_SWAP_S if script.holds else None):
-                chunk = await upstream.content.readany()
-        except TimeoutError:
-            await answer.write(script.flush().data)
-            continue
-        if not chunk:
-            return Next.CLOSE
-        step = _fed(script, lines.feed(chunk))
-        if step.data:
-            await answer.write(step.data)
-        if step.then is Next.STALL:
-            # Until the client disconnects, which ends this handler.
-            await asyncio.Event().wait()
-        if step.then is not Next.GO_ON:
-            return step.then
+    events = 0
+    while chunk := await upstream.content.readany():
+        for line in lines.feed(chunk):
+            if fault is not None and events == fault.after:
+                return await _ended(answer, line, fault)
+            events += 1
+            await answer.write(line + b"\n")
+    return True
 
 
-def _fed(script: WatchScript, lines: list[bytes]) -> WatchStep:
-    """Feed lines until the watch ends; returns all lines to send and how it continues."""
-    chunks = []
-    for line in lines:
-        step = script.feed(line)
-        chunks.append(step.data)
-        if step.then is not Next.GO_ON:
-            return WatchStep(b"".join(chunks), step.then)
-    return WatchStep(b"".join(chunks))
+async def _ended(answer: web.StreamResponse, line: bytes, fault: WatchFault) -> bool:
+    """Do what the fault does in place of the event; False if the line breaks off."""
+    match fault:
+        case CutWatch():
+            await answer.write(line[: len(line) // 2])
+            return False
+        case StallWatch():
+            await asyncio.Event().wait()  # until the client disconnects, which ends this handler
+        case ExpireWatch() | FailWatch():
+            await answer.write(last_event(fault))
+    return True
 
 
 def _end_to_end(headers: Mapping[str, str], additions: Mapping[str, str] | None = None) -> CIMultiDict[str]:
@@ -228,12 +210,8 @@ def _end_to_end(headers: Mapping[str, str], additions: Mapping[str, str] | None 
     return result
 
 
-def _broken(request: web.Request, *, reset: bool = False) -> web.Response:
+def _broken(request: web.Request) -> web.Response:
     """Close the connection without a reply; the returned response is discarded."""
     if request.transport is not None:
-        raw = request.transport.get_extra_info("socket")
-        if reset and raw is not None:
-            with suppress(OSError):
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         request.transport.abort()
     return web.Response()

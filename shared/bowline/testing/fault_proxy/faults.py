@@ -15,9 +15,7 @@ FieldPath = tuple[str, ...]
 _IDENTITY = ("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion", "generateName")
 
 __all__ = [
-    "AfterReply",
     "CutWatch",
-    "Delay",
     "DropBefore",
     "ExpireWatch",
     "FailWatch",
@@ -27,24 +25,14 @@ __all__ = [
     "Hold",
     "LoseReply",
     "Page",
-    "RepeatEvents",
-    "Reset",
     "Rewrite",
     "StallWatch",
-    "SwapEvents",
     "field_paths",
 ]
 
 
 def _nothing() -> None:
     """Default for tests that need no callback at that point."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """The request arrives later."""
-
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +47,6 @@ class LoseReply:
     """The API server has executed the request; the connection is closed instead of its reply."""
 
     then: Then = _nothing
-
-
-@dataclass(frozen=True, slots=True)
-class AfterReply:
-    """The request is not disturbed; ``then`` is called once its reply was written to the connection."""
-
-    then: Then
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +79,6 @@ def field_paths(body: Any, depth: int, prefix: FieldPath = ()) -> Iterator[Field
                 yield from field_paths(value, depth, (*prefix, key))
     elif body is not None and prefix:
         yield prefix
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Like DropBefore, but the connection is reset, not closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +158,6 @@ class FailWatch:
     code: int = 500
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatEvents:
-    """Every nth event is sent twice."""
-
-    every: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class SwapEvents:
-    """Every nth event is sent after the following one, if one follows soon."""
-
-    every: int = 2
-
-
-RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | Rewrite | FaultAnswer | Page | Hold
-WatchFault = CutWatch | StallWatch | ExpireWatch | FailWatch | RepeatEvents | SwapEvents
+RequestFault = DropBefore | LoseReply | Rewrite | FaultAnswer | Page | Hold
+WatchFault = CutWatch | StallWatch | ExpireWatch | FailWatch
 Fault = RequestFault | WatchFault
