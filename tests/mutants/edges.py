@@ -286,14 +286,6 @@ CLI = (
         live=("tests/pair/test_explain_live.py",),
     ),
     Mutant(
-        "request-of-an-earlier-pod",
-        "bowline explain takes a Succeeded request of an earlier pod for the pod's own.",
-        f"{_CLI}diagnosis.py",
-        'if pod_uid(request) == pod["metadata"].get("uid"):',
-        "if pod_uid(request):",
-        live=("tests/pair/test_explain_live.py",),
-    ),
-    Mutant(
         "former-rollout-ready",
         "bowline check takes the ready replicas of the former version for those of the present one.",
         f"{_CLI}release.py",

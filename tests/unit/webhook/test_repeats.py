@@ -5,10 +5,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from bowline.api import names
 from bowline.api.failed_decision import FailedDecision, decision_of
-from bowline.api.meta import format_time
-from bowline_webhook.repeats import MAX_PODS, Failure, Failures, failure_of
+from bowline.api.meta import ObjectKey, format_time
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.reflector import EventType
+from bowline.testing.clock import SteppedClock
+from bowline_webhook.hooks import Hook, Review
+from bowline_webhook.repeats import MAX_PODS, Failure, Failures, RepeatGuard, failure_of
 from tests.unit.webhook.reviews import bind_request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,6 +73,17 @@ def test_after_a_clock_was_set_back_nothing_is_denied_until_it_has_caught_up() -
     decision = FAILED.decision.decision
     assert failures.denial_of(POD, decision, NOW + timedelta(seconds=901)) is not None
     assert failures.denial_of(POD, decision, NOW) is None
+
+
+@pytest.mark.parametrize("namespace", ["default", "another"])
+def test_a_failure_denies_nothing_in_another_namespace(namespace: str) -> None:
+    """Whoever may create BindRequests may name any pod's UID."""
+    guard = RepeatGuard(None, KubeMetrics(CollectorRegistry()), LONGEST, SteppedClock(NOW))
+    spec = {**SPEC, "podUID": "pod-uid"}
+    new = {"metadata": {}, "podUID": "pod-uid", "failure": FAILED}
+    guard._on_event(EventType.ADDED, ObjectKey("default", "request"), None, new)
+    review = Review("v1", "uid", kind=names.KIND, namespace=namespace, operation="CREATE", object={"spec": spec})
+    assert bool(guard.errors(Hook.MUTATE_BIND_REQUESTS, review)) is (namespace == "default")
 
 
 def test_the_number_of_remembered_pods_is_bounded() -> None:

@@ -21,7 +21,7 @@ from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.plugin import first_failure
-from bowline.plugins.gpu_sharing.reservation import Blocked, Held, Lost, Pending, Reservation, User
+from bowline.plugins.gpu_sharing.reservation import Blocked, DeviceRequest, Held, Lost, Pending, Reservation, User
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, user
@@ -61,6 +61,25 @@ class JoinedSite(ReservationClient):
     async def touch(self, reservation: Reservation) -> Reservation | None:
         self.touched.append(current_writes())
         return reservation if self.exists else None
+
+
+@dataclass(frozen=True, slots=True)
+class EmptySite(ReservationClient):
+    """Has no reservation; records which are created."""
+
+    created: list[DeviceRequest] = field(default_factory=list)
+
+    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
+        return []
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        return []
+
+    async def create(
+        self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
+    ) -> Reservation | str:
+        self.created.append(claim)
+        return reservation()
 
 
 class Passes:
@@ -158,6 +177,20 @@ async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, is_r
     with pytest.raises(type(error)):
         await controller.release(claim().request, ObjectUID("uid-a"), ["g1"], "n1")
     assert [isinstance(result, Exception) for result in await passes.results()] == [is_reported, is_reported]
+
+
+@pytest.mark.parametrize("is_withdrawn", [True, False])
+async def test_nothing_is_reserved_for_a_request_that_is_withdrawn_while_it_is_queued(is_withdrawn: bool) -> None:
+    passes, site = Passes(), EmptySite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    claiming = asyncio.ensure_future(owner_of(passes, site, SystemClock()).claim([claim()]))
+    for _ in range(2):  # its query is queued, and the pass has not begun
+        await asyncio.sleep(0)
+    assert passes.running
+    if is_withdrawn:
+        claiming.cancel()
+    await asyncio.gather(claiming, return_exceptions=True)
+    await passes.results()
+    assert site.created == ([] if is_withdrawn else [claim()])
 
 
 @pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])

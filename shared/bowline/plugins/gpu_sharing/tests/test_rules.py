@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.meta import ObjectUID
 from bowline.plugins.gpu_sharing.rules import (
     configmap_object,
     is_guarded,
+    is_prepared_by,
     label_changes,
     label_removals,
     needs_relabeling,
@@ -230,3 +232,22 @@ def test_a_configmap_of_another_owner(owners: list[Json]) -> None:
 )  # fmt: skip
 def test_a_pod_without_a_share(pod: Json) -> None:
     assert share_of(pod) is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "prepared_for", "node", "expectation"),
+    [
+        pytest.param("uid", "mine", "", True, id="for this request"),
+        pytest.param("uid", "another", "", False, id="for another request of the pod"),
+        pytest.param("uid", None, "", True, id="by an earlier version"),
+        pytest.param("uid", None, "n1", False, id="by another binder, which has bound the pod"),
+        pytest.param("other", "mine", "", False, id="of another pod"),
+    ],
+)
+def test_a_configmap_is_deleted_by_the_request_that_has_prepared_it(
+    owner: str, prepared_for: str | None, node: str, expectation: bool
+) -> None:
+    annotations = {} if prepared_for is None else {names.PREPARED_FOR: prepared_for}
+    metadata = {"annotations": annotations, "ownerReferences": [{"kind": "Pod", "name": "half", "uid": owner}]}
+    pod = sharing_pod(metadata={"uid": "uid"}, nodeName=node)
+    assert is_prepared_by({"metadata": metadata}, pod, ObjectUID("mine")) is expectation
