@@ -31,6 +31,11 @@ UPGRADE = ("upgrade", "bowline", str(CHART), f"--namespace={NAMESPACE}", "--rese
 # The rollback has as long: controllers of a busy machine take seconds.
 BROKEN = ("--set=image.tag=broken", "--set=webhook.replicas=1", "--timeout=20s")
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+# What belongs to no namespace.
+LEFT = (
+    "validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies,"
+    "validatingadmissionpolicybindings,clusterroles,clusterrolebindings,priorityclasses"
+)
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindrequests.scheduling.run.ai"
 
 
@@ -61,17 +66,25 @@ class Shell:
         return json.loads(self.helm.run(history, self.cluster.kubeconfig))[-1]
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.start(ClusterSpec(kwok=False)) as local_cluster:
+        yield local_cluster
+
+
 @pytest.fixture
-def shell(helm_command: Helm, tmp_path: Path) -> Iterator[Shell]:
-    """The release of version 0.1.0, on a cluster of its own."""
+def shell(cluster: Cluster, helm_command: Helm, tmp_path: Path) -> Iterator[Shell]:
+    """The release of version 0.1.0; nothing of any release is left afterwards."""
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "bowline").symlink_to(CHART)
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(LOCAL))
-    with Cluster.start(ClusterSpec(kwok=False)) as cluster:
-        shell = Shell(cluster, helm_command, tmp_path)
-        shell.run(AGAIN)
-        assert shell.images() == {"bowline:0.1.0"}
-        yield shell
+    shell = Shell(cluster, helm_command, tmp_path)
+    shell.run(AGAIN)
+    assert shell.images() == {"bowline:0.1.0"}
+    yield shell
+    namespaces = f"namespace/{NAMESPACE} namespace/other-system namespace/kai-resource-reservation"
+    cluster.kubectl("delete", "--ignore-not-found", *namespaces.split(), "crd/bindrequests.scheduling.run.ai")
+    cluster.kubectl("delete", LEFT, "-l", "app.kubernetes.io/name=bowline")
 
 
 def test_after_an_automatic_rollback_no_command_brings_the_failed_version_back(shell: Shell) -> None:
