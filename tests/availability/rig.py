@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bowline.kube.client import ClientOptions, KubeClient
@@ -18,9 +17,6 @@ from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
-from bowline_webhook.tls.ca import make_authority
-from bowline_webhook.tls.rotation import RENEW_AT, CaState
-from bowline_webhook.tls.secret import with_state
 from tests.availability import webhook
 from tests.availability.balancer import Backend, Balancer
 
@@ -107,13 +103,6 @@ class Rig:
         """Return the reason of each of the API server's calls without a response so far."""
         return [match[2] for match in LOST_CALL.finditer(self.cluster.process("kube-apiserver").log.read_text())]
 
-    def set_ca(self, due_in: timedelta) -> None:
-        """Store a CA that is to be renewed after this time."""
-        life, now = timedelta(hours=1), datetime.now(UTC)
-        signer = make_authority(now + due_in - life * RENEW_AT, life)
-        data = with_state({"metadata": {}}, CaState(signer, bundle=(signer.certificate,)))["data"]
-        self.mangle(data)
-
     def mangle(self, data: Mapping[str, Any] | None) -> None:
         """Overwrite data of the CA's Secret; None removes all of it."""
         patch = f"-p={json.dumps({'data': data if data is None else dict(data)})}"
@@ -126,8 +115,7 @@ class Rig:
 
 RENEWALS = 'bowline_certificate_steps_total{step="renew"}'
 SWITCHES = 'bowline_certificate_steps_total{step="switch"}'
-REPAIRS = 'bowline_certificate_steps_total{step="repair"}'
-COUNTED = (RENEWALS, SWITCHES, REPAIRS)
+COUNTED = (RENEWALS, SWITCHES)
 
 
 @contextlib.asynccontextmanager

@@ -71,18 +71,6 @@ async def rotation(rig: Rig, load: Load, switches: int = 3) -> int:
     return 0
 
 
-async def one_rotation(rig: Rig, load: Load) -> int:
-    """The CA is rotated once, and every replica serves a certificate of the new one."""
-    switches, renewals = rig.total(SWITCHES), rig.total(RENEWALS)
-
-    def is_rotated() -> bool:
-        return rig.total(SWITCHES) > switches and rig.total(RENEWALS) >= renewals + len(rig.replicas)
-
-    while not is_rotated():  # noqa: ASYNC110 - other processes have no event
-        await asyncio.sleep(1.0)
-    return 0
-
-
 async def drain_replica(rig: Rig, load: Load) -> int:
     """A replica is stopped, and another replaces it afterwards."""
     await rig.stop(rig.replicas[0])

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
 from prometheus_client import CollectorRegistry
 
 from bowline.api import names
@@ -238,6 +239,35 @@ async def passes_until(controller: CAController, condition: Callable[[], bool]) 
     while not condition():
         controller.wake()
         await asyncio.sleep(0.05)
+
+
+async def test_a_rotation_of_two_replicas_serves_only_what_is_trusted(live: LiveCluster) -> None:
+    clock, replicas = SteppedClock(datetime.now(UTC)), (ServingContext(), ServingContext())
+
+    def signers() -> set[x509.Certificate]:
+        """The CAs of what the replicas serve, each of which every webhook entry trusts."""
+        leaves = [replica.leaf for replica in replicas if replica.leaf is not None]
+        for trusted_bundle in trusted_bundles(live.cluster):
+            assert {leaf.signer for leaf in leaves} <= {*from_pem(trusted_bundle)}
+        return {leaf.signer for leaf in leaves} if len(leaves) == len(replicas) else set()
+
+    async with ca_controller(live, clock, replicas[0]) as one, ca_controller(live, clock, replicas[1]) as two:
+
+        async def until(condition: Callable[[], bool]) -> None:
+            while not condition():
+                one.wake()
+                two.wake()
+                await asyncio.sleep(0.05)
+                clock.step(timedelta(seconds=5))
+
+        await until(lambda: one.not_ready_reason() is None and two.not_ready_reason() is None)
+        (former,) = signers()
+        clock.step(timedelta(days=244))
+        await passes_until(one, lambda: len(from_pem(bundle(live.cluster))) == 2)
+        await until(lambda: former not in signers() and len(signers()) == 1)
+        (current,) = signers()
+        clock.step(timedelta(days=7))
+        await until(lambda: trusted_bundles(live.cluster) == {to_pem([current])})
 
 
 async def test_a_denied_step_prevents_neither_a_renewal_nor_a_start(live: LiveCluster) -> None:
