@@ -111,6 +111,12 @@ def test_decision(observation: Observed, expectation: Action | ReadLive) -> None
     assert decide(observation, SETTINGS) == expectation
 
 
+def test_a_former_leaders_write_for_another_request_of_the_pod_is_awaited() -> None:
+    decision = decide(seen(rival_writes=timedelta(seconds=5)), SETTINGS)
+    assert isinstance(decision, Wait)
+    assert (decision.left, decision.expires) == (timedelta(seconds=5), False)
+
+
 @pytest.mark.parametrize(
     ("observation", "reason"),
     [
@@ -266,6 +272,7 @@ def test_an_upper_row_has_priority_over_a_lower_one(
         pytest.param(Absent.NOT_FOUND, POD, True, id="request deleted"),
         pytest.param(request(**DELETING), POD, True, id="request deleting"),
         pytest.param(replace(request(), uid=ObjectUID("again")), POD, True, id="request remade"),
+        pytest.param(request(node="node-9"), POD, True, id="another decision, which another project's CRD permits"),
         pytest.param(request(), replace(POD, deleting=True), True, id="pod deleting"),
         pytest.param(request(), replace(POD, uid=ObjectUID("next")), True, id="pod remade"),
         pytest.param(request({"phase": "Failed"}), POD, True, id="another process reports Failed"),

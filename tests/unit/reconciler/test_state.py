@@ -47,6 +47,11 @@ def test_a_reply_that_comes_after_that_of_a_newer_write_is_no_news(is_finished: 
     assert overlay.known_version == "4"
 
 
+def test_a_version_that_another_client_has_written_since_is_read_live() -> None:
+    assert shown(overlay_of_writes(1, 2), 2) == ("2", False)
+    assert shown(overlay_of_writes(1, 2), 3) == ("3", True)
+
+
 def test_a_finished_overlay_keeps_no_copy_of_the_request() -> None:
     overlay = overlay_of_writes(1, 2)
     overlay.finish(ResourceVersion("7"))

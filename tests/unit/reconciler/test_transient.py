@@ -57,3 +57,9 @@ def test_attempts_that_are_counted_are_spread_over_half_the_time_of_the_failures
     assert pause == timedelta(seconds=last / 2)
     longer = classify(replace(TRANSIENT, retry_after=timedelta(minutes=2)), streak([0, 0.2, 0.6, last])).retry_after
     assert longer == timedelta(minutes=2), "as the API server asks"
+
+
+@pytest.mark.parametrize("is_deferred", [False, True])
+def test_what_the_api_server_defers_is_not_the_requests_own(is_deferred: bool) -> None:
+    """Retry-After is about the API server's load, though calls for other objects succeed."""
+    assert streak([0, 0.2, 0.6, 11], is_deferred=is_deferred).is_own is not is_deferred
