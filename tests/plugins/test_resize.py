@@ -64,3 +64,14 @@ def test_a_resize_adds_no_gpu_to_a_share(shares: Shares) -> None:
     with pytest.raises(LocalApiError, match="only cpu and memory resources are mutable"):
         resize(shares, "greedy", {"requests": gpu, "limits": gpu})
     assert names.RESOURCE_GPU not in shares.live.pod("greedy")["spec"]["containers"][0]["resources"]["limits"]
+
+
+def test_resized_requests_count_on_the_node(shares: Shares) -> None:
+    bound_share(shares, "grown")
+    node = shares.live.cluster.api.get("/api/v1/nodes/gpu-node-0")
+    cpu = int(node["status"]["allocatable"]["cpu"])
+    resize(shares, "grown", {"requests": {"cpu": str(cpu - 1)}, "limits": {"cpu": str(cpu)}})
+    two = {"requests": {"cpu": "2"}}
+    shares.make("second", containers=[{"name": "main", "image": "i", "resources": two}])
+    shares.ask("second", ["grown"])
+    shares.live.phase("second", "Failed")
