@@ -27,7 +27,10 @@ class Core:
         return getattr(self._api, method)
 
     def list_pod_for_all_namespaces(self, **options: Any) -> Any:
-        listing = json.loads(self._api.list_pod_for_all_namespaces(**options).data)
+        reply = self._api.list_pod_for_all_namespaces(**options)
+        if options.get("watch"):
+            return reply
+        listing = json.loads(reply.data)
         pods = [pod for pod in listing["items"] if self._seen(pod)]
         return SimpleNamespace(data=json.dumps({**listing, "items": pods}).encode())
 
