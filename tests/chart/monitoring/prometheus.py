@@ -120,6 +120,7 @@ def client_files(cluster: Cluster) -> dict[str, str]:
 def shortened(rules: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rules with a delay and windows of seconds, and limits of seconds for ages and durations."""
     text = re.sub(r"\[\d+m\]", f"[{WINDOW_S}s]", yaml.safe_dump(dict(rules)))
+    text = re.sub(r"offset \d+m", f"offset {WINDOW_S}s", text)
     text = re.sub(r"(?m)^( *)for: .*$", rf"\g<1>for: {DELAY_S}s", text)
     for limit, short in LIMITS_S.items():
         text, count = re.subn(rf"> {re.escape(limit)}\b", f"> {short}", text)
