@@ -18,7 +18,17 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, pod_uid_of
-from bowline.api.meta import Object, ObjectKey, ObjectUID, has_ended, identity_of, key_of, status_of, uid_of
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    has_ended,
+    identity_of,
+    is_deleting,
+    key_of,
+    status_of,
+    uid_of,
+)
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code
@@ -40,6 +50,8 @@ log = logging.getLogger(__name__)
 
 # A pod's end is an event; this finds the end of one that nobody reports, as of a request without an owner.
 RESYNC = timedelta(minutes=10)
+# Of a request that is deleting, the end of its pod by force is no event: the garbage collector has nothing to do.
+DELETING_RESYNC = timedelta(minutes=1)
 # A plugin whose backend hangs must not delay the releases of the others.
 WORKERS = 8
 _BACKOFF = (timedelta(seconds=1), timedelta(minutes=1))
@@ -155,7 +167,8 @@ class Releases:
             elif self._uninstalling:
                 await self._abandon(request)
             else:
-                return Result(RESYNC * (1 + self._client.random.random()) / 2)
+                interval = DELETING_RESYNC if is_deleting(held_request) else RESYNC
+                return Result(interval * (1 + self._client.random.random()) / 2)
         except KubeError as error:
             log.debug("a release is repeated", extra={"bindRequest": str(key), "error": str(error)})
             raise ReconcileError(str(error)) from error

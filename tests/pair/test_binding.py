@@ -126,3 +126,9 @@ def test_the_reconciler_has_the_least_rights(pair: Live) -> None:
     assert can("patch", "bindrequests.scheduling.run.ai", "status")
     for verb, resource in (("get", "secrets"), ("create", "pods"), ("delete", "pods"), ("update", "nodes")):
         assert not can(verb, resource), f"{verb} {resource}"
+
+
+def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
+    pair.create_pod(schedulerName="other-scheduler")
+    pair.request_bind()
+    assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "NotOurs"

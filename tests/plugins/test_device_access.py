@@ -82,3 +82,16 @@ def test_without_the_plugin_another_container_of_a_share_sees_no_device(pair: Li
     result = pair.kubectl("create", "-f", "-", objects=body, check=False)
     assert result.returncode != 0
     assert "spec.containers[1].env[0].value" in result.stderr
+
+
+def test_other_schedulers_pods_are_not_changed(strict_pair: Live) -> None:
+    strict_pair.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
+    assert debug(strict_pair, container("one", ALL)).returncode == 0
+    assert strict_pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]
+
+
+def test_without_the_plugin_a_pod_without_a_share_is_not_changed(pair: Live) -> None:
+    pair.create_pod(containers=[container("main", ALL), container("side")])
+    assert [c.get("env") for c in pair.pod()["spec"]["containers"]] == [[ALL], None]
+    assert debug(pair, container("one", ALL)).returncode == 0
+    assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

@@ -281,3 +281,28 @@ def test_a_repeated_decision_for_a_share_is_denied_although_its_attempt_had_labe
         shares.live.kubectl("delete", "bindrequest", name)
         with pytest.raises(LocalApiError, match="bindrequest/repeated"):
             shares.ask(name, ["another-group"])
+
+
+def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Shares) -> None:
+    path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
+    foreign = {"metadata": {"name": "foreign-0"}, "data": {"precious": "yes"}}
+    config_map = shares.api.post(path, foreign)
+    shares.make("greedy", {names.SHARED_GPU_CONFIGMAP: "foreign"})
+    shares.ask("greedy", ["greedy"])
+    status = shares.live.phase("greedy", "Failed")["status"]
+    assert status["failure"]["reason"] == "Rejected"
+    assert status["suggestion"] == "DeletePod"
+    shares.await_release()
+    assert shares.api.get(f"{path}/foreign-0") == config_map
+
+
+def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
+    for name in ("one", "two"):
+        shares.make(name, {names.SHARED_GPU_CONFIGMAP: "copied"})
+    shares.ask("one", ["copied-1"])
+    shares.live.phase("one", "Succeeded")
+    before = shares.maps()
+    shares.ask("two", ["copied-2"])
+    assert shares.live.phase("two", "Failed")["status"]["failure"]["reason"] == "Rejected"
+    assert shares.maps() == before
+    shares.await_release("copied-2")

@@ -305,3 +305,38 @@ def test_the_peak_memory_is_below_the_limit(process: Running) -> None:
     peak = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert peak is not None
     assert int(peak[1]) * 1024 < memory_limit() * 3 // 4, "leaves a reserve for later releases"
+
+
+async def test_callers_of_one_request_displace_no_caller_of_their_address(attack: Attack) -> None:
+    """620 connections complete one review each and stay open, while others of the address connect and review."""
+    limit = asyncio.Semaphore(32)
+
+    async def hold() -> None:
+        async with limit:
+            with contextlib.suppress(OSError):
+                reader, writer = await attack.connect(CALLER)
+                writer.write(with_headers(SHARE))
+                await reader.readline()
+
+    holding = asyncio.gather(*(hold() for _ in range(620)))
+    statuses = [await attack.review_status() for _ in range(48)]
+    await holding
+    assert statuses + [await attack.review_status() for _ in range(48)] == [200] * 96
+
+
+async def test_an_incomplete_body_is_rejected_soon_whatever_timeout_it_asks_for(attack: Attack) -> None:
+    reader, writer = await attack.connect(CALLER)
+    writer.write(head(9, "?timeout=30s"))
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"Server: bowline\r\n" in answer
+    assert b"the body was not received in time" in answer
+
+
+async def test_invalid_http_is_rejected_without_the_name_of_the_software(attack: Attack) -> None:
+    reader, writer = await attack.connect(CALLER)
+    writer.write(b"POST /mutate/pods HTTP/9.9\r\n\r\n")
+    answer = await reader.read()
+    assert answer.partition(b" ")[2].startswith(b"400")
+    assert b"aiohttp" not in answer
+    assert b"Python" not in answer
