@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-upgrade test-availability test-alerts test-presets simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -72,6 +72,10 @@ test-node: setup ## Run the chart, shares and failures on a real kubelet and con
 	$(BIN)/python -m tests.localnode assets
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m 'node or live' --verbose
 
+storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m tests.faults.storm --pods $(or $(PODS),10000)
+
 test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/upgrade -m 'upgrade or live'
@@ -94,7 +98,7 @@ simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=,
 simulate-stories: setup ## Every fault at every request of every simulated story; PART=3/20 runs the third twentieth
 	$(BIN)/python -m tests.simulation stories $(if $(KINDS),--kinds $(KINDS)) $(if $(PART),--part $(PART))
 
-mutants: setup ## Put each of 170 defects into a copy of the product (hours): a suite must find it; ONLY=NAMES, SUITES=unit,live,simulation
+mutants: setup ## Put each of some 170 defects into a copy of the product (hours): a suite must find it; ONLY=NAMES, SUITES=unit,live,simulation
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.mutants run $(if $(ONLY),--only $(ONLY)) $(if $(SUITES),--suites $(SUITES))
 

@@ -1,7 +1,7 @@
 """The environment of the crash tests: a cluster with the chart, and reconciler processes, each behind a proxy.
 
-No webhook runs, and its configurations are deleted. What it would prepare at creation (UID, finalizer), the
-reconciler then does itself, which means more writes and so more points for crashes.
+Unless a lab is requested with it, no webhook runs and its configurations are deleted: what it would prepare at
+creation (UID, finalizer), the reconciler then does itself, which means more writes and so more points for crashes.
 """
 
 import signal
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bowline.api import names
+from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
@@ -22,6 +23,7 @@ from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from bowline.testing.fault_proxy.server import FaultProxy
+from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import LiveCluster
 from tests.waiting import LIMIT_S
 
@@ -31,19 +33,24 @@ ACCOUNT = "bowline-reconciler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}"
 # Modules of the plugins: this folder's, and the examples of this checkout rather than of the installed package.
 PLUGINS = f"{Path(__file__).parent / 'plugins'}:{CHECKOUT / 'examples' / 'plugins'}"
-# With the plugins that are off by default and take part in a bind.
 CONFIG: Mapping[str, object] = {
+    "config.plugins": [{"name": "example_flaky"}, {"name": "fault_effects"}],
+    "config.leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+    "config.binding.backoff": {"base": "100ms", "max": "1s"},
+    # Before a rollback a new leader waits as long as the API server processes a request at most, because of its
+    # predecessor's Bindings. Every point would wait for it; none has a Binding in flight when its sender is killed.
+    "config.binding.inFlightTimeout": "500ms",
+}
+# With the plugins that are off by default and take part in a bind. The storm does without: they cost it reads.
+PLUGINS_CONFIG: Mapping[str, object] = {
+    **CONFIG,
     "config.plugins": [
         {"name": "hami_core"},
         {"name": "node_fit"},
         {"name": "example_flaky"},
         {"name": "fault_effects"},
     ],
-    "config.leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
-    "config.binding.backoff": {"base": "100ms", "max": "1s"},
-    # Before a rollback a new leader waits as long as the API server processes a request at most, because of its
-    # predecessor's Bindings. Every point would wait for it; none has a Binding in flight when its sender is killed.
-    "config.binding.inFlightTimeout": "500ms",
+    "config.featureGates": {GANG_BINDING: True},
 }
 # The test plugin's rights, beside those that the chart grants.
 _ROLE = "fault-effects"
@@ -68,14 +75,31 @@ class Reconciler:
         folder.mkdir(exist_ok=True)
         return folder
 
+    @property
+    def _clock(self) -> Path:
+        return self._folder / f"{self.name}.clock"
+
+    def set_clock(self, seconds: int) -> None:
+        """Shift the process's wall clock by so much from now on, also after a restart."""
+        # Renamed, not written: the process reads it at any time.
+        new = self._clock.with_suffix(".new")
+        new.write_text(str(seconds))
+        new.replace(self._clock)
+
     def start(self) -> None:
         """Start the process without waiting for it."""
         kubeconfig = self.proxy.kubeconfig(self.lab.account, self._folder / self.name)
+        if not self._clock.exists():
+            self.set_clock(0)
         self.process = start_workload(
             self.lab.cluster,
             NAMESPACE,
             ACCOUNT,
-            WorkloadOptions(name=self.name, env={"PYTHONPATH": PLUGINS}, extra_args=access_words(kubeconfig)),
+            WorkloadOptions(
+                name=self.name,
+                env={"PYTHONPATH": PLUGINS, CLOCK: str(self._clock)},
+                extra_args=access_words(kubeconfig),
+            ),
         )
 
     def kill(self) -> None:
@@ -95,8 +119,8 @@ class Reconciler:
     def restart(self) -> None:
         """Start it again after a crash, and release the Lease of the killed process.
 
-        That saves the three seconds per point in which the Lease would expire; the tests of the Lease verify that it
-        is taken over then.
+        That saves the three seconds per point in which the Lease would expire; the tests of the Lease and the storm
+        verify that it is taken over after it expires.
         """
         self.kill()
         self.lab.free_lease()
@@ -108,13 +132,14 @@ class Lab:
     """A cluster and what all reconcilers on it share."""
 
     cluster: Cluster
+    pair: Pair
     account: Path
     _namespace_count: int = field(default=0)
 
     @contextmanager
-    def reconciler(self, name: str) -> Iterator[Reconciler]:
+    def reconciler(self, name: str, seed: int = 0) -> Iterator[Reconciler]:
         """A running reconciler."""
-        with FaultProxy(self.cluster.server, self.cluster.ca_pem) as proxy:
+        with FaultProxy(self.cluster.server, self.cluster.ca_pem, seed=seed) as proxy:
             reconciler = Reconciler(self, name, proxy)
             reconciler.start()
             try:
@@ -122,6 +147,14 @@ class Lab:
             finally:
                 reconciler.kill()
                 self.free_lease()
+
+    def webhook(self) -> LocalProcess:
+        """The webhook, ready; started if it does not run."""
+        running = self.pair.webhook
+        if running is None or running.returncode is not None:
+            running = self.pair.launch_webhook(WorkloadOptions(env={"PYTHONPATH": PLUGINS}))
+            running.wait_ready()
+        return running
 
     def namespace(self, word: str) -> LiveCluster:
         """A new namespace for one run of one scenario."""
@@ -140,18 +173,30 @@ class Lab:
 
 
 @contextmanager
-def open_lab() -> Iterator[Lab]:
-    """Start the cluster and install the chart; no process runs yet."""
-    with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:
-        cluster.make_nodes(4)
-        Pair.install(cluster, find_helm(), PairOptions(set_values=CONFIG))
-        for kind in ("mutating", "validating"):
-            cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
+def open_lab(
+    config: Mapping[str, object] = CONFIG,
+    nodes: int = 4,
+    apiserver_args: tuple[str, ...] = (),
+    *,
+    webhook: bool = False,
+) -> Iterator[Lab]:
+    """Start the cluster and install the chart; no process runs yet, except the webhook if it is requested."""
+    with Cluster.start(ClusterSpec(audit="Metadata", apiserver_args=apiserver_args)) as cluster:
+        cluster.make_nodes(nodes)
+        pair = Pair.install(cluster, find_helm(), PairOptions(set_values=config))
+        if webhook:
+            cluster.make_runtime_class()
+        else:
+            for kind in ("mutating", "validating"):
+                cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         cluster.api.post(f"{rbac}/clusterroles", {"metadata": {"name": _ROLE}, "rules": _RULES})
         cluster.api.post(f"{rbac}/clusterrolebindings", _binding())
         _wait_served(cluster)
-        yield Lab(cluster, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
+        lab = Lab(cluster, pair, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
+        if webhook:
+            lab.webhook()
+        yield lab
 
 
 def _wait_served(cluster: Cluster) -> None:

@@ -1,8 +1,10 @@
 """Which request gets which fault: the first matching rule that is due decides.
 
-``nth`` counts the requests that a rule's match covers, whether or not an earlier rule applied to them.
+``nth`` counts the requests that a rule's match covers, whether or not an earlier rule applied to them. ``chance``
+uses a seeded generator, so that a run can be repeated as far as the order of requests is the same.
 """
 
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,15 +41,16 @@ class CallMatch:
 
 @dataclass(frozen=True, slots=True)
 class FaultRule:
-    """A fault and when it is due: for each request, or only for the ``nth``, counted from 1."""
+    """A fault and when it is due: for each request, only for the ``nth``, counted from 1, or with a ``chance``."""
 
     fault: Fault
     match: CallMatch = field(default_factory=CallMatch)
     nth: int = 0
+    chance: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.nth < 0:
-            raise ValueError("when a rule is due: nth from 1 (0 for any)")
+        if self.nth < 0 or not 0 <= self.chance <= 1:
+            raise ValueError("when a rule is due: nth from 1 (0 for any), chance from 0 to 1")
         if isinstance(self.fault, WATCH_FAULTS) and self.match.verbs != ("watch",):
             raise ValueError(f"{type(self.fault).__name__} is a fault of watches; match the verb watch alone")
 
@@ -55,7 +58,8 @@ class FaultRule:
 class RuleBook:
     """The current rules. Tests change them from another thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - no security purpose
         self._lock = threading.Lock()
         self._rules: tuple[FaultRule, ...] = ()
         self._match_counts: list[int] = []
@@ -91,6 +95,9 @@ class RuleBook:
                 if not rule.match.covers(call):
                     continue
                 self._match_counts[index] += 1
-                if fault is None and rule.nth in (0, self._match_counts[index]):
+                if fault is None and self._is_due(rule, self._match_counts[index]):
                     fault = rule.fault
             return fault
+
+    def _is_due(self, rule: FaultRule, count: int) -> bool:
+        return rule.nth in (0, count) and (rule.chance >= 1 or self._random.random() < rule.chance)

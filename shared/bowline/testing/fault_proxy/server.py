@@ -39,15 +39,15 @@ _POLL_S = 0.005
 
 
 class FaultProxy:
-    """Listens within ``with``. ``server`` and ``ca_pem`` are the API server's."""
+    """Listens within ``with``. ``server`` and ``ca_pem`` are the API server's; ``seed`` is for ``chance``."""
 
-    def __init__(self, server: str, ca_pem: bytes) -> None:
+    def __init__(self, server: str, ca_pem: bytes, *, seed: int = 0) -> None:
         self.url = ""
         self._authority = LocalAuthority("fault-proxy-ca")
         self._context: ssl.SSLContext | None = None
         self._server = server.rstrip("/")
         self._server_ca = ca_pem
-        self._rules = RuleBook()
+        self._rules = RuleBook(seed)
         self._record = Record()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
