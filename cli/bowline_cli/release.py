@@ -287,8 +287,7 @@ def _checks(release: InstalledRelease) -> Iterator[ReleaseFinding]:
 def _agent(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield the lack of the agents' ServiceAccount."""
     if release.agent is None and release.shares_gpus:
-        remedy = f"{release.upgrade} --set reservation.createServiceAccount=true"
-        yield ReleaseFinding(f"ServiceAccount {release.agent_account} of the GPU agents", remedy)
+        yield ReleaseFinding(f"ServiceAccount {release.agent_account} of the GPU agents", release.upgrade)
 
 
 def _other_binders(release: InstalledRelease) -> Iterator[ReleaseFinding]:

@@ -2,7 +2,7 @@
 
 The record is the BindRequest itself: one whose plugins have a ``release`` keeps Bowline's finalizer when it has
 Succeeded, so neither its scheduler nor the garbage collector removes it before the release, whatever is down at that
-time. Of all others nothing is kept, and nothing is watched unless an enabled plugin has a ``release``: then such
+time. Of all others nothing is kept, and nothing is watched unless an enabled plugin has a ``release``. Otherwise such
 requests are listed once a term, because a plugin that was disabled since may hold some. The watches (of such
 requests, and of pods that end) run on the leader only and only enqueue; a request is also looked at when a term
 begins, and every RESYNC. While Bowline is uninstalled, a request whose pod runs is given up and reported: nothing
@@ -167,7 +167,7 @@ class Releases:
             elif self._uninstalling:
                 await self._abandon(request)
             else:
-                interval = DELETING_RESYNC if is_deleting(held_request) else RESYNC
+                interval = DELETING_RESYNC if is_deleting(raw) else RESYNC
                 return Result(interval * (1 + self._client.random.random()) / 2)
         except KubeError as error:
             log.debug("a release is repeated", extra={"bindRequest": str(key), "error": str(error)})

@@ -93,7 +93,7 @@ class Uninstall:
             fields = remains.fields if remains is not None else {}
             log.error("not everything is released", extra=fields)  # noqa: TRY400 - the cause is in the fields
             raise NotReleasedError(f"after {LIMIT}: {fields}") from None
-        log.info("released; reservation pods of running pods remain")
+        log.info("released; a reservation pod that a running pod uses remains")
 
     async def _remains(self) -> Remains:
         """Read, live, what is not released. Raises the client's errors."""

@@ -4,7 +4,7 @@ One record per reconcile, from the moment the queue hands out the key until it i
 ``tracker`` writes it. The overdue monitor and the debug page read it meanwhile; the metrics get it once, when it has
 ended. The plugins' calls in progress are those of the ``PluginCaller``.
 
-The overdue monitor scans both with each sweep of ``progress``. It only logs and counts: the budgets end a plugin's
+The overdue monitor scans both with each sweep of ``progress``. It only logs: the budgets end a plugin's
 call, the client's timeouts end an API call. A threshold is a fraction of the timeout, so that a hanging call can be
 inspected. A call is logged again each time its duration has doubled, which bounds the number of log lines. One that
 blocks the event loop is the watchdog's.

@@ -144,13 +144,6 @@ class WorkQueue(Generic[K]):
         """The number of delayed keys."""
         return len(self._due_times)
 
-    @property
-    def oldest_age(self) -> timedelta:
-        """For how long the oldest ready key has been ready; zero if none is."""
-        if not self._ready:
-            return timedelta()
-        return timedelta(seconds=self._now() - min(self._ready.values()))
-
     def snapshot(self, limit: int) -> QueueView[K]:
         """Return up to ``limit`` keys of each state, for the debug page."""
         now = self._now()

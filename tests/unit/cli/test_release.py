@@ -171,7 +171,7 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             f"{UPGRADE} --force-conflicts", id="the CRD of another project"),
         pytest.param({"crd": OLD_CRD}, "nextAttemptTime", "--force-conflicts", id="a CRD without the version"),
         pytest.param({"agent": None}, "ServiceAccount kai-resource-reservation/bowline-gpu-agent of the GPU agents",
-            f"{UPGRADE} --set reservation.createServiceAccount=true", id="no ServiceAccount of agents"),
+            UPGRADE, id="no ServiceAccount of agents"),
         pytest.param({"requests": [request(("binder", "status", 30))]},
             "an end of the second binder binder, which has written the status of BindRequest a/train",
             "binder.enabled=false", id="a second binder"),

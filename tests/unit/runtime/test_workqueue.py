@@ -158,18 +158,6 @@ async def test_ten_thousand_delays_are_one_timer_and_no_task() -> None:
     assert [await queue.get() for _ in range(3)] == [0, 100, 200]
 
 
-async def test_the_oldest_age_is_that_of_the_first_in_line() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    assert queue.oldest_age == seconds(0)
-    queue.add("a")
-    await asyncio.sleep(3)
-    queue.add("b")
-    await asyncio.sleep(2)
-    assert queue.oldest_age.total_seconds() == pytest.approx(5)
-    await next_key(queue)
-    assert queue.oldest_age.total_seconds() == pytest.approx(2)
-
-
 async def test_shut_down_ends_every_getter_and_accepts_no_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("processing")
@@ -195,7 +183,6 @@ async def test_keys_of_low_priority_follow_others_in_bounded_number() -> None:
         queue.add_after(key, seconds(1))
     await asyncio.sleep(2)
     assert queue.depth == 3
-    assert queue.oldest_age == seconds(1)
     assert [await queue.get(), await queue.get()] == ["late-1", "late-2"]
     # The third has to wait for one of them, although a worker is free.
     third = asyncio.create_task(queue.get())
@@ -246,7 +233,7 @@ async def test_an_event_raises_a_keys_priority() -> None:
     for key in ("late-1", "late-3"):
         queue.done(key)
     assert await next_key(queue) == "late-2"
-    assert (queue.depth, queue.processing, queue.oldest_age) == (0, 0, seconds(0))
+    assert (queue.depth, queue.processing) == (0, 0)
 
 
 def by_namespace(key: str) -> str:

@@ -99,6 +99,15 @@ class TestReading:
         assert read_authority(pem, b"junk") is None
         assert read_authority(pem[:-60], signer.private_pem()) is None
 
+    def test_a_damaged_certificate_is_none(self) -> None:
+        signer = authority()
+        der, private = signer.certificate.public_bytes(serialization.Encoding.DER), signer.private_pem()
+        for place in range(len(der)):
+            damaged = bytearray(der)
+            damaged[place] ^= 0x55
+            pem = ssl.DER_cert_to_PEM_cert(bytes(damaged)).encode()
+            assert read_authority(pem, private) in (None, signer) or from_pem(pem), place
+
     @pytest.mark.parametrize(
         ("organization", "key"),
         [

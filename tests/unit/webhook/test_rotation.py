@@ -78,7 +78,7 @@ ROWS = [
         CaObservation(state(YOUNG), published_cas=(ENDED.certificate,)), None, id="a published CA has expired"
     ),
 ]
-# What only a process without a valid CA of its own corrects.
+# What only a process without a valid CA of its own, that some entry trusts, corrects.
 BROKEN = [
     pytest.param(CaObservation(CaState(None)), id="the Secret is empty"),
     pytest.param(CaObservation(state(None)), id="the signer is malformed"),
@@ -120,13 +120,14 @@ def test_the_step_that_is_due(observation: CaObservation, action: Action | None)
         pytest.param(None, Action.REPAIR, id="a process that has just started"),
         pytest.param(ENDED, Action.REPAIR, id="a process whose CA has expired"),
         pytest.param(UNBORN, Action.REPAIR, id="a process whose CA begins later"),
+        pytest.param(NEARLY, Action.REPAIR, id="a process whose CA no entry trusts"),
         pytest.param(FORMER, None, id="a process with a CA reports it"),
     ],
 )
 def test_a_secret_that_cannot_be_used(
     observation: CaObservation, own: Authority | None, action: Action | None
 ) -> None:
-    step = rotate(replace(observation, own=own), NOW, LIVES)
+    step = rotate(replace(observation, own=own, published_cas=(FORMER.certificate,)), NOW, LIVES)
     assert (step.action, step.is_broken) == (action, action is None)
     assert step.why
 
@@ -337,3 +338,15 @@ def test_after_a_jump_of_the_clock_one_pass_restores_trust(jump: timedelta) -> N
             world.turn(replica)
         world.now += LIVES.grace
     live_through(world, replicas, 3 * DAY, HOUR)
+
+
+def test_secret_and_entries_that_are_emptied_under_running_replicas_are_repaired() -> None:
+    world, replicas = World(), [Replica(), Replica()]
+    live_through(world, replicas, DAY, DAY / 2)
+    world.secret, world.bundle = CaState(None), ()
+    for _ in range(3):
+        for replica in replicas:
+            world.turn(replica)
+        world.now += 2 * LIVES.grace
+    assert all(world.verifies(replica) for replica in replicas)
+    live_through(world, replicas, YEAR, DAY / 2)

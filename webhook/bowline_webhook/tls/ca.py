@@ -19,6 +19,8 @@ ORGANIZATION = "bowline"
 # Maximum clock difference between API server and webhook.
 BACKDATED = timedelta(hours=1)
 _PEM = serialization.Encoding.PEM
+# What reading a damaged PEM raises.
+_DAMAGED = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,14 @@ def read_authority(certificate: bytes, key: bytes) -> Authority | None:
     try:
         signer = x509.load_pem_x509_certificate(certificate)
         private = serialization.load_pem_private_key(key, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # The parts of a certificate are parsed when they are read.
+        public, subject, issuer = signer.public_key(), signer.subject, signer.issuer
+    except _DAMAGED:
         return None
-    if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != signer.public_key():
+    if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != public:
         return None
-    organizations = [name.value for name in signer.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
-    is_ours = organizations == [ORGANIZATION] and signer.issuer == signer.subject
+    organizations = [name.value for name in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    is_ours = organizations == [ORGANIZATION] and issuer == subject
     return Authority(signer, private) if is_ours else None
 
 
@@ -125,7 +129,7 @@ def from_pem(bundle: bytes) -> tuple[x509.Certificate, ...]:
     for part in bundle.split(b"-----BEGIN CERTIFICATE-----")[1:]:
         try:
             certificates.append(x509.load_pem_x509_certificate(b"-----BEGIN CERTIFICATE-----" + part))
-        except ValueError:  # a placeholder, or damaged
+        except _DAMAGED:  # or a placeholder
             continue
     return tuple(dict.fromkeys(certificates))
 

@@ -102,7 +102,9 @@ def rotate(observation: CaObservation, now: datetime, lifetimes: CertLifetimes) 
     state = observation.secret
     error = _error(observation, now)
     if error:
-        is_broken = _usable(observation.own, now)
+        # A process whose own CA no entry trusts has nothing to lose: it repairs.
+        own = observation.own if _usable(observation.own, now) else None
+        is_broken = own is not None and own.certificate in observation.published_cas
         return RotationStep(None if is_broken else Action.REPAIR, error, is_broken)
     if state.upcoming is not None:
         return _introduction_step(observation.trusted_for, lifetimes)
