@@ -18,7 +18,7 @@ from bowline.localcluster.helm import Helm
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.workload import WorkloadOptions, start_workload
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, merged
 from tests.documents import commands, run
@@ -56,34 +56,37 @@ def shell(helm_command: Helm, tmp_path: Path) -> Iterator[Shell]:
         yield Shell(cluster, helm_command, tmp_path)
 
 
-def start(cluster: Cluster, address: str) -> None:
-    """Start what the pages have installed, as kubelets would."""
-    processes = [
-        start_workload(cluster, NAMESPACE, "bowline-webhook", WorkloadOptions(listen=address)),
-        start_workload(cluster, NAMESPACE, "bowline-reconciler"),
-    ]
-    for process in processes:
+def start(cluster: Cluster, address: str) -> LocalProcess:
+    """Start what the pages have installed, as kubelets would; returns the webhook."""
+    webhook = start_workload(cluster, NAMESPACE, "bowline-webhook", WorkloadOptions(listen=address))
+    for process in (webhook, start_workload(cluster, NAMESPACE, "bowline-reconciler")):
         process.wait_ready()
+    return webhook
 
 
 def test_every_command_of_the_pages_succeeds_in_their_order(shell: Shell) -> None:
     cluster, present = shell.cluster, [command.text for page in PAGES for command in commands(page)]
     assert [line for line in present if line.startswith("helm uninstall")], "the pages end with the release"
     address = yaml.safe_load((shell.folder / "values.yaml").read_text())["webhook"]["url"].removeprefix("https://")
-    is_started = False
+    webhook, ca = None, {}
     with ExitStack() as hooks:
         for line in present:
-            if line.startswith("helm") and not is_started:
+            if line.startswith("helm") and webhook is None:
                 hooks.enter_context(running_jobs(cluster, NAMESPACE))
             if "pool-a-system" in line and line.startswith("helm upgrade --install"):
                 hooks.enter_context(running_jobs(cluster, "pool-a-system"))
-            before = cluster.api.get(SECRET).get("data") if "bowline-ca" in line else None
+            if "bowline-ca" in line:
+                ca = cluster.api.get(SECRET)["data"]
             shell.run(line)
             if line.startswith("helm upgrade --install bowline"):
-                start(cluster, address)
-                is_started = True
-            if before:
-                wait_until(lambda before=before: is_replaced(cluster, before), "another CA")  # type: ignore[misc]
+                webhook = start(cluster, address)
+            if line.endswith("rollout restart deployment/bowline-webhook"):
+                assert webhook is not None
+                webhook.stop()
+                options = WorkloadOptions(listen=address)
+                webhook = start_workload(cluster, NAMESPACE, "bowline-webhook", options)
+                webhook.wait_ready()
+                wait_until(lambda ca=ca: is_replaced(cluster, ca), "another CA")  # type: ignore[misc]
     left = cluster.kubectl("get", "deployments,services,validatingwebhookconfigurations", "-A", "-o", "name").stdout
     assert [name for name in left.split() if "bowline" in name] == []
 
