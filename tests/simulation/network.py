@@ -63,7 +63,7 @@ _STATUS: Mapping[Fault, tuple[int, str, str]] = {
     Fault.APPLIED: (500, "InternalError", "etcdserver: request timed out"),
     Fault.TIMEOUT: (504, "Timeout", "Timeout: request did not complete within requested timeout"),
     Fault.FORBIDDEN: (403, "Forbidden", "denied by a policy or a quota"),
-    Fault.INVALID: (422, "Invalid", "denied by a policy"),
+    Fault.INVALID: (422, "Invalid", "ValidatingAdmissionPolicy 'site' with binding 'site' denied request: no"),
     Fault.WEBHOOK: (500, "InternalError", 'failed calling webhook "other.example": no endpoints available'),
 }
 

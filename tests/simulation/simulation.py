@@ -22,6 +22,8 @@ from tests.simulation.reconciler import ReconcilerProcess, settings_of
 from tests.simulation.server import Answer, Server
 from tests.simulation.world import NAMESPACE, World
 
+# A pod whose bind needs more than its own objects, or an object that others may have for another node.
+_NOT_PROBED = ("gated", "gang", "shared claim")
 REST_S = 400.0  # longest time until everything has come to rest
 QUIET_S = 120.0
 STEP_LIMIT = 3_000_000
@@ -251,7 +253,7 @@ class Simulation:
 
     async def _probe(self) -> None:
         """At rest nothing prevents a bind: a request whose pod, node and devices are there has to succeed."""
-        kind = next((kind for kind in self.plan.profile.kinds if kind not in ("gated", "gang")), "plain")
+        kind = next((kind for kind in self.plan.profile.kinds if kind not in _NOT_PROBED), "plain")
         self.world.make_pod("probe", kind)
         await asyncio.sleep(2)
         self.world.request_bind("probe", "probe", 0.5)

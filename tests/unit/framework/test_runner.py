@@ -23,7 +23,7 @@ from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ApiStatus, ConnectionFailed, Forbidden, TooManyRequests, Unreadable
+from bowline.kube.errors import ApiError, ApiStatus, ConnectionFailed, Forbidden, Invalid, TooManyRequests, Unreadable
 from bowline.testing.builders import bind_request, pod, stored
 from tests.unit.framework.recording import Calls, RecordingPlugin
 
@@ -133,16 +133,35 @@ async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str
 
 
 @pytest.mark.parametrize(
-    ("message", "code"),
+    ("error", "code"),
     [
-        pytest.param('configmaps is forbidden: User "x" cannot get resource "configmaps"', Code.WAIT, id="no right"),
-        pytest.param("configmaps denied the request: no team label", Code.FATAL, id="another's policy"),
+        pytest.param(
+            Forbidden(ApiStatus(403, "Forbidden", 'x is forbidden: User "x" cannot get resource "configmaps"')),
+            Code.WAIT,
+            id="no right",
+        ),
+        pytest.param(
+            Forbidden(ApiStatus(403, "Forbidden", "configmaps denied the request: no team label")),
+            Code.FATAL,
+            id="another's policy",
+        ),
+        pytest.param(
+            Invalid(
+                ApiStatus(422, "Invalid", "x: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")
+            ),
+            Code.FATAL,
+            id="another's policy, with its default code",
+        ),
+        pytest.param(
+            Invalid(ApiStatus(422, "Invalid", 'admission webhook "w.example.com" denied the request: no')),
+            Code.FATAL,
+            id="a webhook with a code of its own",
+        ),
+        pytest.param(Invalid(ApiStatus(422, "Invalid", "data: too long")), Code.WAIT, id="its own body"),
     ],
 )
-async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request(message: str, code: Code) -> None:
-    run, observer = runner(
-        RecordingPlugin("a", [], {"pre_bind": raises(Forbidden(ApiStatus(403, "Forbidden", message)))})
-    )
+async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request(error: ApiError, code: Code) -> None:
+    run, observer = runner(RecordingPlugin("a", [], {"pre_bind": raises(error)}))
     status = await run.run_pre_bind(context())
     assert (status.code, status.plugin) == (code, "a")
     assert observer.errors == [("a", "pre_bind")]

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
 
 from bowline.api.bindrequest import AllocationKind
 from bowline.api.meta import ObjectKey, ObjectUID
@@ -27,7 +27,8 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.accounting import Budget
-from bowline.kube.errors import Forbidden, InfrastructureError, NotStoredError, Unreadable
+from bowline.kube.denial import Denial
+from bowline.kube.errors import ApiError, Forbidden, InfrastructureError, NotStoredError, Unreadable
 from bowline.runtime.tasks import raise_foreign_cancellation
 
 log = logging.getLogger(__name__)
@@ -224,7 +225,7 @@ class PluginCaller:
                 log.warning("not undone on an object that is not read", extra=fields)
                 return Status(Code.OK, (error.message,), plugin.name)
             return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
-        denial = denied_status(error.message) if isinstance(error, Forbidden) else None
+        denial = denied_status(error.message) if _is_denial(error) else None
         if denial is None or denial.code is not Code.WAIT:  # a policy of Bowline itself is no mistake of the plugin
             self._observer.plugin_raised(plugin.name, point, ctx, error)
         # A policy denies the object of this request; a right is missing for all of them.
@@ -232,6 +233,14 @@ class PluginCaller:
             return denial.from_plugin(plugin.name)
         what = str(error) if isinstance(error, InvalidResult) else f"raised {type(error).__name__}: {error}"
         return defect(plugin.name, f"{point} {denial.message if denial is not None else what}")
+
+
+def _is_denial(error: Exception) -> TypeGuard[ApiError]:
+    """Return whether a right, a policy or a webhook denies the call; the last two with any code, by default 422."""
+    if isinstance(error, Forbidden):
+        return True
+    denial = Denial.of(error.message) if isinstance(error, ApiError) else Denial()
+    return bool(denial.policy or denial.webhook)
 
 
 def as_status(result: Any) -> Status:
