@@ -42,7 +42,11 @@ PARTS = (
     Part("kubernetes-1.37", "make test-kubernetes VERSION=1.37", "the newest one"),
     Part("faults", "make test-faults", "the whole crash matrix"),
     Part("storm", "make storm", "10,000 pods while calls fail, leaders die and clocks jump"),
-    Part("long", "make test-long", "memory beside large objects, and a mode of a plugin that is off"),
+    Part(
+        "long",
+        "make test-long",
+        "memory beside large objects, failed upgrades and their recovery, a mode of a plugin that is off",
+    ),
     Part("upgrade", "make test-upgrade", "upgrade and rollback under load"),
     Part("availability", "make test-availability", "admission while certificates and replicas are replaced"),
     Part("alerts", "make test-alerts", "each alert in a real Prometheus"),

@@ -24,6 +24,9 @@ from tests.documents import commands, run
 from tests.reconciler.test_foreign_crd import THEIRS
 from tests.waiting import wait_until
 
+# Each test waits for Helm's timeouts.
+pytestmark = pytest.mark.long
+
 COMMANDS = [command.text for command in commands("docs/recovery.md")]
 HISTORY, FAILED, SUPERSEDED, FORCED_BACK, FORCED_ON, JOB, JOB_PODS, REMOVAL, DENIALS, AGAIN, OTHER = COMMANDS
 UPGRADE = ("upgrade", "bowline", str(CHART), f"--namespace={NAMESPACE}", "--reset-then-reuse-values", "--wait")
