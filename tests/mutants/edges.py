@@ -102,7 +102,7 @@ WEBHOOK = (
         "foreign-key-accepted",
         "A CA is read with a private key that is not its own.",
         f"{_WEBHOOK}tls/ca.py",
-        "if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != signer.public_key():",
+        "if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != public:",
         "if not isinstance(private, ec.EllipticCurvePrivateKey):",
     ),
     Mutant(
