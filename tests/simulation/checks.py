@@ -97,7 +97,7 @@ class Past:
     gangs: defaultdict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     granted: dict[str, tuple[str, ...]] = field(default_factory=dict)  # GPU groups of each bound pod, by UID
     # When others have ended or deleted a reservation, by node and group.
-    lost: dict[tuple[Any, Any], float] = field(default_factory=dict)
+    lost_reservations: dict[tuple[Any, Any], float] = field(default_factory=dict)
 
 
 class Checks(logging.Handler):
@@ -254,7 +254,7 @@ class Checks(logging.Handler):
             self._left.setdefault(change.old["metadata"]["uid"], self._now())
             if not change.user.startswith("reconciler"):
                 group = (change.old["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP)
-                self._past.lost[change.old["spec"].get("nodeName"), group] = self._now()
+                self._past.lost_reservations[change.old["spec"].get("nodeName"), group] = self._now()
         if plural == "pods" and change.subresource == "binding" and change.new is not None:
             self._on_bound(change)
         elif plural == "pods" and change.subresource == "status" and change.user.startswith("reconciler"):
@@ -382,8 +382,9 @@ class Checks(logging.Handler):
         devices = (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "").split(",")
         held = [self._device_held(node, group) for group in spec["selectedGPUGroups"]]
         # A reservation that others take away during the attempt is noticed after the bind, and made again.
-        for index, group in enumerate(spec["selectedGPUGroups"]):
-            if held[index] is None and self._now() - self._past.lost.get((node, group), -math.inf) < _ATTEMPT_S:
+        for group, device in zip(spec["selectedGPUGroups"], held, strict=True):
+            lost_at = self._past.lost_reservations.get((node, group), -math.inf)
+            if device is None and self._now() - lost_at < _ATTEMPT_S:
                 return
         if devices != held:
             self.fail("bound with a wrong device", f"{who}: ConfigMap shows {devices}, reserved are {held}")

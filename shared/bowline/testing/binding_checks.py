@@ -258,10 +258,10 @@ async def reports_changed_writes(lab: Lab, subject: Subject) -> AsyncIterator[st
         for path in await _parts(lab, subject, number):
             async with trial(lab, subject) as made, made.process() as process:
                 made.before = made.footprint(expected.collections)
-                written: list[FieldPath] = []
-                lab.proxy.add(FaultRule(_without(path, written), _WRITE, nth=number))
+                removals: list[FieldPath] = []
+                lab.proxy.add(FaultRule(_without(path, removals), _WRITE, nth=number))
                 try:
-                    status = await _within(subject, process.attempt(partial(bool, written)))
+                    status = await _within(subject, process.attempt(partial(bool, removals)))
                 finally:
                     lab.proxy.clear()
                 state = made.footprint(expected.collections)
@@ -270,12 +270,12 @@ async def reports_changed_writes(lab: Lab, subject: Subject) -> AsyncIterator[st
                 yield f"binds the pod at once, and {what}; pass it as `essential`"
 
 
-def _without(path: FieldPath, written: list[FieldPath]) -> Rewrite:
-    """Return the fault that removes a part, and adds its path to ``written`` when it does."""
+def _without(path: FieldPath, removals: list[FieldPath]) -> Rewrite:
+    """Return the fault that removes a part, and adds its path to ``removals`` when it does."""
     fault = Rewrite.without(path)
 
     def change(body: Any) -> None:
-        written.append(path)
+        removals.append(path)
         fault.change(body)
 
     return Rewrite(change)

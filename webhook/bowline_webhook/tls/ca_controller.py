@@ -87,7 +87,8 @@ class CAController:
 
     def not_ready_reason(self) -> str | None:
         """Return why API servers do not trust the certificate; None if they do (decision 47)."""
-        return self._untrusted() and (self._unsynced() or self.problem or self._untrusted())
+        why = self._untrusted()
+        return why and (self._unsynced() or self.problem or why)
 
     def wake(self) -> None:
         """Run a pass soon: something has changed."""

@@ -237,10 +237,10 @@ class PluginCaller:
 
 def _is_denial(error: Exception) -> TypeGuard[ApiError]:
     """Return whether a right, a policy or a webhook denies the call; the last two with any code, by default 422."""
-    if isinstance(error, Forbidden):
-        return True
-    denial = Denial.of(error.message) if isinstance(error, ApiError) else Denial()
-    return bool(denial.policy or denial.webhook)
+    if not isinstance(error, ApiError):
+        return False
+    denial = Denial.of(error.message)
+    return isinstance(error, Forbidden) or bool(denial.policy or denial.webhook)
 
 
 def as_status(result: Any) -> Status:

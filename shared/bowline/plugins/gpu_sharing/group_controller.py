@@ -443,8 +443,7 @@ class GroupController:
         pauses: list[timedelta] = []
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for reservation in idle:
-            # Of one that is not decoded, the node is not known: any request may be for it.
-            if reservation.node in requested_nodes or (not reservation.node and requested_nodes):
+            if not unused_reservations([reservation], (), (), requested_nodes):
                 pauses.append(KEPT_RETRY)
             if not unused_reservations([reservation], users, self._claimed_nodes(group), requested_nodes):
                 continue
