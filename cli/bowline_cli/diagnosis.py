@@ -6,36 +6,32 @@ Nothing is guessed: what could not be read is said (``Facts.unreadable``), and n
 """
 
 from dataclasses import replace
-from datetime import timedelta
-from typing import Final
+from datetime import datetime
 
 from bowline.api import names
-from bowline.api.failed_decision import condition_of, failed_decision_of
+from bowline.api.failed_decision import condition_of
 from bowline.api.meta import Object, format_time, is_deleting, key_of, parse_time, status_of
-from bowline.api.request_facts import failure_of, reported_status, wait_of
-from bowline.framework.reason import Suggestion
+from bowline.api.request_facts import FailureFact, WaitFact, failure_of, reported_status, wait_of
+from bowline.framework.reason import Reason, Suggestion
 from bowline_cli.facts import (
-    NOT_READ,
     Explanation,
     Facts,
-    absence,
+    PodRecord,
     age_of,
     components,
     creation_time,
     current_request,
     delete_request,
+    helping_commands,
     last_event,
     pod_state,
     pod_uid,
-    remedy_of,
-    show,
+    record_of,
+    states,
     troubles,
 )
 from bowline_cli.reader import Unread, acquired_at
-from bowline_cli.undecided import devices, explain_undecided, gang_state, running
-
-# A scheduler decides within seconds; one that has not for so long may not be running.
-_IDLE: Final = timedelta(minutes=1)
+from bowline_cli.undecided import IDLE, devices, explain_record, explain_undecided, gang_state, past, running
 
 
 def explain(facts: Facts) -> Explanation | None:
@@ -73,103 +69,97 @@ def _explain_decision(facts: Facts, pod: Object, request: Object) -> Explanation
     lack = _lack_of_reconciler(facts, request)
     if lack is not None:
         return lack
-    message = str(status.get("reason") or "")
-    describe = f"kubectl -n {facts.key.namespace} describe bindrequest {request['metadata']['name']}"
-    preparation, rollback = (
-        condition_of({"status": status}, "Prepared"),
-        condition_of({"status": status}, "RolledBack"),
-    )
-    if wait_of(status) is not None:
-        return _waiting(facts, pod, request, str(preparation.get("message") or message))
+    record = record_of(pod)
+    if not status.get("phase") and record is not None and record.decision.has_ended:
+        node = (request.get("spec") or {}).get("selectedNode")
+        return explain_record(facts, pod, record, f"the new decision, for node {node}, is reported on")
+    return _explain_progress(facts, request, record)
+
+
+def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -> Explanation:
+    """Explain a request that is processed, by what it reports."""
+    status, created = reported_status(request), creation_time(request)
+    preparation, rollback = (condition_of({"status": status}, kind) for kind in ("Prepared", "RolledBack"))
+    cause = str(preparation.get("message") or status.get("reason") or "")
+    since = parse_time(preparation.get("lastTransitionTime")) or parse_time(status.get("startTime")) or created
     if rollback.get("status") == "False":
-        since = parse_time(rollback.get("lastTransitionTime")) or creation_time(request)
-        return Explanation(message, since, "the rollback is complete", (describe,))
+        since = parse_time(rollback.get("lastTransitionTime")) or created
+        commands = helping_commands(facts, ())
+        return Explanation(str(status.get("reason") or ""), since, "the rollback is complete", commands)
+    wait, next_attempt = wait_of(status), parse_time(status.get("nextAttemptTime"))
+    if wait is not None:
+        return _waiting(
+            facts, request, wait, Explanation(cause, _earliest(since, record, cause, Reason.WAIT_TIMEOUT))
+        )
     if preparation.get("reason") == "Released":
-        since = parse_time(preparation.get("lastTransitionTime")) or creation_time(request)
-        return Explanation(message, since, "a reconciler that is not being uninstalled leads", (describe,))
+        until = "a reconciler that is not being uninstalled leads"
+        return Explanation(cause, since, until, helping_commands(facts, ()))
     if status.get("phase"):
-        since = parse_time(status.get("startTime")) or creation_time(request)
-        next_attempt = parse_time(status.get("nextAttemptTime"))
         until = "the next attempt"
         if next_attempt is not None:
             until += f", at {format_time(next_attempt)}" if next_attempt > facts.now else ", which is due"
-        return Explanation(message, since, until, (describe,))
-    since = creation_time(request)
+        since = _earliest(since, record, cause, names.EVENT_RETRY)
+        return Explanation(cause, since, until, helping_commands(facts, ()), _history(record))
     uid = request["metadata"].get("uid")
     own_events = [event for event in facts.events if (event.get("related") or {}).get("uid") == uid]
     retries = [event for event in own_events if event.get("reason") == names.EVENT_RETRY]
     if retries:  # the status could not be written
-        return Explanation(str(retries[-1].get("message")), since, "the next attempt", (describe,))
+        cause = str(retries[-1].get("message"))
+        return Explanation(cause, created, "the next attempt", helping_commands(facts, ()))
     cause = "the reconciler has not reported on the BindRequest yet; it reports what prevents progress after 5 s"
-    is_new = since is not None and facts.now - since < _IDLE
-    commands = () if is_new else (describe,)
-    return Explanation(cause, since, "the reconciler reports", commands, is_stuck=not is_new)
+    is_new = created is not None and facts.now - created < IDLE
+    commands = () if is_new else helping_commands(facts, ())
+    return Explanation(cause, created, "the reconciler reports", commands, is_stuck=not is_new)
 
 
-def _waiting(facts: Facts, pod: Object, request: Object, message: str) -> Explanation:
-    status = reported_status(request)
-    wait = wait_of(status)
-    assert wait is not None  # noqa: S101 - the caller has looked
+def _earliest(since: datetime | None, record: PodRecord | None, cause: str, reason: str) -> datetime | None:
+    """Return since when the pod has the cause: its earlier decisions may have failed for it."""
+    recorded = record.since_of(cause, reason) if record is not None else None
+    return min(filter(None, (since, recorded)), default=None)
+
+
+def _history(record: PodRecord | None) -> tuple[str, ...]:
+    return (past(record),) if record is not None else ()
+
+
+def _waiting(facts: Facts, request: Object, wait: WaitFact, explanation: Explanation) -> Explanation:
     until = "one of the objects changes; there is no deadline"
     if wait.deadline is not None:
         until = f"one of the objects changes; at the latest it fails with WaitTimeout at {format_time(wait.deadline)}"
         if wait.deadline <= facts.now:
             until = f"it fails with WaitTimeout: its deadline was {format_time(wait.deadline)}"
-    commands, details = [], []
-    for ref in wait.objects:
-        target = facts.objects.get(ref, NOT_READ)
-        if isinstance(target, Unread):
-            continue
-        commands.append(show(ref.key, ref.kind, is_absent=target is None))
-        if target is None:
-            details.append(absence(ref))
-        elif ref.kind == "Pod" and ref.key != key_of(pod):
-            details.append(f"{ref}: {pod_state(target)}")
-    since = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or creation_time(
-        request
-    )
-    record = failed_decision_of(pod)
-    if (
-        record is not None
-        and record.has_ended
-        and record.decision.node == (request.get("spec") or {}).get("selectedNode")
-    ):
-        times = f"{record.failures} {'time' if record.failures == 1 else 'times'}"
-        details.append(f"the decision for this node has failed {times} before, last {record.reason}")
-        since = min(since, record.first) if since is not None else record.first
     further_requests = [str(key_of(candidate)) for candidate in facts.requests if candidate is not request]
-    details += [f"other requests for the pod: {', '.join(further_requests)}"] if further_requests else []
-    details += gang_state(facts)
-    describe = f"kubectl -n {facts.key.namespace} describe bindrequest {request['metadata']['name']}"
-    return Explanation(message, since, until, tuple(commands or [describe]), tuple(details))
+    others = (f"other requests for the pod: {', '.join(further_requests)}",) if further_requests else ()
+    record = record_of(facts.pod) if facts.pod is not None else None
+    details = (*states(facts, wait.objects, explanation.cause), *_history(record), *others, *gang_state(facts))
+    return replace(explanation, until=until, commands=helping_commands(facts, wait.objects), details=details)
 
 
 def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     status = reported_status(request)
     suggestion = next((each for each in Suggestion if each.value == status.get("suggestion")), None)
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
-    end = parse_time(status.get("completionTime"))
-    until = "the cause is corrected and the BindRequest deleted, for a new decision"
+    end, node = parse_time(status.get("completionTime")), (request.get("spec") or {}).get("selectedNode")
+    until = "the cause is corrected; then its BindRequest is deleted, or the pod, for a new decision"
     if suggestion is not None:
-        until = suggestion.next_step.format(scheduler=scheduler)
-        if end is not None and facts.now - end > _IDLE:
+        until = suggestion.next_step.format(scheduler=f"scheduler {scheduler}")
+        if end is not None and facts.now - end > IDLE:
             until += f"; it has not for {age_of(end, facts.now)}: is it running?"
-    failure, node = failure_of(status), str((request.get("spec") or {}).get("selectedNode") or "")
-    commands, details = [], [*running(facts, scheduler), *devices(facts, pod)]
-    for ref in failure.objects if failure is not None else ():
-        target = facts.objects.get(ref, NOT_READ)
-        commands += [] if isinstance(target, Unread) else [show(ref.key, ref.kind, is_absent=target is None)]
-        details += [absence(ref)] if target is None else []
-    remedy = remedy_of(facts, failure.reason if failure is not None else "", node)
-    commands += [remedy] if remedy else []
+    failure = failure_of(status) or FailureFact("")
+    reason = failure.plugin_reason or failure.reason
+    cause = str(condition_of({"status": status}, "Bound").get("message") or status.get("reason") or "")
+    began = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or end
+    since = _earliest(began, record_of(pod), cause, reason)
+    commands, instead = helping_commands(facts, failure.objects, failure.reason, str(node or "")), ""
+    delete_pod = f"kubectl -n {facts.key.namespace} delete pod {facts.key.name}"
     if suggestion is Suggestion.DELETE_POD:
-        commands.append(f"kubectl -n {facts.key.namespace} delete pod {facts.key.name}")
+        commands = (*commands, delete_pod)
     elif suggestion is None:
-        commands.append(delete_request(request))
-    record = failed_decision_of(pod)
-    since = record.first if record is not None and record.has_ended else end
-    cause = f"the bind has failed: {status.get('reason')}"
-    return Explanation(cause, since, until, tuple(dict.fromkeys(commands)), tuple(details))
+        commands, instead = (*commands, delete_request(request)), delete_pod
+    at = format_time(end) if end is not None else "an unknown time"
+    ended = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}"
+    details = (*states(facts, failure.objects, cause), ended, *running(facts, scheduler), *devices(facts, pod))
+    return Explanation(cause, since, until, commands, details, instead=instead)
 
 
 def _orphan(facts: Facts, request: Object) -> Explanation:
@@ -214,12 +204,10 @@ def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
         for lease in facts.leases
     ]
     cause = f"no reconciler leads: no Lease of a reconciler is held ({'; '.join(renewals) or 'none exists'})"
-    commands: tuple[str, ...] = (f"kubectl -n {facts.system} get leases",)
-    if not isinstance(facts.deployments, Unread):
-        commands = (
-            f"kubectl -n {facts.system} get leases,deployments,pods",
-            f"kubectl -n {facts.system} logs --selector app.kubernetes.io/component=reconciler --tail 20",
-        )
+    commands = (
+        f"kubectl -n {facts.system} get leases,deployments,pods",
+        f"kubectl -n {facts.system} logs --selector app.kubernetes.io/component=reconciler --tail 20",
+    )
     return Explanation(cause, creation_time(request), "a reconciler leads", commands, components(facts, "reconciler"))
 
 

@@ -7,7 +7,8 @@ needs of the release, its chart publishes in a ConfigMap that all may read (deci
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,21 +17,21 @@ from bowline.api import names
 from bowline.api.duration import parse_duration
 from bowline.api.failed_decision import condition_of
 from bowline.api.gang import gang_of
-from bowline.api.meta import Object, ObjectKey, ObjectRef, format_time, key_of, parse_time
+from bowline.api.meta import Object, ObjectKey, ObjectRef, key_of, parse_time, status_of
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, namespace_of, run_connected
 from bowline_cli.diagnosis import explain
+from bowline_cli.explained import ExplainedObject, as_json, as_table, as_text, for_reader
 from bowline_cli.facts import (
     PLURALS,
-    Explanation,
     Facts,
     GangFacts,
     ReleaseInfo,
-    age,
     current_request,
     named_objects,
 )
 from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
+from bowline_cli.rights import Rights
 from bowline_cli.terminal import printable
 from bowline_cli.undecided import explain_uncreated
 
@@ -63,23 +64,13 @@ KINDS: Final = (
     Kind("CronJob", "/apis/batch/v1", ("cronjob", "cronjobs", "cj")),
 )
 _POD: Final = ("pod", "pods", "po")
+# Their pods are created by the controllers of other kinds.
+_INDIRECT: Final = ("Deployment", "CronJob")
 EXAMPLES: Final = """examples:
   bowline explain train-7d9f                 a pod of the context's namespace
   bowline explain deploy/train -n team       the pod of a workload that waits longest, or why it has none
   bowline explain -A                         all pods that wait, in all namespaces
 """
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedObject:
-    """What is explained: an object of a kind, and what was read and follows. ``facts``: of the object's key."""
-
-    kind: str
-    facts: Facts
-    explanation: Explanation
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.facts.key}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,12 +103,17 @@ def _explain(api: Api, options: argparse.Namespace) -> int:
     if not options.target:
         namespace = "" if options.all_namespaces else namespace_of(api, options)
         subjects = stuck_subjects(reading, namespace)
-        print(as_json(subjects, is_list=True) if options.output == "json" else as_table(subjects, reading.now))
+        if options.output == "json":
+            rights = Rights(api)
+            print(as_json([for_reader(rights, subject) for subject in subjects], is_list=True))
+        else:
+            print(as_table(subjects, reading.now))
         return EXIT_EXPLAINED
     subject = find_subject(reading, namespace_of(api, options), options.target)
     if subject is None:
         print(printable(f"there is no {options.target} in namespace {namespace_of(api, options)}"), file=sys.stderr)
         return EXIT_NOT_FOUND
+    subject = for_reader(Rights(api), subject)
     print(as_json([subject], is_list=False) if options.output == "json" else as_text(subject))
     return EXIT_EXPLAINED
 
@@ -259,14 +255,22 @@ def _seems_stuck(reading: Reading, pod: Object) -> bool:
 
 
 def _replica_count(owner: Object) -> int:
-    spec = owner.get("spec") or {}
-    return int(spec.get("replicas", spec.get("parallelism", 1)))
+    spec, desired = owner.get("spec") or {}, status_of(owner).get("desiredNumberScheduled", 1)
+    count: Any = spec.get("replicas", spec.get("parallelism", desired))
+    return int(count)
 
 
 def _failed_creation(
     reading: Reading, namespace: str, owners: Sequence[Object]
 ) -> tuple[str, datetime | None] | None:
-    """Return why the pods of workloads are not created now, and since when; None if no creation fails.
+    """Return why the pods of workloads are not created now, and since when; None if no creation fails."""
+    path = f"/api/v1/namespaces/{namespace}/events"
+    events = readable(reading.list("events", path, fieldSelector="reason=FailedCreate"))
+    return _creation_failure(owners, sorted(events, key=_time_of))
+
+
+def _creation_failure(owners: Sequence[Object], events: Sequence[Object]) -> tuple[str, datetime | None] | None:
+    """Return the last failure to create a pod of the workloads, and since when. ``events``: FailedCreate.
 
     A ReplicaSet reports it in a condition, which ends with the cause; of others there are only events.
     """
@@ -276,9 +280,7 @@ def _failed_creation(
             return str(condition.get("message")), parse_time(condition.get("lastTransitionTime"))
     uids = {owner["metadata"].get("uid") for owner in owners if "replicas" not in (owner.get("spec") or {})}
     uids |= {owner["metadata"].get("uid") for owner in owners if (owner.get("spec") or {}).get("serviceName")}
-    path = f"/api/v1/namespaces/{namespace}/events"
-    events = readable(reading.list("events", path, fieldSelector="reason=FailedCreate")) if uids else ()
-    failures = sorted((each for each in events if each["involvedObject"].get("uid") in uids), key=_time_of)
+    failures = [each for each in events if each["involvedObject"].get("uid") in uids]
     if not failures:
         return None
     return str(failures[-1].get("message")), parse_time(failures[-1].get("firstTimestamp")) or _time_of(failures[-1])
@@ -312,20 +314,21 @@ def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
     if pod is not None:  # not one that had its name
         selector += f",involvedObject.uid={pod['metadata'].get('uid')}"
     events = reading.list("events", f"/api/v1/namespaces/{key.namespace}/events", fieldSelector=selector)
-    objects = {ref: _object(reading, ref) for ref in dict.fromkeys(named_objects(request))}
+    objects = {ref: _object(reading, ref) for ref in dict.fromkeys(named_objects(request, pod))}
+    about = {ref: _last_event_about(reading, ref) for ref in objects if ref.kind == "PersistentVolumeClaim"}
+    object_events = {ref: event for ref, event in about.items() if event is not None}
     if not any(acquired_at(lease, reading.now) for lease in readable(reading.leases)):
         facts = replace(facts, deployments=_deployments(reading))
     if pod is not None and not (pod.get("spec") or {}).get("nodeName"):
         facts = _with_scheduling(reading, facts, pod)
-    facts = replace(facts, events=sorted(readable(events), key=_time_of), objects=objects)
+    events = sorted(readable(events), key=_time_of)
+    facts = replace(facts, events=events, objects=objects, object_events=object_events)
     return _with_unread(facts, reading)
 
 
 def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
     """Add what only an unbound pod needs: its scheduler's Leases, KAI's group, devices of DRA drivers."""
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
-    nodes = reading.reader.list("/api/v1/nodes", limit=1)
-    facts = replace(facts, may_read_nodes=not isinstance(nodes, Unread))
     # In the namespaces of components: a Lease of that name in a tenant's says nothing.
     named = (
         reading.reader.get(f"{leases_path(place)}/{scheduler}")
@@ -358,6 +361,13 @@ def _object(reading: Reading, ref: ObjectRef) -> Any:
     root = f"/api/{ref.api_version}" if "/" not in ref.api_version else f"/apis/{ref.api_version}"
     namespace = f"/namespaces/{ref.key.namespace}" if ref.key.namespace else ""
     return reading.reader.get(f"{root}{namespace}/{plural}/{ref.key.name}")
+
+
+def _last_event_about(reading: Reading, ref: ObjectRef) -> Object | None:
+    """Return the last event about an object: of a claim, what its provisioner says."""
+    selector = f"involvedObject.kind={ref.kind},involvedObject.name={ref.key.name}"
+    path = f"/api/v1/namespaces/{ref.key.namespace}/events"
+    return max(readable(reading.reader.list(path, fieldSelector=selector)), key=_time_of, default=None)
 
 
 def _with_unread(facts: Facts, reading: Reading) -> Facts:
@@ -397,19 +407,28 @@ def stuck_subjects(reading: Reading, namespace: str) -> list[ExplainedObject]:
             explanation = explain(facts)
             if explanation is not None and explanation.is_stuck:
                 subjects.append(ExplainedObject("Pod", facts, explanation))
-    subjects += _uncreated_subjects(reading, scope)
+    subjects += _uncreated_subjects(reading, scope, pods)
     return sorted(subjects, key=lambda subject: subject.explanation.since or reading.now)
 
 
-def _uncreated_subjects(reading: Reading, scope: str) -> Iterator[ExplainedObject]:
-    kind = next(each for each in KINDS if each.name == "ReplicaSet")
-    for owner in readable(reading.list("replicasets", f"/apis/apps/v1{scope}/replicasets")):
-        failure = condition_of(owner, "ReplicaFailure")
-        if failure.get("status") == "True":
+def _uncreated_subjects(reading: Reading, scope: str, pods: Sequence[Object]) -> Iterator[ExplainedObject]:
+    """Yield the workloads whose pods their controllers fail to create now. ``pods``: all that have not ended."""
+    counts = Counter(
+        reference.get("uid") for pod in pods for reference in pod["metadata"].get("ownerReferences") or ()
+    )
+    path = f"/api/v1{scope}/events"
+    events = sorted(readable(reading.list("events", path, fieldSelector="reason=FailedCreate")), key=_time_of)
+    for kind in KINDS:
+        if kind.name in _INDIRECT:
+            continue
+        for owner in readable(reading.pages(kind.aliases[1], f"{kind.path}{scope}/{kind.aliases[1]}")):
+            failure = _creation_failure([owner], events)
+            if failure is None or counts[owner["metadata"].get("uid")] >= _replica_count(owner):
+                continue
             facts = Facts(key_of(owner), reading.now, system=reading.system)
-            since = parse_time(failure.get("lastTransitionTime"))
-            explanation = explain_uncreated(owner, kind.name, facts, (str(failure.get("message")), since))
-            yield ExplainedObject(kind.name, facts, explanation)
+            explanation = explain_uncreated(owner, kind.name, facts, failure)
+            if explanation.is_stuck:
+                yield ExplainedObject(kind.name, facts, explanation)
 
 
 def _is_of(info: ReleaseInfo | None, pod: Object) -> bool:
@@ -417,61 +436,6 @@ def _is_of(info: ReleaseInfo | None, pod: Object) -> bool:
     spec = pod.get("spec") or {}
     scheduler = spec.get("schedulerName") or "default-scheduler"
     return info is None or "*" in info.scheduler_names or scheduler != "default-scheduler"
-
-
-# --- output ---
-
-
-def as_text(subject: ExplainedObject) -> str:
-    """Return the explanation as text."""
-    facts, explanation = subject.facts, subject.explanation
-    lines = [f"{subject}: {explanation.cause}"]
-    if explanation.since is not None:
-        lines.append(f"  since  {format_time(explanation.since)} ({age(facts.now - explanation.since)})")
-    lines += [f"  until  {explanation.until}"] if explanation.until else []
-    lines += [f"  next   {command}" for command in explanation.commands]
-    lines += [f"  also   {detail}" for detail in explanation.details]
-    lines += [f"  not read (rights): {', '.join(facts.unreadable)}"] if facts.unreadable else []
-    lines += [f"  more   {facts.info.docs}"] if facts.info is not None and facts.info.docs else []
-    return "\n".join(map(printable, lines))
-
-
-def as_table(subjects: Sequence[ExplainedObject], now: datetime) -> str:
-    """Return one line for each subject, in columns."""
-    if not subjects:
-        return "no pod waits"
-    rows = [("NAMESPACE", "NAME", "AGE", "CAUSE")]
-    for subject in subjects:
-        key, since = subject.facts.key, subject.explanation.since
-        name = key.name if subject.kind == "Pod" else f"{subject.kind.lower()}/{key.name}"
-        rows.append((key.namespace, name, age(now - since) if since else "", subject.explanation.cause))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(
-        printable("   ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
-        for row in rows
-    )
-
-
-def as_json(subjects: Sequence[ExplainedObject], *, is_list: bool) -> str:
-    """Return the explanations as JSON: one object, or ``{"items": [...]}``."""
-    items: list[Mapping[str, Any]] = []
-    for subject in subjects:
-        explanation = subject.explanation
-        items.append(
-            {
-                "kind": subject.kind,
-                "namespace": subject.facts.key.namespace,
-                "name": subject.facts.key.name,
-                "cause": explanation.cause,
-                "since": format_time(explanation.since) if explanation.since is not None else None,
-                "until": explanation.until,
-                "next": list(explanation.commands),
-                "also": list(explanation.details),
-                "notRead": list(subject.facts.unreadable),
-                "isStuck": explanation.is_stuck,
-            }
-        )
-    return json.dumps({"items": items} if is_list else items[0], indent=2)
 
 
 # --- parts of objects ---

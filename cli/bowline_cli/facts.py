@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from bowline.api import names
-from bowline.api.failed_decision import condition_of
-from bowline.api.meta import Object, ObjectKey, ObjectRef, key_of, parse_time, status_of
+from bowline.api.failed_decision import FailedDecision, condition_of, failed_decision_of
+from bowline.api.meta import Object, ObjectKey, ObjectRef, is_deleting, key_of, parse_time, status_of
 from bowline.api.request_facts import failure_of, reported_status, wait_of
 from bowline.framework.reason import Reason
 from bowline_cli.reader import Unread
@@ -23,7 +23,6 @@ PLURALS: Final[Mapping[str, str]] = {
     "ResourceClaim": "resourceclaims",
     "StorageClass": "storageclasses",
 }
-_MADE_BY_CONTROLLERS: Final = ("BindRequest", "Pod")
 NOT_READ: Final = Unread("not read")
 
 
@@ -53,8 +52,8 @@ class Facts:
     - ``requests``: for the pod, of any name. ``events``: about the pod (core/v1), oldest first.
     - ``leases``: of the release's reconcilers; ``schedulers``: Leases with the name of the pod's scheduler.
     - ``objects``: those that the request waits for or that its failure is about; None: it does not exist.
-    - ``gang``: None: the pod is in none.
-    - ``may_read_nodes``: whether commands about nodes would work. ``slices``: of ResourceSlices; None: not read.
+    - ``object_events``: the last event about one of them. ``gang``: None: the pod is in none.
+    - ``slices``: of ResourceSlices; None: not read.
     - ``info``: None: not published, or not read.
     - ``system``: the release's namespace.
     """
@@ -68,9 +67,9 @@ class Facts:
     schedulers: Sequence[Object] = ()
     deployments: Sequence[Object] | Unread = NOT_READ
     objects: Mapping[ObjectRef, Object | Unread | None] = field(default_factory=dict)
+    object_events: Mapping[ObjectRef, Object] = field(default_factory=dict)
     gang: GangFacts | None = None
     slices: int | None = None
-    may_read_nodes: bool = True
     info: ReleaseInfo | None = None
     system: str = "bowline-system"
     unreadable: Sequence[str] = ()
@@ -78,7 +77,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What happens, since when, until when, and the commands that help; ``is_stuck``: it needs someone to act."""
+    """What happens, since when, until when, and the commands that help; ``is_stuck``: it needs someone to act.
+
+    ``instead``: for a reader who may not run the last command.
+    """
 
     cause: str
     since: datetime | None = None
@@ -86,6 +88,29 @@ class Explanation:
     commands: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
     is_stuck: bool = True
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """The cause of the pod's last failure, as its conditions keep it. ``since``: on whatever node."""
+
+    cause: str
+    since: datetime
+    decision: FailedDecision
+
+    def since_of(self, cause: str, reason: str) -> datetime | None:
+        """Return since when the pod has this cause; None for another one."""
+        return self.since if cause == self.cause or reason == self.decision.reason else None
+
+
+def record_of(pod: Object) -> PodRecord | None:
+    """Return the record of the last failure, ended or attempted again; None if nothing has failed."""
+    decision, condition = failed_decision_of(pod), condition_of(pod, names.CONDITION_POD_BOUND)
+    if decision is None:
+        return None
+    since = parse_time(condition.get("lastTransitionTime")) or decision.first
+    return PodRecord(str(condition.get("message") or decision.reason), since, decision)
 
 
 def current_request(facts: Facts) -> Object | None:
@@ -102,11 +127,13 @@ def current_request(facts: Facts) -> Object | None:
     return candidates[-1] if candidates else None
 
 
-def named_objects(request: Object | None) -> tuple[ObjectRef, ...]:
-    """Return the objects that the status of a request names: of a wait, of a failure."""
+def named_objects(request: Object | None, pod: Object | None = None) -> tuple[ObjectRef, ...]:
+    """Return the objects that a wait or a failure names: in the status of a request, else in the pod's record."""
     status = reported_status(request) if request is not None else {}
     wait, failure = wait_of(status), failure_of(status)
-    return (*(wait.objects if wait is not None else ()), *(failure.objects if failure is not None else ()))
+    refs = (*(wait.objects if wait is not None else ()), *(failure.objects if failure is not None else ()))
+    record = record_of(pod) if pod is not None and not status.get("phase") else None
+    return refs if record is None else record.decision.objects
 
 
 def pod_state(pod: Object, *, with_node: bool = True) -> str:
@@ -141,6 +168,38 @@ def troubles(pod: Object) -> list[str]:
     return words
 
 
+def helping_commands(facts: Facts, objects: Sequence[ObjectRef], reason: str = "", node: str = "") -> tuple[str, ...]:
+    """Return the commands about a cause: its objects, what the reason of a failure names; else the pod."""
+    commands = [show(ref.key, ref.kind, is_absent=facts.objects.get(ref, NOT_READ) is None) for ref in objects]
+    commands.append(remedy_of(facts, reason, node))
+    describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
+    return tuple(dict.fromkeys(filter(None, commands))) or (describe,)
+
+
+def states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tuple[str, ...]:
+    """Return what is true now of the objects of a cause, as far as they could be read and it is not in the cause."""
+    texts = []
+    for ref in objects:
+        target = facts.objects.get(ref, NOT_READ)
+        if isinstance(target, Unread):
+            continue
+        absence = f"{ref} does not exist"
+        if target is None:
+            texts += [] if absence in cause else [absence]
+        elif absence in cause:
+            texts.append(f"{ref} exists now")
+        elif is_deleting(target):
+            finalizers = ", ".join(target["metadata"].get("finalizers") or ()) or "none"
+            began = target["metadata"]["deletionTimestamp"]
+            texts.append(f"{ref} is being deleted since {began}; finalizers: {finalizers}")
+        elif ref.kind == "Pod" and ref.key != facts.key:
+            texts.append(f"{ref}: {pod_state(target)}")
+        if ref in facts.object_events:
+            event = facts.object_events[ref]
+            texts.append(f"last event of {ref}: {event.get('reason')}: {event.get('message')}")
+    return tuple(texts)
+
+
 def show(key: ObjectKey, kind: str, *, is_absent: bool) -> str:
     """Return the command that shows an object, or of one that does not exist the others of its kind."""
     namespace = f"-n {key.namespace} " if key.namespace and kind not in ("StorageClass", "PersistentVolume") else ""
@@ -148,16 +207,9 @@ def show(key: ObjectKey, kind: str, *, is_absent: bool) -> str:
     return f"kubectl {namespace}get {plural}" if is_absent else f"kubectl {namespace}describe {plural} {key.name}"
 
 
-def absence(ref: ObjectRef) -> str:
-    """Return that an object does not exist, and what its user does about it."""
-    return f"{ref} does not exist{'' if ref.kind in _MADE_BY_CONTROLLERS else ': create it'}"
-
-
 def remedy_of(facts: Facts, reason: str, node: str) -> str:
     """Return the command that a reason of a failure names; empty for a plugin's own reason, or without one."""
     template = next((each.remedy for each in Reason if each.value == reason), "")
-    if "{node}" in template or "nodes" in template:
-        template = template if facts.may_read_nodes else ""
     return template.format(namespace=facts.key.namespace, system=facts.system, node=node)
 
 

@@ -1,11 +1,10 @@
 """Why a pod has no decision: what its scheduler, its gates, its earlier decisions or its creation say. Pure."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Final
 
-from bowline.api import names
-from bowline.api.failed_decision import FailedDecision, condition_of, failed_decision_of
+from bowline.api.failed_decision import condition_of
 from bowline.api.gang import counts_as_bound, min_members
 from bowline.api.meta import Object, format_time, key_of, parse_time, status_of
 from bowline.api.request_facts import reported_status
@@ -14,15 +13,20 @@ from bowline_cli.facts import (
     Explanation,
     Facts,
     GangFacts,
+    PodRecord,
     ReleaseInfo,
     age_of,
     components,
     creation_time,
+    helping_commands,
     last_event,
-    remedy_of,
+    record_of,
+    states,
 )
 from bowline_cli.reader import Unread, acquired_at
 
+# A scheduler decides within seconds; one that has not for so long may not be running.
+IDLE: Final = timedelta(minutes=1)
 # Pods of a gang that are named.
 _NAMED_MEMBERS: Final = 8
 # Below it a name that is not served is another scheduler's, not a misspelt one.
@@ -48,9 +52,7 @@ def explain_uncreated(
     cause = f"the pods of {kind} {key} are not created: {message}"
     denial = Denial.of(message)  # a controller repeats the API server's message
     if denial.failed_webhook:
-        check = describe
-        if not isinstance(facts.deployments, Unread):
-            check = f"kubectl -n {facts.system} get pods,endpointslices"
+        check = f"kubectl -n {facts.system} get pods,endpointslices"
         until = "a replica of the webhook answers; the controller retries"
         return Explanation(cause, failed_since, until, (check,), components(facts, "webhook"))
     if denial.quota:
@@ -75,16 +77,20 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
     is_reported = condition.get("status") == "False" and bool(condition.get("message"))
     if served_names and "*" not in served_names and scheduler not in served_names:
         return _unserved_name(facts, pod, scheduler, condition if is_reported else {})
-    record = failed_decision_of(pod)
-    if record is not None and record.has_ended:
-        return _explain_past_decision(facts, pod, record, condition if is_reported else {})
+    record = record_of(pod)
+    if record is not None and record.decision.has_ended:
+        until = f"scheduler {scheduler} decides again"
+        if facts.now - record.decision.last > IDLE:
+            until += f"; it has not for {age_of(record.decision.last, facts.now)}: is it running?"
+        return explain_record(facts, pod, record, until)
     if is_reported:
         cause = f"scheduler {scheduler} has found no node: {condition['message']}"
         since = parse_time(condition.get("lastTransitionTime")) or since
-        return Explanation(cause, since, f"{scheduler} decides again", commands, scheduling(facts, pod))
+        return Explanation(cause, since, f"scheduler {scheduler} decides again", commands, scheduling(facts, pod))
     cause = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
     details = (*running(facts, scheduler), *last_event(facts), *scheduling(facts, pod))
-    return Explanation(cause, since, f"{scheduler} decides: is it installed and running?", commands, details)
+    until = f"scheduler {scheduler} decides: is it installed and running?"
+    return Explanation(cause, since, until, commands, details)
 
 
 def _unserved_name(facts: Facts, pod: Object, scheduler: str, condition: Object) -> Explanation:
@@ -100,26 +106,29 @@ def _unserved_name(facts: Facts, pod: Object, scheduler: str, condition: Object)
     return Explanation(cause, creation_time(pod), until, (command,), (*running(facts, scheduler), *last_event(facts)))
 
 
-def _explain_past_decision(facts: Facts, pod: Object, record: FailedDecision, condition: Object) -> Explanation:
-    """Explain a pod between two decisions: the last one has failed, and its request is deleted."""
-    sentence = str(condition_of(pod, names.CONDITION_POD_BOUND).get("message") or "")
-    times = f", {record.failures} times since {age_of(record.first, facts.now)} ago" if record.failures > 1 else ""
-    cause = (
-        f"the decision for node {record.decision.node} has failed {age_of(record.last, facts.now)} ago{times}: "
-        f"{record.reason}: {sentence}"
-    )
+def explain_record(facts: Facts, pod: Object, record: PodRecord, until: str) -> Explanation:
+    """Explain a pod of whose present decision nothing is reported, by its last failure."""
+    decision = record.decision
+    commands = helping_commands(facts, decision.objects, decision.reason, decision.decision.node)
+    details = [*states(facts, decision.objects, record.cause), past(record), *devices(facts, pod)]
     longest = facts.info.repeat_backoff if facts.info is not None else ReleaseInfo().repeat_backoff
-    denied_until = record.denied_until(longest)
-    scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
-    until = (
-        f"{scheduler} decides for another node; the same decision is denied until {format_time(denied_until)}"
-        if facts.now < denied_until
-        else f"{scheduler} decides again"
-    )
-    remedy = remedy_of(facts, record.reason, record.decision.node)
-    details = (f"{scheduler} reports: {condition['message']}",) if condition else ()
-    describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
-    return Explanation(cause, record.first, until, (remedy or describe,), (*details, *devices(facts, pod)))
+    denied_until = decision.denied_until(longest)
+    if facts.now < denied_until:
+        details.append(f"the same decision is denied until {format_time(denied_until)}")
+    condition = condition_of(pod, "PodScheduled")
+    if condition.get("status") == "False" and condition.get("message"):
+        scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
+        details.append(f"scheduler {scheduler} reports: {condition['message']}")
+    return Explanation(record.cause, record.since, until, commands, tuple(details))
+
+
+def past(record: PodRecord) -> str:
+    """Return the last failed decision."""
+    decision = record.decision
+    times = f", {decision.failures} times" if decision.failures > 1 else ""
+    at = format_time(decision.last)
+    what = f"has failed with {decision.reason}" if decision.has_ended else "is attempted again after a failure"
+    return f"the decision for node {decision.decision.node} {what} at {at}{times}"
 
 
 def running(facts: Facts, scheduler: str) -> tuple[str, ...]:

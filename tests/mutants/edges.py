@@ -281,8 +281,8 @@ CLI = (
         "missing-leader-unnoticed",
         "bowline explain does not say that no reconciler leads.",
         f"{_CLI}diagnosis.py",
-        "    if lack is not None:\n        return lack\n    message",
-        "    message",
+        "    if lack is not None:\n        return lack\n    record",
+        "    record",
         live=("tests/pair/test_explain_live.py",),
     ),
     Mutant(

@@ -18,7 +18,7 @@ from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import bind_request, pod
 from bowline_cli.main import main
 from tests.live import FLAKY, Live
-from tests.pair.conftest import own
+from tests.pair.conftest import OWNER, own
 from tests.plugins.claims import claim_decisions, publish, template
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage
@@ -45,11 +45,12 @@ def explain(pair: Live, owner: Path, capsys: pytest.CaptureFixture[str]) -> Expl
 
 
 def works(pair: Live, command: str, kubeconfig: Path) -> None:
-    """Run a command that explain names with the same rights, but none that deletes."""
+    """Run a command that explain names with the same rights; of one that deletes, whether it may run."""
     words = shlex.split(command)
     assert words[0] == "kubectl"
-    if "delete" not in words:
-        pair.cluster.kubectl(*words[1:], kubeconfig=kubeconfig)
+    if "delete" in words:
+        words = ["kubectl", *words[1:3], "auth", "can-i", *words[3:]]
+    pair.cluster.kubectl(*words[1:], kubeconfig=kubeconfig)
 
 
 def until_explained(pair: Live, explain: Explain, name: str, text: str) -> str:
@@ -211,9 +212,11 @@ def test_a_pod_that_waits_for_a_claim(pair: Live, explain: Explain) -> None:
     pair.request_bind()
     out = until_explained(pair, explain, "pod", "at the latest it fails with WaitTimeout at 20")
     assert f"kubectl -n {pair.namespace} describe persistentvolumeclaims data" in commands(out)
+    assert f"StorageClass {storage.name('late')} of PersistentVolumeClaim {pair.namespace}/data does not exist" in out
+    assert "ask an administrator to run: kubectl get storageclasses" in out
     out = explain("pod", kubeconfig=pair.cluster.kubeconfig)
     assert "kubectl get storageclasses" in commands(out)
-    assert f"  also   StorageClass {storage.name('late')} does not exist: create it" in out
+    assert f"  also   StorageClass {storage.name('late')} does not exist" in out
     try:
         storage.make_volume("a")
         storage.make_class()
@@ -247,9 +250,14 @@ def test_a_request_without_an_allocation_for_the_claim(pair: Live, explain: Expl
     pair.until("its claim exists", lambda: pair.pod()["status"].get(statuses))
     pair.request_bind()
     pair.phase("pod", "Failed")
+    account = f"--serviceaccount=default:{OWNER}"
+    pair.kubectl("create", "rolebinding", "editor", "--clusterrole=edit", account)
+    pair.until_allowed(f"system:serviceaccount:default:{OWNER}", "delete", "pods")
     out = explain("pod")
-    assert "the bind has failed: " in out
-    assert f"kubectl -n {pair.namespace} delete bindrequest pod" in commands(out)
+    assert "the bind has failed with Invalid at 20" in out
+    # An editor may delete the pod, not the request.
+    assert f"kubectl -n {pair.namespace} delete pod pod" in commands(out)
+    assert f"ask an administrator to run: kubectl -n {pair.namespace} delete bindrequest pod" in out
     pair.kubectl("delete", "bindrequest", "pod")
     pair.request_bind(**claim_decisions("d0"))
     pair.phase("pod", "Succeeded")
@@ -268,8 +276,9 @@ def test_a_request_for_a_node_that_is_gone(pair: Live, explain: Explain) -> None
     pair.request_bind(node="gone")
     pair.phase("pod", "Failed")
     out = explain("pod")
-    assert "the bind has failed: NodeGone: " in out
-    assert "  until  bowline decides for another node" in out
+    assert "pod: node gone does not exist\n" in out
+    assert "  until  scheduler bowline decides for another node" in out
+    assert "the bind has failed with NodeGone at 20" in out
     # Its scheduler's part.
     pair.kubectl("delete", "bindrequest", "pod")
     pair.request_bind()
@@ -287,6 +296,8 @@ def test_no_reconciler_leads(pair: Live, explain: Explain) -> None:
             forged = {"metadata": {"name": name, "labels": {names.LEASE_LABEL: "cluster"}}, "spec": held}
             pair.cluster.api.post(f"/apis/coordination.k8s.io/v1/namespaces/{pair.namespace}/leases", forged)
         out = explain("pod")
+        assert commands(out) == []
+        assert "ask an administrator to run: kubectl -n bowline-system get leases,deployments,pods" in out
         assert "no reconciler leads: no Lease of a reconciler is held" in out
         assert "last renewed 20" in out
         out = explain("pod", kubeconfig=pair.cluster.kubeconfig)

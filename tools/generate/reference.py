@@ -76,7 +76,7 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         (
             "False",
             "a reason of a failure",
-            "the request has failed; `status.reason` has the same sentence",
+            "the request has failed; since when the pod has this cause, on whatever node",
         ),
     ),
     names.CONDITION_DECISION_FAILED: (

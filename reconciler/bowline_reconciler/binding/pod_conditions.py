@@ -198,7 +198,7 @@ def _content(
     status = pod.get("status") or {}
     content: dict[str, Any] = {}
     if condition is not None and not _has(pod, condition):
-        content["conditions"] = _stored_forms(pod, condition, now)
+        content["conditions"] = stored_conditions(pod, condition, now)
     if nomination is not None:
         is_nominated = status.get("nominatedNodeName") == nomination.node
         if is_nominated == nomination.is_withdrawn:
@@ -206,26 +206,37 @@ def _content(
     return content
 
 
-def _stored_forms(pod: Object, condition: PodBound, now: datetime) -> list[Mapping[str, Any]]:
+def stored_conditions(pod: Object, condition: PodBound, now: datetime) -> list[Mapping[str, Any]]:
     """Return the entries of the conditions' patch. ``pod``: with its present conditions."""
     pod_bound: dict[str, Any] = {
         "type": names.CONDITION_POD_BOUND,
         "status": condition.status,
         "reason": condition.reason,
         "message": condition.message,
-        "lastTransitionTime": format_time(now),
+        "lastTransitionTime": _since(pod, condition) or format_time(condition.since or now),
     }
     if condition.decision is None:
         return [pod_bound, {"$patch": "delete", "type": names.CONDITION_DECISION_FAILED}]
-    failure = _failed_decision(condition, now).after(failed_decision_of(pod))
-    pod_bound["lastTransitionTime"] = format_time(failure.first)
-    return [pod_bound, failure.as_condition()]
+    failure = FailedDecision(
+        condition.decision,
+        condition.reason,
+        now,
+        now,
+        condition.has_ended,
+        int(condition.has_ended),
+        condition.denial,
+        condition.objects,
+    )
+    return [pod_bound, failure.after(failed_decision_of(pod)).as_condition()]
 
 
-def _failed_decision(condition: PodBound, now: datetime) -> FailedDecision:
-    assert condition.decision is not None  # noqa: S101 - a bound pod has no failed decision
-    has_ended = condition.has_ended
-    return FailedDecision(condition.decision, condition.reason, now, now, has_ended, int(has_ended), condition.denial)
+def _since(pod: Object, condition: PodBound) -> str:
+    """Return since when the pod has this cause, whatever the node; empty for another one."""
+    earlier = condition_of(pod, names.CONDITION_POD_BOUND)
+    is_same = earlier.get("reason") == condition.reason or earlier.get("message") == condition.message
+    if condition.status != "False" or earlier.get("status") != "False" or not is_same:
+        return ""
+    return str(earlier.get("lastTransitionTime") or "")
 
 
 def _has(pod: Object, condition: PodBound) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from bowline.api.failed_decision import Decision
@@ -43,7 +43,10 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed."""
+    """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed.
+
+    ``message``: the cause alone, which stays the same in each repetition; ``history``: what preceded the failure.
+    """
 
     reason: Reason
     message: str
@@ -53,6 +56,7 @@ class Fail:
     objects: tuple[ObjectRef, ...] = ()  # that the failure is about
     denial: str = ""  # the print of the API server's denial of the Binding
     is_advised: bool = False  # plugins were asked what it means for another decision
+    history: str = ""  # such as: waited for 30 s
 
     @classmethod
     def of(cls, status: Status, reason: Reason, message: str, suggestion: Suggestion | None) -> "Fail":
@@ -68,6 +72,11 @@ class Fail:
     def name(self) -> str:
         """The reason as it is reported."""
         return self.own_reason or self.reason.value
+
+    @property
+    def sentence(self) -> str:
+        """The cause as it is reported."""
+        return sentence(self.message, self.plugin)
 
     @property
     def status(self) -> Status:
@@ -134,6 +143,9 @@ class Event:
 class PodBound:
     """The PodBound condition: False after a failure, True after the bind that follows it.
 
+    - ``message``: the cause alone, so that a repetition of the failure does not change it.
+    - ``since``: when this failure began, unless the pod's condition has an earlier one for the same cause.
+    - ``objects``: that the failure is about.
     - ``decision``: the one that has failed. It is stored in a condition of its own (``bowline.api.failed_decision``).
     - ``has_ended``: the decision has ended Failed; else it is attempted again.
     - ``denial``: the print of the API server's denial of the Binding.
@@ -145,6 +157,8 @@ class PodBound:
     decision: Decision | None = None
     has_ended: bool = False
     denial: str = ""
+    since: datetime | None = None
+    objects: tuple[ObjectRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +207,8 @@ class RequeueNow:
 # What is executed.
 Action = Forget | Rollback | DropFinalizer | SetOwner | Complete | Fail | Wait | RequeueAfter | Attempt
 OutcomeAction = Complete | Fail | RetryAt | Wait | TransientFailure | RequeueNow
+
+
+def sentence(message: str, plugin: str) -> str:
+    """Return a cause as it is reported everywhere: the cause first, whose it is last."""
+    return f"{message} [{plugin}]" if plugin else message

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bowline.api import names
-from bowline.api.bindrequest import BOUND, BindRequest, BindRequestSpec, Phase
+from bowline.api.bindrequest import BOUND, AllocationKind, BindRequest, BindRequestSpec, Phase
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
@@ -28,6 +28,7 @@ from bowline_reconciler.decide.actions import (
     Rollback,
     SetOwner,
     Wait,
+    sentence,
 )
 from bowline_reconciler.decide.snapshot import (
     DEFECT,
@@ -203,6 +204,8 @@ def _of_allocations(spec: BindRequestSpec, facts: Observed) -> Wait | Fail | Non
         return Wait((), why, DEFECT_POLL, DEFECT, poll=DEFECT_POLL, expires=False)
     if missing_kinds:
         why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
+        if missing_kinds == [AllocationKind.FRACTION]:
+            why = "GPU sharing is off; the chart's value config.gpuSharing.enabled: true switches it on"
         return Fail(Reason.NO_PLUGIN, why)
     return None
 
@@ -248,7 +251,8 @@ def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: S
         return Wait((ref,), why, left, NODE_HEALTH, expires=False)
     taint = taint or ill
     if taint is not None:
-        state = "is cordoned" if taint is CORDONED else f"has the taint {describe(taint)}"
+        # It is read later than it was true.
+        state = "was cordoned" if taint is CORDONED else f"had the taint {describe(taint)}"
         why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"
         return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE)
     return _attempt(request, pod, facts)
@@ -282,8 +286,10 @@ def stored_failure(request: BindRequest) -> Fail | None:
     suggestion_value = request.status.get("suggestion")
     suggestion = next((member for member in Suggestion if member.value == suggestion_value), None)
     message = str(request.condition(BOUND).get("message") or "")
-    plugin, _, word = fact.plugin_reason.rpartition("/")
-    return Fail(reason, message, suggestion, fact.plugin or plugin, word if is_word(word) else "", fact.objects)
+    own_plugin, _, word = fact.plugin_reason.rpartition("/")
+    plugin = fact.plugin or own_plugin
+    message = message.removesuffix(sentence("", plugin))
+    return Fail(reason, message, suggestion, plugin, word if is_word(word) else "", fact.objects)
 
 
 def _invalid(request: BindRequest) -> Fail:

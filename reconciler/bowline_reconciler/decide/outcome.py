@@ -30,8 +30,9 @@ from bowline_reconciler.decide.actions import (
     RetryAt,
     TransientFailure,
     Wait,
+    sentence,
 )
-from bowline_reconciler.decide.report import retrying_status, rollback_incomplete_status
+from bowline_reconciler.decide.report import began, retrying_status, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Outcome, Times
 
 # Suggestions after which a retry on the same node cannot succeed.
@@ -55,14 +56,14 @@ def classify_outcome(
         case Code.RETRY:
             return _retry(request, outcome, limits, jitter, now)
         case Code.FATAL:
-            return Fail.of(status, status.reason or Reason.REJECTED, _by(status), status.suggestion)
+            return Fail.of(status, status.reason or Reason.REJECTED, status.message, status.suggestion)
         case Code.TRANSIENT:
-            return TransientFailure(_by(status), status.retry_after)
+            return TransientFailure(sentence(status.message, status.plugin), status.retry_after)
         case Code.CANCELLED:
             return RequeueNow()
         case Code.SKIP:
             # The Runner returns no SKIP; one that arrives here must not count as success.
-            return Fail.of(status, Reason.REJECTED, f"{_by(status)}: SKIP is no end of an attempt", None)
+            return Fail.of(status, Reason.REJECTED, f"SKIP is no end of an attempt: {status.message}", None)
         case _:
             assert_never(status.code)
 
@@ -74,8 +75,8 @@ def handed_over_status(request: BindRequest, failure: Status, now: datetime) -> 
     process, too.
     """
     count = request.failed_attempts + 1
-    why = f"gave up after {count} {'attempt' if count == 1 else 'attempts'}, the last: {_by(failure)}"
-    end = Fail.of(failure, Reason.BACKOFF_LIMIT_EXCEEDED, why, Suggestion.RESCHEDULE_ELSEWHERE)
+    end = Fail.of(failure, Reason.BACKOFF_LIMIT_EXCEEDED, failure.message, Suggestion.RESCHEDULE_ELSEWHERE)
+    end = replace(end, history=_gave_up(count))
     pending = Status.retry("the process ended before the rollback")
     return rollback_incomplete_status(request, end, pending, now)
 
@@ -85,27 +86,38 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
     failed_count = request.failed_attempts + 1
     limit = _limit(request, status, limits.backoff_limit)
     if failed_count > limit:
-        word = "attempt" if failed_count == 1 else "attempts"
-        why = f"gave up after {failed_count} {word}, the last: {_by(status)}"
         # What has failed repeatedly here may succeed on another node.
         suggestion = status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE
-        return Fail.of(status, Reason.BACKOFF_LIMIT_EXCEEDED, why, suggestion)
+        fail = Fail.of(status, Reason.BACKOFF_LIMIT_EXCEEDED, status.message, suggestion)
+        return replace(fail, history=_gave_up(failed_count))
     pause = backoff(failed_count, limits, jitter)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
-    why = f"attempt {failed_count} of {limit + 1} failed: {_by(status)}"
+    why, history = sentence(status.message, status.plugin), f"attempt {failed_count} of {limit + 1} failed"
+    condition = PodBound(
+        "False",
+        names.EVENT_RETRY,
+        why,
+        decision_of(request.raw.get("spec")),
+        since=began(request, now),
+        objects=status.wake_on,
+    )
     report = Report(
-        retrying_status(request, failed_count, why, outcome.started_at, now, now + pause),
+        retrying_status(request, failed_count, why, history, outcome.started_at, now, now + pause),
         Event("Warning", names.EVENT_RETRY, why),
-        PodBound("False", names.EVENT_RETRY, why, decision_of(request.raw.get("spec"))),
+        condition,
         Nomination(request.selected_node),
     )
     return RetryAt(pause, report)
 
 
+def _gave_up(attempts: int) -> str:
+    return f"gave up after {attempts} {'attempt' if attempts == 1 else 'attempts'}"
+
+
 def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
-    on = ", ".join(str(ref) for ref in status.wake_on)
-    why = f"{_by(status)} (waiting for {on})" if on else _by(status)
+    unnamed = ", ".join(str(ref) for ref in status.wake_on if ref.key.name not in status.message)
+    why = f"{status.message} (waiting for {unnamed})" if unnamed else status.message
     waits = status.waits
     lefts = [times.wait_left(single.timeout or timeout, _cause(single)) for single in waits]
     left = min(lefts)
@@ -114,14 +126,15 @@ def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
         # happen.
         expired = waits[lefts.index(left)]
         waited = times.waited.get(_cause(expired), times.wait_time)
-        why = f"waited for {waited.total_seconds():.0f} s: {why}"
         suggestion = expired.suggestion or status.suggestion or Suggestion.RETRY_SAME_NODE
-        return Fail.of(replace(status, plugin=expired.plugin), Reason.WAIT_TIMEOUT, why, suggestion)
+        fail = Fail.of(replace(status, plugin=expired.plugin), Reason.WAIT_TIMEOUT, why, suggestion)
+        return replace(fail, history=f"waited for {waited.total_seconds():.0f} s")
     limits: dict[str, timedelta] = {}
     for single in waits:
         cause, limit = _cause(single), single.timeout or timeout
         if limit < UNLIMITED:
             limits[cause] = min(limit, limits.get(cause, limit))
+    why = sentence(why, status.plugin)
     return Wait(status.wake_on, why, left, _cause(status), limits, status.retry_after)
 
 
@@ -149,7 +162,3 @@ def _limit(request: BindRequest, status: Status, default: int) -> int:
     if own_limit is not None:
         return own_limit
     return 0 if status.suggestion in _RETURNED else default
-
-
-def _by(status: Status) -> str:
-    return f"{status.plugin}: {status.message}" if status.plugin else status.message

@@ -81,13 +81,26 @@ class BindingContent:
 PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))
 
 
+def began(request: BindRequest, now: datetime) -> datetime:
+    """Return since when the request's preparation has waited or failed; ``now`` if it begins to."""
+    condition = request.condition(PREPARED)
+    since = parse_time(condition.get("lastTransitionTime")) if condition.get("status") == "False" else None
+    return since or now
+
+
 def retrying_status(
-    request: BindRequest, failed_count: int, why: str, started_at: datetime, now: datetime, next_attempt: datetime
+    request: BindRequest,
+    failed_count: int,
+    why: str,
+    history: str,
+    started_at: datetime,
+    now: datetime,
+    next_attempt: datetime,
 ) -> dict[str, Any]:
     """Return the status after a failed attempt, with the next one at ``next_attempt``."""
     return _block(request, started_at) | {
         "phase": Phase.PENDING.value,
-        "reason": reason_text("Retrying", why),
+        "reason": reason_text("Retrying", why, history),
         "failedAttempts": failed_count,
         "lastAttemptTime": format_time(started_at),
         "nextAttemptTime": format_time(_rounded_up(next_attempt)),
@@ -104,13 +117,13 @@ def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datet
     if prepared_condition.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
         since = began
     deadline = since + total if wait.expires and wait.left < _FOREVER else None
-    until = f"; fails with WaitTimeout at {format_time(deadline)}" if deadline is not None else ""
+    until = f"fails with WaitTimeout at {format_time(deadline)}" if deadline is not None else ""
     updated = conditions(request, {PREPARED: ("False", "Waiting", wait.why)}, now)
     # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.
     times = {"lastTransitionTime": format_time(since)}
     return _block(request, since if wait.is_of_attempt else None) | {
         "phase": Phase.PENDING.value,
-        "reason": reason_text("Waiting", f"{wait.why}{until}"),
+        "reason": reason_text("Waiting", wait.why, until),
         "wait": WaitFact(wait.cause, wait.on, deadline).as_field(),
         "conditions": [
             {**condition, **times} if condition["type"] == PREPARED else condition for condition in updated
@@ -120,9 +133,7 @@ def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datet
 
 def waiting_event(wait: Wait) -> Event:
     """Return the event of a wait that is reported: without a time, so that the same wait again is a repeat of it."""
-    limit = min(wait.limits.values(), default=None) if wait.expires else None
-    text = f"; waits for at most {limit.total_seconds():.0f} s" if limit is not None else ""
-    return Event("Normal", names.EVENT_WAITING, wait.why + text)
+    return Event("Normal", names.EVENT_WAITING, wait.why)
 
 
 def unfinished_status(request: BindRequest, cause: Unfinished, now: datetime) -> dict[str, Any]:
@@ -219,11 +230,20 @@ def failure_report(
     """Return what is written of a terminal failure. ``rolled_back``, ``remains``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
-    event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.message}{hint}")
+    event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.sentence}{hint}")
     condition = None
     if fail.reason not in _NO_CONDITION:
         decision = decision_of(request.raw.get("spec"))
-        condition = PodBound("False", fail.name, fail.message, decision, has_ended=True, denial=fail.denial)
+        condition = PodBound(
+            "False",
+            fail.name,
+            fail.sentence,
+            decision,
+            has_ended=True,
+            denial=fail.denial,
+            since=began(request, now),
+            objects=fail.objects,
+        )
     nomination = _nomination_after(request, fail, pod) if condition is not None else None
     status = failed_status(request, fail, rolled_back, pod_node, now, remains)
     return Report(status, event, condition, nomination)
@@ -248,12 +268,12 @@ def failed_status(
     has undone nothing. failedAttempts is raised to a backoffLimit that is set: existing schedulers read "Failed, and
     fewer attempts than the limit" as still being retried.
     """
-    updates = {BOUND: ("False", condition_reason(fail), fail.message)}
+    updates = {BOUND: ("False", condition_reason(fail), fail.sentence)}
     if rolled_back:
         updates[ROLLED_BACK] = _rolled_back(remains)
     block = _block(request, None) | {
         "phase": Phase.FAILED.value,
-        "reason": reason_text(fail.name, fail.message),
+        "reason": reason_text(fail.name, fail.sentence, fail.history),
         "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
         "completionTime": format_time(now),
         "failure": failure_field(fail),
@@ -280,9 +300,9 @@ def rollback_incomplete_status(
         block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
         follows = "the request is released when the rollback is complete"
     else:
-        updates[BOUND] = ("False", condition_reason(fail), fail.message)
+        updates[BOUND] = ("False", condition_reason(fail), fail.sentence)
         block = _block(request, None) | {"phase": Phase.PENDING.value, "failure": failure_field(fail)}
-        follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.message}"
+        follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.sentence}"
         if fail.suggestion is not None:
             block["suggestion"] = fail.suggestion.value
     if request.phase is Phase.PENDING:
@@ -334,9 +354,9 @@ def condition_reason(fail: Fail) -> str:
     return text if _CONDITION_REASON.fullmatch(text) else fail.reason.value
 
 
-def reason_text(word: str, message: str) -> str:
-    """Return ``Word: message``, cut to the field's limit."""
-    text = f"{word}: {message}"
+def reason_text(word: str, message: str, history: str = "") -> str:
+    """Return ``Word: message; history``, cut to the field's limit."""
+    text = f"{word}: {message}{f'; {history}' if history else ''}"
     return (
         text if len(text.encode()) <= MAX_REASON else text.encode()[: MAX_REASON - 3].decode(errors="ignore") + "..."
     )

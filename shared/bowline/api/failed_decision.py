@@ -6,12 +6,13 @@ people is that of the condition PodBound beside it. Decisions 200 and 275.
 
     type: bowline.dev/DecisionFailed, reason: <that of the failure>
     status: "True" once the decision has ended Failed; "False" while it is attempted again
-    message: {"node": NAME, "digest": HEX, "failures": COUNT, "denial": HEX}
+    message: {"node": NAME, "digest": HEX, "failures": COUNT, "denial": HEX, "objects": [REFERENCE]}
     lastTransitionTime: the first of consecutive failures of the decision; lastProbeTime: the last one
 
 ``digest`` identifies the decision on that node, ``failures`` counts its consecutive ends. GPU groups are no part of
 the digest, because schedulers name a new group in each decision. ``denial`` is there if the API server has denied the
-Binding: the print of its answer. Another node that gets the same answer shows that no node helps.
+Binding: the print of its answer. Another node that gets the same answer shows that no node helps. ``objects``: that
+the failure is about, as in the status of the request.
 """
 
 import hashlib
@@ -22,7 +23,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from bowline.api import names
-from bowline.api.meta import Object, format_time, parse_time, status_of
+from bowline.api.meta import Object, ObjectRef, format_time, parse_time, status_of
+from bowline.api.request_facts import refs_of, stored_refs
 
 # The shortest time for which a repeated decision is denied.
 SHORTEST: Final = timedelta(seconds=5)
@@ -54,6 +56,7 @@ class FailedDecision:
     has_ended: bool = True
     failures: int = 1
     denial: str = ""
+    objects: tuple[ObjectRef, ...] = ()
 
     def denied_until(self, longest: timedelta) -> datetime:
         """Return until when the same decision is denied: as long again as it has failed, within the bounds."""
@@ -78,6 +81,7 @@ class FailedDecision:
             "digest": self.decision.digest,
             "failures": self.failures,
             **({"denial": self.denial} if self.denial else {}),
+            **({"objects": stored_refs(self.objects)} if self.objects else {}),
         }
         return {
             "type": names.CONDITION_DECISION_FAILED,
@@ -108,10 +112,11 @@ def failed_decision_of(pod: Object) -> FailedDecision | None:
         content = json.loads(str(condition.get("message")))
         decision = Decision(str(content["node"]), str(content["digest"]))
         failures, denial = int(content["failures"]), str(content.get("denial", ""))
+        objects = refs_of(content.get("objects"))
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     has_ended = condition.get("status") == "True"
-    return FailedDecision(decision, str(condition.get("reason")), first, last, has_ended, failures, denial)
+    return FailedDecision(decision, str(condition.get("reason")), first, last, has_ended, failures, denial, objects)
 
 
 def condition_of(obj: Object, kind: str) -> Object:

@@ -31,11 +31,11 @@ class WaitFact:
     def is_same(self, other: "WaitFact | None") -> bool:
         """Return whether both are for the same objects and of the same cause; their deadlines may differ."""
         same_cause = other is not None and other.cause == self.cause
-        return other is not None and same_cause and _stored_refs(other.objects) == _stored_refs(self.objects)
+        return other is not None and same_cause and stored_refs(other.objects) == stored_refs(self.objects)
 
     def as_field(self) -> dict[str, Any]:
         """Return ``status.wait``."""
-        field: dict[str, Any] = {"cause": self.cause, "objects": _stored_refs(self.objects)}
+        field: dict[str, Any] = {"cause": self.cause, "objects": stored_refs(self.objects)}
         return field if self.deadline is None else {**field, "deadline": format_time(self.deadline)}
 
 
@@ -54,7 +54,7 @@ class FailureFact:
 
     def as_field(self) -> dict[str, Any]:
         """Return ``status.failure``."""
-        field: dict[str, Any] = {"reason": self.reason, "objects": _stored_refs(self.objects)}
+        field: dict[str, Any] = {"reason": self.reason, "objects": stored_refs(self.objects)}
         named = {"plugin": self.plugin, "pluginReason": self.plugin_reason}
         return {**field, **{key: name for key, name in named.items() if name}}
 
@@ -64,7 +64,7 @@ def wait_of(status: Object) -> WaitFact | None:
     field = status.get("wait")
     if not isinstance(field, Mapping):
         return None
-    return WaitFact(str(field.get("cause") or ""), _refs(field.get("objects")), parse_time(field.get("deadline")))
+    return WaitFact(str(field.get("cause") or ""), refs_of(field.get("objects")), parse_time(field.get("deadline")))
 
 
 def failure_of(status: Object) -> FailureFact | None:
@@ -73,7 +73,7 @@ def failure_of(status: Object) -> FailureFact | None:
     if not isinstance(field, Mapping) or not field.get("reason"):
         return None
     plugin, plugin_reason = str(field.get("plugin") or ""), str(field.get("pluginReason") or "")
-    return FailureFact(str(field["reason"]), plugin, plugin_reason, _refs(field.get("objects")))
+    return FailureFact(str(field["reason"]), plugin, plugin_reason, refs_of(field.get("objects")))
 
 
 def reported_status(request: Object) -> Object:
@@ -99,7 +99,8 @@ def as_annotation(status: Mapping[str, Any]) -> str:
     return json.dumps(status, separators=(",", ":"), sort_keys=True)
 
 
-def _stored_refs(objects: Iterable[ObjectRef]) -> list[dict[str, str]]:
+def stored_refs(objects: Iterable[ObjectRef]) -> list[dict[str, str]]:
+    """Return references as a status has them, MAX_OBJECTS at most."""
     stored = []
     for ref in dict.fromkeys((ref.api_version, ref.kind, ref.key) for ref in objects):
         api_version, kind, key = ref
@@ -108,7 +109,8 @@ def _stored_refs(objects: Iterable[ObjectRef]) -> list[dict[str, str]]:
     return stored[:MAX_OBJECTS]
 
 
-def _refs(value: Any) -> tuple[ObjectRef, ...]:
+def refs_of(value: Any) -> tuple[ObjectRef, ...]:
+    """Return the references that a field has; any JSON value is one."""
     entries = value if isinstance(value, list) else ()
     return tuple(
         ObjectRef(

@@ -23,6 +23,11 @@ class Call:
     subresource: str = ""
 
     @property
+    def write(self) -> str:
+        """What is written, with its verb and place; empty for a read."""
+        return "" if self.method == "GET" else f"{self.verb} {self.label} {self.key}"
+
+    @property
     def label(self) -> str:
         """The resource's metric label: ``pods/binding``."""
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural

@@ -447,7 +447,7 @@ class KubeClient:
             for text in warning_texts(answer.headers.getall("Warning")):
                 options.on_warning(call.resource, call.key, text)
         if not 200 <= answer.code < 300:
-            failure = from_response(answer.code, answer.headers, answer.body)
+            failure = from_response(answer.code, answer.headers, answer.body, call.write)
             self.availability.observe(failure, is_lease=is_lease)
             self._note_unanswered(request, failure)
             policy = Denial.of(failure.message).own_policy if isinstance(failure, Forbidden) else ""

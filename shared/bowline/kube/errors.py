@@ -233,6 +233,8 @@ class Invalid(ApiError):
     """422: the content is rejected."""
 
 
+# A missing permission, a quota, a policy or a webhook.
+_DENIALS = (403, 422)
 _BY_CODE: Mapping[int, type[ApiError]] = {
     400: BadRequest,
     403: Forbidden,
@@ -260,12 +262,20 @@ def from_status(status: ApiStatus) -> ApiError | InfrastructureError:
     return _BY_CODE.get(status.code, ApiError)(status)
 
 
-def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError | InfrastructureError:
-    """Return the error for an HTTP reply; ``code`` is not 2xx. Never raises, whatever the body contains."""
+def from_response(
+    code: int, headers: Mapping[str, str], body: bytes, write: str = ""
+) -> ApiError | InfrastructureError:
+    """Return the error for an HTTP reply; ``code`` is not 2xx. Never raises, whatever the body contains.
+
+    ``write``: verb, resource, namespace and name, which the message of a denial then has: that of a quota or a policy
+    does not say where the object would be.
+    """
     raw = _decode(body)
     has_status = raw.get("kind") == "Status" and raw.get("apiVersion") == "v1"
     if has_status:
         status = decode_status(raw, code)
+        if write and code in _DENIALS:
+            status = replace(status, message=f"{status.message} ({write})")
     else:
         plain = headers.get("Content-Type", "").startswith("text/plain")
         text = body[:MAX_TEXT].decode("utf-8", "replace").strip() if plain else ""

@@ -11,9 +11,11 @@ from bowline.api.failed_decision import Decision, FailedDecision
 from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_time
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline_cli.diagnosis import explain
-from bowline_cli.explain import ExplainedObject, as_json, as_table, as_text, info_of
+from bowline_cli.explain import info_of
+from bowline_cli.explained import ExplainedObject, as_json, as_table, as_text, for_reader
 from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, current_request, named_objects
 from bowline_cli.reader import Unread, acquired_at
+from bowline_cli.rights import Right, rights_of
 from bowline_cli.undecided import explain_uncreated
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -61,7 +63,7 @@ def failed_before(last_s: float = 20, failures: int = 3, reason: str = "NodeGone
     """A pod between two decisions."""
     first, last = NOW - timedelta(seconds=300), NOW - timedelta(seconds=last_s)
     failure = FailedDecision(Decision("gpu-1", "d"), reason, first, last, failures=failures)
-    sentence = condition(names.CONDITION_POD_BOUND, "False", "claim data does not exist")
+    sentence = condition(names.CONDITION_POD_BOUND, "False", "claim data does not exist", 300)
     return pod(conditions=[*sentence, failure.as_condition(), *changes.pop("conditions", ())])
 
 
@@ -80,7 +82,7 @@ def condition(kind: str, status: str, message: str = "", since: float = 40, reas
 
 TABLE = [
     pytest.param({"pod": pod(conditions=condition("PodScheduled", "False", "0/3 nodes fit"))},
-        "scheduler bowline has found no node: 0/3 nodes fit", "bowline decides again", 40,
+        "scheduler bowline has found no node: 0/3 nodes fit", "scheduler bowline decides again", 40,
         id="the scheduler finds no node"),
     pytest.param({"request": waiting(WaitFact("plugin example"), "data is absent")}, "data is absent",
         "one of the objects changes; there is no deadline", 40, id="a wait without a deadline"),
@@ -89,30 +91,32 @@ TABLE = [
     pytest.param({"request": waiting(WaitFact("x", (), NOW - timedelta(seconds=1)))}, "claim data is not bound",
         "it fails with WaitTimeout: its deadline was 2026-01-01T11:59:59Z", 40,
         id="a wait whose deadline has passed"),
-    pytest.param({"request": waiting(), "pod": failed_before()}, "claim data is not bound",
-        "fails with WaitTimeout at", 300, id="a wait of a decision that has failed before"),
+    pytest.param({"request": waiting(), "pod": failed_before(reason="WaitTimeout")},
+        "claim data is not bound", "fails with WaitTimeout at", 300,
+        id="a wait of a decision that has failed before"),
     pytest.param({"pod": failed_before(last_s=20)},
-        "the decision for node gpu-1 has failed 20s ago, 3 times since 5m0s ago: NodeGone: claim data does not exist",
-        "bowline decides for another node; the same decision is denied until 2026-01-01T12:00:40Z", 300,
-        id="between two decisions"),
-    pytest.param({"pod": failed_before(last_s=90, failures=1)},
-        "the decision for node gpu-1 has failed 1m30s ago: NodeGone", "bowline decides again", 300,
-        id="after the denial has ended"),
+        "claim data does not exist", "scheduler bowline decides again", 300, id="between two decisions"),
+    pytest.param({"pod": failed_before(last_s=90)}, "claim data does not exist",
+        "scheduler bowline decides again; it has not for 1m30s: is it running?", 300,
+        id="a failure after which no scheduler decides"),
+    pytest.param({"pod": failed_before(last_s=20), "request": request("Created: nothing is reported yet", phase="")},
+        "claim data does not exist", "the new decision, for node gpu-1, is reported on", 300,
+        id="a new decision after a failure"),
     pytest.param({"request": request("Retrying: busy", nextAttemptTime=ago(-5), startTime=ago(45))}, "Retrying: busy",
         "the next attempt, at 2026-01-01T12:00:05Z", 45, id="a pause between attempts"),
     pytest.param({"request": request("Retrying: busy", nextAttemptTime=ago(5))}, "Retrying: busy",
         "the next attempt, which is due", 50, id="an attempt that is due"),
     pytest.param({"request": request("NodeGone: x", "Failed", completionTime=ago(10),
-        suggestion="RescheduleElsewhere")}, "the bind has failed: NodeGone: x", "bowline decides for another node",
-        10, id="a failure"),
+        suggestion="RescheduleElsewhere")}, "NodeGone: x", "scheduler bowline decides for another node", 10,
+        id="a failure"),
     pytest.param({"request": request("NodeGone: x", "Failed", completionTime=ago(1440),
-        suggestion="RescheduleElsewhere")}, "the bind has failed: NodeGone: x",
-        "bowline decides for another node; it has not for 24m0s: is it running?", 1440,
+        suggestion="RescheduleElsewhere")}, "NodeGone: x",
+        "scheduler bowline decides for another node; it has not for 24m0s: is it running?", 1440,
         id="a failure to which no scheduler reacts"),
     pytest.param({"request": request("RollbackFailed: busy", conditions=condition("RolledBack", "False", "busy"))},
         "busy", "the rollback is complete", 40, id="an incomplete rollback"),
-    pytest.param({"request": request("Released: uninstalled", conditions=condition("Prepared", "False", "x",
-        reason="Released"))}, "uninstalled", "a reconciler that is not being uninstalled leads", 40,
+    pytest.param({"request": request("Released: uninstalled", conditions=condition("Prepared", "False",
+        "uninstalled", reason="Released"))}, "uninstalled", "a reconciler that is not being uninstalled leads", 40,
         id="a request of an uninstalled release"),
     pytest.param({"request": request("Created: nothing is reported yet", phase="", metadata={"uid": "present"}),
         "events": [{"reason": "BindingRetry", "message": f"not complete yet: {uid}",
@@ -218,30 +222,44 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
             id="a scheduler that has ended"),
         pytest.param({"schedulers": [lease()]}, "bowline is running: Lease ", id="a scheduler that runs"),
         pytest.param({"request": waiting(), "objects": {CLAIM: None}},
-            "PersistentVolumeClaim team/data does not exist: create it", id="an awaited object that does not exist"),
-        pytest.param({"request": waiting(WaitFact("plugin a", (RESERVATION,))), "objects": {RESERVATION: None}},
-            f"{RESERVATION} does not exist", id="an awaited object that a controller makes"),
+            "PersistentVolumeClaim team/data does not exist", id="an awaited object that does not exist"),
+        pytest.param({"request": waiting(message=f"{CLAIM} does not exist: create it"),
+            "objects": {CLAIM: {"metadata": {}}}}, f"{CLAIM} exists now", id="a cause that holds no more"),
+        pytest.param({"request": waiting(), "objects": {CLAIM: {"metadata": {"deletionTimestamp": ago(9),
+            "finalizers": ["kubernetes.io/pvc-protection"]}}}},
+            f"{CLAIM} is being deleted since {ago(9)}; finalizers: kubernetes.io/pvc-protection",
+            id="an awaited object that is being deleted"),
+        pytest.param({"request": waiting(), "objects": {CLAIM: {"metadata": {}}},
+            "object_events": {CLAIM: {"reason": "ProvisioningFailed", "message": "no driver"}}},
+            f"last event of {CLAIM}: ProvisioningFailed: no driver", id="what a provisioner says"),
+        pytest.param({"request": waiting(WaitFact("plugin a", (RESERVATION,))),
+            "objects": {RESERVATION: pod(spec={"nodeName": "n"})}}, f"{RESERVATION}: Pending, on node n",
+            id="an awaited pod"),
         pytest.param({"request": waiting(), "pod": failed_before()},
-            "the decision for this node has failed 3 times before, last NodeGone", id="earlier failures"),
+            f"the decision for node gpu-1 has failed with NodeGone at {ago(20)}, 3 times", id="earlier failures"),
+        pytest.param({"pod": failed_before(last_s=20)}, "the same decision is denied until 2026-01-01T12:00:40Z",
+            id="the denial of a repetition"),
+        pytest.param({"request": request("x", "Failed", completionTime=ago(10),
+            failure=FailureFact("NodeGone").as_field())},
+            f"the bind has failed with NodeGone at {ago(10)}, on node gpu-1", id="a failure"),
         pytest.param({"pod": failed_before(conditions=condition("PodScheduled", "False", "none of 4 nodes fits"))},
-            "bowline reports: none of 4 nodes fits", id="what the scheduler says after a failure"),
+            "scheduler bowline reports: none of 4 nodes fits", id="what the scheduler says after a failure"),
     ],
 )  # fmt: skip
 def test_details(facts: dict[str, Any], detail: str) -> None:
-    details = explained(**facts).details
-    assert any(detail in each for each in details)
-    assert f"{RESERVATION} does not exist: create it" not in details
+    assert any(detail in each for each in explained(**facts).details)
 
 
 @pytest.mark.parametrize(
     ("facts", "command"),
     [
-        pytest.param({"request": waiting(), "objects": {CLAIM: {}}},
+        pytest.param({"request": waiting(), "objects": {CLAIM: {"metadata": {}}}},
             "kubectl -n team describe persistentvolumeclaims data", id="an object that exists"),
         pytest.param({"request": waiting(), "objects": {CLAIM: None}}, "kubectl -n team get persistentvolumeclaims",
             id="an object that does not"),
         pytest.param({"request": waiting(), "objects": {CLAIM: Unread("403")}},
-            "kubectl -n team describe bindrequest train", id="an object that may not be read"),
+            "kubectl -n team describe persistentvolumeclaims data", id="an object that may not be read"),
+        pytest.param({"request": waiting(WaitFact("x"))}, "kubectl -n team describe pod train", id="no object"),
         pytest.param({"pod": failed_before()}, "kubectl get nodes", id="the node of a failure"),
         pytest.param({"request": request("x", "Failed", failure=FailureFact("NodeGone").as_field(), suggestion="y")},
             "kubectl get nodes", id="the remedy of the reason"),
@@ -249,6 +267,54 @@ def test_details(facts: dict[str, Any], detail: str) -> None:
 )  # fmt: skip
 def test_the_first_command(facts: dict[str, Any], command: str) -> None:
     assert explained(**facts).commands[0] == command
+
+
+class Answers:
+    """An API server's answers to questions about rights."""
+
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
+
+    def allow(self, command: str) -> bool:
+        return any(word in command for word in self.allowed)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "commands"),
+    [
+        (("nodes", "delete"), ["kubectl get nodes", "kubectl -n team delete bindrequest train"]),
+        (("delete pod",), ["kubectl -n team delete pod train"]),
+        ((), []),
+    ],
+)
+def test_only_commands_that_the_reader_may_run_are_the_next_ones(
+    allowed: tuple[str, ...], commands: list[str]
+) -> None:
+    facts = Facts(
+        KEY, NOW, pod(), [request("x", "Failed", failure=FailureFact("NodeGone").as_field())], leases=[lease()]
+    )
+    explanation = explain(facts)
+    assert explanation is not None
+    answer = for_reader(Answers(*allowed), ExplainedObject("Pod", facts, explanation)).explanation  # type: ignore[arg-type]
+    assert list(answer.commands) == commands
+    asked = "ask an administrator to run: kubectl -n team delete bindrequest train" in answer.details
+    assert asked is ("delete" not in allowed)
+
+
+@pytest.mark.parametrize(
+    ("command", "rights"),
+    [
+        ("kubectl get nodes", [Right("list", "nodes", "")]),
+        ("kubectl get node n -o jsonpath='{.spec.taints}'", [Right("get", "nodes", "")]),
+        ("kubectl -n a describe resourcequota", [Right("list", "resourcequotas", "a")]),
+        ("kubectl describe storageclass x", [Right("get", "storageclasses", "")]),
+        ("kubectl -n a delete bindrequest x", [Right("delete", "bindrequests", "a")]),
+        ("kubectl -n a get leases,pods", [Right("list", "leases", "a"), Right("list", "pods", "a")]),
+        ("kubectl -n a logs --tail 20", [Right("get", "pods/log", "a"), Right("list", "pods", "a")]),
+    ],
+)
+def test_the_rights_that_a_command_needs(command: str, rights: list[Right]) -> None:
+    assert list(rights_of(command)) == rights
 
 
 def of_pod(name: str, uid: str, phase: str = "Pending", age_s: float = 10) -> dict[str, Any]:
@@ -312,7 +378,7 @@ def subject(**changes: Any) -> ExplainedObject:
 
 
 def test_the_text_names_time_commands_and_what_was_not_read() -> None:
-    text = as_text(subject(objects={CLAIM: {}}, unreadable=("leases in \x1b[2J", "events")))
+    text = as_text(subject(objects={CLAIM: {"metadata": {}}}, unreadable=("leases in \x1b[2J", "events")))
     assert text.splitlines() == [
         "Pod team/train: claim data is not bound",
         "  since  2026-01-01T11:59:20Z (40s)",

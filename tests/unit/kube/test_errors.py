@@ -89,6 +89,13 @@ def test_retry_after(headers: dict[str, str], details: dict[str, Any], expectati
     assert error.retry_after == (timedelta(seconds=expectation) if expectation is not None else None)
 
 
+@pytest.mark.parametrize(("code", "is_named"), [(403, True), (422, True), (409, False), (404, False)])
+def test_a_denied_write_is_named(code: int, is_named: bool) -> None:
+    error = from_response(code, {}, status(code, "Any", "exceeded quota: none"), "create pods reserved/gpu-1")
+    assert isinstance(error, errors.ApiError)
+    assert error.message == f"exceeded quota: none{' (create pods reserved/gpu-1)' if is_named else ''}"
+
+
 @pytest.mark.parametrize(
     ("content_type", "body", "expectation"),
     [

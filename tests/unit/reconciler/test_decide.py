@@ -234,7 +234,7 @@ def test_every_scheduler_is_ours_with_a_star() -> None:
 def test_a_taint_is_named_and_a_toleration_ends_its_effect() -> None:
     decision = decide(seen(node=TAINTED), SETTINGS)
     assert isinstance(decision, Fail)
-    why = "node node-0 has the taint gpu=broken:NoSchedule, which pod default/pod does not tolerate"
+    why = "node node-0 had the taint gpu=broken:NoSchedule, which pod default/pod does not tolerate"
     assert (decision.message, decision.suggestion) == (why, Suggestion.RESCHEDULE_ELSEWHERE)
     tolerant_pod = replace(POD, tolerations=({"key": "gpu", "operator": "Exists"},))
     assert decide(seen(node=TAINTED, pod=tolerant_pod), SETTINGS) == Attempt()
@@ -244,7 +244,7 @@ def test_a_cordoned_node_is_named_so() -> None:
     cordoned = node_view({"metadata": {"name": "node-0"}, "spec": {"unschedulable": True}})
     decision = decide(seen(node=cordoned), SETTINGS)
     assert isinstance(decision, Fail)
-    assert decision.message == "node node-0 is cordoned, which pod default/pod does not tolerate"
+    assert decision.message == "node node-0 was cordoned, which pod default/pod does not tolerate"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_any_spec_and_status_can_be_decided_and_reported(status: Any, spec: Any)
     assert cache_entry is not None
     request = decode_bind_request(cache_entry)
     decide(Observed(request), Settings())
-    retrying_status(request, 1, "why", NOW, NOW, NOW)
+    retrying_status(request, 1, "why", "history", NOW, NOW, NOW)
     waiting_status(request, Wait((), "why", timedelta(), "plugin"), NOW, NOW)
     success_report(request, PREPARED_BY_US, None, NOW, NOW)
     failure_report(request, Fail(Reason.POD_GONE, "why"), True, None, NOW)

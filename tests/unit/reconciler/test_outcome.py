@@ -27,6 +27,7 @@ from bowline_reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
+from bowline_reconciler.decide.decide import stored_failure
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
 from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
@@ -39,7 +40,6 @@ from bowline_reconciler.decide.report import (
     rolled_back_status,
     succeeded_status,
     success_report,
-    waiting_event,
     waiting_status,
 )
 from bowline_reconciler.decide.snapshot import GATES, PRECEDING, Outcome, Times
@@ -78,7 +78,8 @@ def test_a_retry_is_counted_and_dated() -> None:
     assert end.report.condition is not None
     why = end.report.event.note
     assert end.report.event == Event("Warning", "BindingRetry", why)
-    assert end.report.condition == PodBound("False", "BindingRetry", why, decision_of(request().raw["spec"]))
+    decision = decision_of(request().raw["spec"])
+    assert end.report.condition == PodBound("False", "BindingRetry", why, decision, since=NOW)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,9 @@ def test_a_first_failure_that_another_decision_could_resolve_is_returned(
 
 def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     status = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p")
-    why = f"p: {status.message}"
-    assert action_for(status) == Fail(Reason.DEVICE_CONFLICT, why, Suggestion.RESCHEDULE_ELSEWHERE, "p")
+    fail = action_for(status)
+    assert fail == Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE, "p")
+    assert fail.sentence == "taken [p]"
 
 
 def test_a_transient_failure_uses_no_attempt() -> None:
@@ -217,7 +219,7 @@ def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_w
     end = action_for(replace(own, timeout=minute), times=Times(wait_time=minute))
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, Suggestion.DELETE_POD)
-    assert "waited for 60 s" in end.message
+    assert (end.message, end.history) == ("x", "waited for 60 s")
 
 
 def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> None:
@@ -356,16 +358,6 @@ def test_a_wait_has_its_deadline() -> None:
     assert again["reason"] == first["reason"]
 
 
-def test_the_event_of_a_wait_has_its_limit_and_no_time() -> None:
-    limits = {"plugin volumes": timedelta(seconds=30), "plugin slow": TIMEOUT}
-    notes = {
-        waiting_event(replace(waiting("a"), limits=limits, left=timedelta(seconds=left))).note for left in (24, 25)
-    }
-    assert notes == {"a; waits for at most 30 s"}
-    assert waiting_event(replace(waiting("a"), left=UNLIMITED)).note == "a"
-    assert waiting_event(replace(waiting("a"), limits=limits, expires=False)).note == "a"
-
-
 @pytest.mark.parametrize("cause", [GATES, PRECEDING])
 def test_a_wait_before_the_first_attempt_has_no_start(cause: str) -> None:
     assert "startTime" not in waiting_status(request(), replace(waiting("a"), cause=cause), NOW, NOW)
@@ -399,14 +391,13 @@ def test_the_pod_condition_costs_a_write_only_after_a_failure(
 def test_the_text_of_each_report() -> None:
     retry = action_for(Status.retry("no luck").from_plugin("p"))
     assert isinstance(retry, RetryAt)
-    why = "attempt 1 of 7 failed: p: no luck"
-    assert retry.report.status["reason"] == f"Retrying: {why}"
-    assert retry.report.event == Event("Warning", "BindingRetry", why), (
-        "without a time: events of equal notes are one"
-    )
+    assert retry.report.status["reason"] == "Retrying: no luck [p]; attempt 1 of 7 failed"
+    assert retry.report.event == Event("Warning", "BindingRetry", "no luck [p]"), "events of equal notes are one"
     last = action_for(Status.retry("no luck").from_plugin("p"), request(backoffLimit=0))
     assert isinstance(last, Fail)
-    assert last.message == "gave up after 1 attempt, the last: p: no luck"
+    reason = failed_status(request(), last, False, "", NOW)["reason"]
+    assert reason == "BackoffLimitExceeded: no luck [p]; gave up after 1 attempt"
+    assert stored_failure(request(failed_status(request(), last, False, "", NOW))) == replace(last, history="")
     wait = waiting_status(request(), replace(waiting("a"), left=timedelta(minutes=10)), NOW, NOW)
     assert wait["reason"] == "Waiting: a; fails with WaitTimeout at 2026-01-01T00:11:00Z"
     refusal = Status.retry("it is still in use")

@@ -114,33 +114,33 @@ def check_claim(
     volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object
 ) -> Status | Bound | PersistentVolumeClaim:
     """Check a PVC without class and node. Returns the PVC itself if those are to be checked next."""
-    name = volume.claim.name
+    name = volume.ref
     if claim is None:
-        purpose = f" for the pod's ephemeral volume {volume.volume}" if volume.ephemeral else ""
-        return waits([f"claim {name}{purpose} does not exist yet"], [volume.ref])
+        remedy = f" yet, for the pod's ephemeral volume {volume.volume}" if volume.ephemeral else ": create it"
+        return waits([f"{name} does not exist{remedy}"], [volume.ref])
     if volume.ephemeral:
         foreign = _owner_conflict(volume, claim, pod)
         if foreign is not None:
             return foreign
     if claim.deleting:
-        why = f"claim {name} is being deleted; create it again, or let the pod mount another one"
+        why = f"{name} is being deleted; when it is gone, create it again, or let the pod mount another one"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if claim.phase == "Lost":
-        why = f"claim {name} has lost its volume {claim.volume_name}; restore the volume, or create the claim again"
+        why = f"{name} has lost its volume {claim.volume_name}; restore the volume, or create the claim again"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     return Bound(claim) if claim.bound else claim
 
 
 def _owner_conflict(volume: PodVolume, claim: PersistentVolumeClaim, pod: Object) -> Status | None:
     """Return the failure of a PVC with an ephemeral volume's name that the pod does not own; None if it does."""
-    owner, name = claim.owner or {}, volume.claim.name
+    owner, name = claim.owner or {}, volume.ref
     if owner.get("kind") == "Pod" and owner.get("uid") == uid_of(pod):
         return None
     if owner.get("kind") == "Pod" and owner.get("name") == pod["metadata"]["name"]:
         # Normal after each restart of a StatefulSet's pod: the garbage collector soon deletes the old PVC.
-        return waits([f"claim {name} still belongs to an earlier pod of this name"], [claim.ref])
+        return waits([f"{name} still belongs to an earlier pod of this name"], [claim.ref])
     why = (
-        f"claim {name} was not made for the pod's ephemeral volume {volume.volume} but has its name, and its "
+        f"{name} was not made for the pod's ephemeral volume {volume.volume} but has its name, and its "
         "data may belong to another workload; rename the pod or the volume, or delete the claim"
     )
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD)
@@ -152,20 +152,20 @@ def check_unbound(
     """Check a PVC without a volume. ``requested_before``: provisioning here was already requested for this pod."""
     if cls is None or not cls.wait_for_first_consumer or claim.volume_name:
         return _bound_by_others(claim, cls)
-    name = claim.key.name
+    name = claim.ref
     if claim.selected_node == node.name:
         return _provisioning_error(claim, cls, node) or ProvisioningStarted(claim)
     if claim.selected_node:
-        return node_conflict(f"provisioning of a volume for claim {name} was requested on node {claim.selected_node}")
+        return node_conflict(f"provisioning of a volume for {name} was requested on node {claim.selected_node}")
     if requested_before:
         why = (
-            f"the provisioner {cls.provisioner} cannot create a volume for claim {name} on node {node.name}: "
+            f"the provisioner {cls.provisioner} cannot create a volume for {name} on node {node.name}: "
             "it has removed the annotation selected-node"
         )
         return ProvisioningRejected(node_conflict(why))
     if claim.is_selector_too_large:
         why = (
-            f"claim {name} has a selector of more than {MAX_REQUIREMENTS} requirements and values, which is not "
+            f"{name} has a selector of more than {MAX_REQUIREMENTS} requirements and values, which is not "
             "evaluated; create the claim with a shorter one"
         )
         return Status.fatal(why, Reason.INVALID)
@@ -176,13 +176,13 @@ def _provisioning_error(claim: PersistentVolumeClaim, cls: StorageClass, node: N
     """Return the failure of a PVC that cannot be provisioned on the node; None if it can."""
     if not cls.provisions:
         why = (
-            f"claim {claim.key.name} requests a volume on node {node.name}, but StorageClass {cls.name} has no "
+            f"{claim.ref} requests a volume on node {node.name}, but StorageClass {cls.name} has no "
             f"provisioner; remove the claim's annotation {names.SELECTED_NODE}, or delete the claim"
         )
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if not topologies_admit(cls.topologies, node.labels):
         return node_conflict(
-            f"claim {claim.key.name} cannot get a volume on node {node.name}: StorageClass {cls.name} allows other "
+            f"{claim.ref} cannot get a volume on node {node.name}: StorageClass {cls.name} allows other "
             "topologies only"
         )
     return None
@@ -190,16 +190,16 @@ def _provisioning_error(claim: PersistentVolumeClaim, cls: StorageClass, node: N
 
 def _bound_by_others(claim: PersistentVolumeClaim, cls: StorageClass | None) -> Status:
     """Return the WAIT for a PVC that is bound independently of its pods."""
-    name, class_name, on = claim.key.name, claim.spec.class_name, [claim.ref]
+    name, class_name, on = claim.ref, claim.spec.class_name, [claim.ref]
     if claim.volume_name:
-        why = f"claim {name} is not bound to its volume {claim.volume_name} yet"
+        why = f"{name} is not bound to its volume {claim.volume_name} yet"
     elif not class_name:
-        why = f"claim {name} has no StorageClass and is not bound to a volume yet"
+        why = f"{name} has no StorageClass and is not bound to a volume yet"
     elif cls is None:
-        why = f"claim {name} is not bound and its StorageClass {class_name} does not exist"
+        why = f"StorageClass {class_name} of {name} does not exist: create it, or the claim with another class"
         on.append(ObjectRef("storage.k8s.io/v1", "StorageClass", ObjectKey("", class_name)))
     else:
-        why = f"claim {name} is not bound yet; StorageClass {class_name} binds it without waiting for a pod"
+        why = f"{name} has no volume yet; StorageClass {class_name} gets it one without waiting for a pod"
     return waits([why], on)
 
 
@@ -211,21 +211,19 @@ def check_reserved(claim: PersistentVolumeClaim, volume: Volume) -> Status | Non
     if volume.deleting or (volume.claim == claim.key and volume.claim_uid == claim.uid):
         return None
     return node_conflict(
-        f"volume {volume.name} was reserved for claim {claim.key.name}, and its claimRef has been changed since; the "
+        f"volume {volume.name} was reserved for {claim.ref}, and its claimRef has been changed since; the "
         "volume controller or an administrator has withdrawn it"
     )
 
 
 def check_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node) -> Status:
     """Check the volume of a bound PVC: OK, or why the pod cannot use it on the node."""
-    name = claim.key.name
+    name = claim.ref
     if volume is None:
-        why = f"volume {claim.volume_name} of claim {name} does not exist; restore it, or create the claim again"
+        why = f"volume {claim.volume_name} of {name} does not exist; restore it, or create the claim again"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if not volume.reaches(node):
-        return node_conflict(
-            f"volume {volume.name} of claim {name} cannot be used on node {node.name} (node affinity)"
-        )
+        return node_conflict(f"volume {volume.name} of {name} cannot be used on node {node.name} (node affinity)")
     return Status.ok()
 
 
@@ -328,17 +326,18 @@ def choose(
                 return conflict
             choices.append(Provision(claim))
         elif match.soon is not None:
-            why = f"volume {match.soon.name} matches claim {claim.key.name} but is not Available yet"
+            why = f"volume {match.soon.name} matches {claim.ref} but is not Available yet"
             return waits([why], [match.soon.ref, claim.ref], suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
         else:
-            return node_conflict(_no_volume(claim, node))
+            return node_conflict(_no_volume(claim))
     return choices
 
 
-def _no_volume(claim: PersistentVolumeClaim, node: Node) -> str:
-    wants = f"class {claim.spec.class_name}, at least {claim.size.normalize():f} bytes"
+def _no_volume(claim: PersistentVolumeClaim) -> str:
+    # Without the node: where no node has one, the cause is the same for each that is tried.
     modes = ", ".join(sorted(claim.access_modes))
-    return f"no free volume for claim {claim.key.name} ({wants}, {modes}) can be used on node {node.name}"
+    kind = f"PersistentVolume of class {claim.spec.class_name} with at least {claim.size_text} and {modes}"
+    return f"the node can use no free {kind}, as {claim.ref} requests: create one"
 
 
 # --- writes ---
@@ -392,9 +391,10 @@ def waits_for_volumes(
     timeout: timedelta | None,
 ) -> Status:
     """Return the WAIT while the controller binds and provisioners create volumes. ``hints`` are by PVC name."""
-    reasons = [f"claim {choice.claim.key.name} is being bound to volume {choice.volume.name}" for choice in binding]
+    reasons = [f"{choice.claim.ref} is being bound to volume {choice.volume.name}" for choice in binding]
     reasons += [
-        f"a volume for claim {claim.key.name} is being provisioned{hints.get(claim.key.name, '')}"
+        f"the provisioner of StorageClass {claim.spec.class_name} was asked for a volume for {claim.ref} and has not "
+        f"answered{hints.get(claim.key.name, '')}"
         for claim in provisioning
     ]
     # With the versions that its own writes returned, so that only later changes wake the request.
@@ -410,13 +410,14 @@ def capacity_hint(claim: PersistentVolumeClaim, node: Node, capacities: Iterable
     Reported only, never decided on: capacities lag behind, and a driver may accept more than it publishes.
     """
     sizes = [
-        parse_quantity(capacity.get("maximumVolumeSize") or capacity.get("capacity"))
+        str(capacity.get("maximumVolumeSize") or capacity.get("capacity") or 0)
         for capacity in capacities
         if capacity.get("storageClassName") == claim.spec.class_name
         and capacity.get("nodeTopology") is not None
         and selector_admits(capacity["nodeTopology"], node.labels)
     ]
-    if sizes and max(sizes) >= claim.size:
+    most = max(sizes, key=parse_quantity, default="")
+    if most and parse_quantity(most) >= claim.size:
         return ""
-    most = f"{max(sizes).normalize():f} bytes at most" if sizes else "no room"
-    return f"; its driver reports {most} for node {node.name}, of {claim.size.normalize():f} wanted"
+    room = f"{most} at most" if most else "no room"
+    return f"; its driver reports {room} for node {node.name}, of {claim.size_text} requested"

@@ -56,6 +56,7 @@ class PersistentVolumeClaim:
     version: ResourceVersion
     spec: VolumeSpec
     size: Decimal
+    size_text: str
     access_modes: frozenset[str]
     selector: LabelSelector | None  # None: it selects nothing, or is too large
     is_selector_too_large: bool
@@ -149,12 +150,14 @@ def read_claim(raw: Object) -> PersistentVolumeClaim:
     """Parse a PersistentVolumeClaim."""
     spec, annotations = raw.get("spec") or {}, raw["metadata"].get("annotations") or {}
     owners = raw["metadata"].get("ownerReferences") or ()
+    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     return PersistentVolumeClaim(
         key=key_of(raw),
         uid=uid_of(raw),
         version=version_of(raw),
         spec=_volume_spec(spec, annotations),
-        size=parse_quantity(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
+        size=parse_quantity(size),
+        size_text=str(size or 0),
         access_modes=frozenset(spec.get("accessModes") or ()),
         selector=None if is_too_large(spec.get("selector")) else compile_selector(spec.get("selector")),
         is_selector_too_large=is_too_large(spec.get("selector")),

@@ -38,6 +38,7 @@ CSI = "csi.example.com"
 DONE = {"pv.kubernetes.io/bind-completed": "yes"}
 SELECTED = "volume.kubernetes.io/selected-node"
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+PVC = "PersistentVolumeClaim ns"
 
 
 def facts_of(status: Any) -> tuple[Code, Reason | None, Suggestion | None]:
@@ -90,21 +91,21 @@ def owner_meta(
 
 
 FOREIGN = (
-    "claim pod-scratch was not made for the pod's ephemeral volume scratch but has its name, and its data may belong "
-    "to another workload; rename the pod or the volume, or delete the claim"
+    f"{PVC}/pod-scratch was not made for the pod's ephemeral volume scratch but has its name, and its data may "
+    "belong to another workload; rename the pod or the volume, or delete the claim"
 )
 
 
 ENDING_CLAIMS: list[Any] = [
-    pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
+    pytest.param(WANTED, None, waiting(f"{PVC}/data does not exist: create it"), id="a claim that is not there"),
     pytest.param(SCRATCH, None,
-        waiting("claim pod-scratch for the pod's ephemeral volume scratch does not exist yet"),
+        waiting(f"{PVC}/pod-scratch does not exist yet, for the pod's ephemeral volume scratch"),
         id="a claim that the controller has yet to make"),
     pytest.param(WANTED, claim(meta=DELETING, annotations=DONE, volumeName="v"),
-        final("claim data is being deleted; create it again, or let the pod mount another one"),
+        final(f"{PVC}/data is being deleted; when it is gone, create it again, or let the pod mount another one"),
         id="a claim that is going"),
     pytest.param(WANTED, claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
-        final("claim data has lost its volume v; restore the volume, or create the claim again"),
+        final(f"{PVC}/data has lost its volume v; restore the volume, or create the claim again"),
         id="a claim that has lost its volume"),
     pytest.param(SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="a claim without an owner"),
     pytest.param(SCRATCH, claim("pod-scratch", meta=owner_meta("StatefulSet", "pod", "x")), final(FOREIGN,
@@ -112,7 +113,7 @@ ENDING_CLAIMS: list[Any] = [
     pytest.param(SCRATCH, claim("pod-scratch", meta=owner_meta(controller=False)), final(FOREIGN,
         Suggestion.DELETE_POD), id="a claim that the pod owns but does not control"),
     pytest.param(SCRATCH, claim("pod-scratch", meta=owner_meta(uid="earlier") | DELETING),
-        waiting("claim pod-scratch still belongs to an earlier pod of this name"),
+        waiting(f"{PVC}/pod-scratch still belongs to an earlier pod of this name"),
         id="a claim of the pod's predecessor"),
 ]  # fmt: skip
 
@@ -169,20 +170,21 @@ def test_a_bound_claim_and_one_to_check() -> None:
 
 
 ENDING_UNBOUND: list[Any] = [
-    pytest.param(claim(volumeName="v"), cls(), False, waiting("claim data is not bound to its volume v yet"),
+    pytest.param(claim(volumeName="v"), cls(), False, waiting(f"{PVC}/data is not bound to its volume v yet"),
         id="bound by hand, not by the controller yet"),
     pytest.param(claim(storageClassName=""), None, False,
-        waiting("claim data has no StorageClass and is not bound to a volume yet"), id="no class"),
-    pytest.param(claim(), None, False, waiting("claim data is not bound and its StorageClass late does not exist"),
+        waiting(f"{PVC}/data has no StorageClass and is not bound to a volume yet"), id="no class"),
+    pytest.param(claim(), None, False, waiting(
+        f"StorageClass late of {PVC}/data does not exist: create it, or the claim with another class"),
         id="a class that is not there"),
     pytest.param(claim(), cls(CSI, "Immediate"), False,
-        waiting("claim data is not bound yet; StorageClass late binds it without waiting for a pod"),
+        waiting(f"{PVC}/data has no volume yet; StorageClass late gets it one without waiting for a pod"),
         id="a class that does not wait for pods"),
     pytest.param(claim(annotations={SELECTED: "node-7"}), cls(CSI), False,
-        final("provisioning of a volume for claim data was requested on node node-7", ELSEWHERE),
+        final(f"provisioning of a volume for {PVC}/data was requested on node node-7", ELSEWHERE),
         id="asked for on another node: never overwritten"),
     pytest.param(claim(), cls(CSI), True,
-        final("the provisioner csi.example.com cannot create a volume for claim data on node node-0: it has "
+        final(f"the provisioner csi.example.com cannot create a volume for {PVC}/data on node node-0: it has "
         "removed the annotation selected-node", ELSEWHERE), id="requested here before and rejected"),
 ]  # fmt: skip
 
@@ -198,10 +200,10 @@ def test_an_unbound_claim_that_ends_the_check(
 
 UNPROVISIONED: list[Any] = [
     pytest.param(cls(), final(
-        "claim data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
+        f"{PVC}/data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
         f"claim's annotation {SELECTED}, or delete the claim"), id="a class without a provisioner"),
     pytest.param(cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
-        final("claim data cannot get a volume on node node-0: StorageClass late allows other topologies only",
+        final(f"{PVC}/data cannot get a volume on node node-0: StorageClass late allows other topologies only",
         ELSEWHERE), id="a class for other nodes"),
 ]  # fmt: skip
 
@@ -242,9 +244,9 @@ def test_an_unbound_claim_to_continue_with() -> None:
 BOUND_VOLUMES: list[Any] = [
     pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
     pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
-    pytest.param(volume(node="node-1"), final("volume v of claim data cannot be used on node node-0 (node affinity)",
+    pytest.param(volume(node="node-1"), final(f"volume v of {PVC}/data cannot be used on node node-0 (node affinity)",
         ELSEWHERE), id="another node's"),
-    pytest.param(None, final("volume v of claim data does not exist; restore it, or create the claim again"),
+    pytest.param(None, final(f"volume v of {PVC}/data does not exist; restore it, or create the claim again"),
         id="a deleted volume"),
 ]  # fmt: skip
 
@@ -435,7 +437,7 @@ def capacity(most: str, key: str = "maximumVolumeSize", **fields: Any) -> dict[s
     return {"storageClassName": "late", "nodeTopology": {"matchLabels": {"zone": "a"}}, key: most} | fields
 
 
-NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
+NO_ROOM = "; its driver reports no room for node node-0, of 1Gi requested"
 
 
 @pytest.mark.parametrize(
@@ -444,7 +446,7 @@ NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
         pytest.param([capacity("1Gi", "capacity")], "", id="just enough, by the total"),
         pytest.param([capacity("1Ki"), capacity("9Gi")], "", id="enough in one of two segments"),
         pytest.param([capacity("1Mi", capacity="9Gi")],
-            "; its driver reports 1048576 bytes at most for node node-0, of 1073741824 wanted",
+            "; its driver reports 1Mi at most for node node-0, of 1Gi requested",
             id="much room, but not for one volume"),
         pytest.param([], NO_ROOM, id="nothing published"),
         pytest.param([capacity("9Gi", storageClassName="other")], NO_ROOM, id="for another class"),
@@ -473,27 +475,28 @@ def test_the_text_of_each_status() -> None:
         (
             choose(both, NODE, (volume(),), lambda *_: False),
             final(
-                "no free volume for claim b (class late, at least 1073741824 bytes, ReadOnlyMany, ReadWriteMany) can "
-                "be used on node node-0"
+                "the node can use no free PersistentVolume of class late with at least 1Gi and ReadOnlyMany, "
+                f"ReadWriteMany, as {PVC}/b requests: create one"
             ),
         ),
         (
             choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False),
-            waiting("volume v matches claim data but is not Available yet"),
+            waiting(f"volume v matches {PVC}/data but is not Available yet"),
         ),
         (
             waits_for_volumes(
                 [BindVolume(claim("a"), volume())], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120)
             ),
             waiting(
-                "claim a is being bound to volume v; a volume for claim b is being provisioned; "
-                "a volume for claim c is being provisioned; hint"
+                f"{PVC}/a is being bound to volume v; the provisioner of StorageClass late was asked for a volume "
+                f"for {PVC}/b and has not answered; the provisioner of StorageClass late was asked for a volume for "
+                f"{PVC}/c and has not answered; hint"
             ),
         ),
         (
             check_reserved(claim(), volume()),
             final(
-                "volume v was reserved for claim data, and its claimRef has been changed since; the volume "
+                f"volume v was reserved for {PVC}/data, and its claimRef has been changed since; the volume "
                 "controller or an administrator has withdrawn it"
             ),
         ),
