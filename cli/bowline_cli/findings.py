@@ -13,7 +13,11 @@ DUPLICATE_KEY: Final = Rule(
     "a key is given twice in one mapping: kubectl applies the last value without a message",
     Severity.WARNS,
 )
-RULES: Final = (UNREADABLE, DUPLICATE_KEY)
+SCHEDULER: Final = Rule(
+    "lint/scheduler",
+    "a pod that requests a GPU has a scheduler that is not in the configuration (only with `--require-scheduler`)",
+)
+RULES: Final = (UNREADABLE, DUPLICATE_KEY, SCHEDULER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class FindingSubject:
     findings: Sequence[Finding] = ()
 
 
-def duplicate_text(line: int, key: str) -> str:
+def duplicate_text(line: int, key: str, *, is_rendered: bool = False) -> str:
     """Return the message about a key that is given twice in the same mapping."""
-    return f"line {line}: key {format_value(key)} is given twice: kubectl applies the last value; remove one"
+    of_what = " of what is rendered" if is_rendered else ""
+    return f"line {line}{of_what}: key {format_value(key)} is given twice: kubectl applies the last value; remove one"

@@ -10,8 +10,9 @@ import argparse
 import json
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,8 @@ from bowline.plugins.offline import offline_plugins
 from bowline.plugins.reads import unread_annotations
 from bowline_cli.embedded import embedded_manifests
 from bowline_cli.findings import DUPLICATE_KEY, UNREADABLE, Finding, FindingSubject, duplicate_text
+from bowline_cli.kustomize import Kustomizations
+from bowline_cli.lint_settings import FILE, LintSettings, SettingsError, read_settings, require_rules
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
 from bowline_cli.schema import UNCHECKED, open_schema
 from bowline_cli.sources import sources_of
@@ -37,10 +40,17 @@ from bowline_cli.terminal import GREEN, RED, YELLOW, has_colours, printable, sho
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
-# Functions of `reports`, which is imported for them only.
-_REPORTS = {"sarif": "as_sarif", "github": "as_github"}
 _COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
+# Of charts, and of reasons for being out of scope, that one line has.
+_NAMED_CHARTS, _NAMED_REASONS = 8, 4
 _CHART = "the templates of a Helm chart are not rendered: review them by helm template CHART | bowline lint -"
+EXAMPLES = f"""examples:
+  bowline lint deploy/                                    the manifests of a folder
+  helm template CHART | bowline lint --chart-path CHART - a rendered chart
+  kustomize build | bowline lint -                        a rendered kustomization
+  bowline lint . -o github --require-scheduler            in CI: every GPU pod names a scheduler of the cluster
+  bowline lint . --fail-on warning --ignore RULE          with a warning that is accepted; {FILE} keeps such decisions
+"""
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 2
 
@@ -52,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Exit status: 0 nothing denied, 1 something denied, 2 a file that cannot be read, no objects, or bad usage."
     )
     help_text = f"YAML or JSON, or a directory of such files; {STANDARD_INPUT} is standard input"
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EXAMPLES
     parser.add_argument("files", nargs="*", metavar="FILE", help=help_text)
     parser.add_argument("-f", "--filename", action="append", default=[], metavar="FILE", help="as for kubectl")
     parser.add_argument(
@@ -60,8 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; alone it is only checked"
     )
+    _add_decisions(parser)
     parser.add_argument(
-        "--assume-scheduler", metavar="NAME", help="review pods without a schedulerName as if they had this one"
+        "--chart-path",
+        default="",
+        metavar="FOLDER",
+        help="of the chart whose rendering is on standard input: findings are at its files",
     )
     parser.add_argument("--explain", metavar="RULE", nargs="?", const="", help="as bowline rule RULE")
     parser.add_argument(
@@ -87,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="files and folders of directories that are not read; a name or a path, with * and ?",
     )
-    parser.add_argument("--all", action="store_true", help="list objects without pods, too")
+    parser.add_argument("--all", action="store_true", help="list objects without pods and those out of scope, too")
     parser.add_argument(
         "--kubernetes-version",
         default="",
@@ -103,15 +118,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+def _add_decisions(parser: argparse.ArgumentParser) -> None:
+    """Describe what the file of a repository may have as well."""
+    parser.add_argument(
+        "--assume-scheduler", metavar="NAME", help="review pods without a schedulerName as if they had this one"
+    )
+    parser.add_argument(
+        "--require-scheduler",
+        action="store_true",
+        help="a pod that requests a GPU and has none of the configuration's schedulers is an error",
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help=f"do not report findings of this rule; {FILE} in the present folder has more, with comments",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     if options.explain is not None:
         status: int = import_module("bowline_cli.rule").explain(options.explain)
         return status
     try:
+        _add_settings(options, read_settings(Path(FILE)))
         settings = with_ready_kinds(load_settings(options.config))
         plugins = offline_plugins(settings)
-    except ConfigurationError as error:
+    except (ConfigurationError, SettingsError) as error:
         print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
         return EXIT_USAGE
     paths = [*options.files, *options.filename]
@@ -126,7 +161,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"--kubernetes-version: {error}", file=sys.stderr)
         return EXIT_USAGE
-    reading = _read_all(paths, options.exclude, is_strict=options.strict, skips_others=options.skip_others)
+    reading = _read_all(paths, options)
     reading.schema = schema.version if schema is not None else ""
     scheduler = options.assume_scheduler or DEFAULT_SCHEDULER
     unread = unread_annotations(plugins)
@@ -134,9 +169,22 @@ def run(options: argparse.Namespace) -> int:
         plugins, settings, on_error=_report_plugin_error, default_scheduler=scheduler, unread=unread
     )
     manifests = with_progress(reading.manifests, "objects", sys.stderr)
-    results = [review_manifest(chain, manifest, schema) for manifest in manifests]
+    results = []
+    for manifest in manifests:
+        reviewed = review_manifest(chain, manifest, schema, requires_scheduler=options.require_scheduler)
+        result, ignored = reviewed.ignoring(options.ignore)
+        results.append(result)
+        reading.ignored += ignored
     _write(options, results, reading, settings.docs_url)
     return _status(options, results, reading)
+
+
+def _add_settings(options: argparse.Namespace, settings: LintSettings) -> None:
+    """Add what the repository has decided. Raises SettingsError for a rule that does not exist."""
+    options.ignore, options.exclude = [*options.ignore, *settings.ignore], [*options.exclude, *settings.exclude]
+    options.require_scheduler = options.require_scheduler or settings.require_scheduler
+    options.assume_scheduler = options.assume_scheduler or settings.assume_scheduler
+    require_rules(tuple(options.ignore))
 
 
 def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: "_Reading", docs_url: str) -> None:
@@ -153,9 +201,15 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
             )
         )
     else:
-        report = getattr(import_module("bowline_cli.reports"), _REPORTS[options.output])
-        pages = (docs_url,) if options.output == "sarif" else ()
-        print(report(subjects(results, reading), *pages, unchecked="" if reading.schema else UNCHECKED))
+        reports, notes = import_module("bowline_cli.reports"), _out_of_scope(results)
+        unchecked = "" if reading.schema else UNCHECKED
+        listed = subjects(results, reading)
+        if options.output == "sarif":
+            print(reports.as_sarif(listed, docs_url, unchecked=unchecked))
+        else:
+            places = {finding.file for subject in listed for finding in subject.findings}
+            files = {file for file in places if Path(file).is_file()}
+            print(reports.as_github(listed, len(results), files, [note for note in (*notes, unchecked) if note]))
     if options.output != "github":  # it has them as annotations
         for finding in reading.unreadable:
             print(printable(finding.message), file=sys.stderr)
@@ -187,6 +241,7 @@ class _Reading:
     charts: list[str] = field(default_factory=list)
     others: int = 0
     schema: str = ""
+    ignored: int = 0
 
 
 def as_json(results: Iterable[LintResult], reading: _Reading) -> str:
@@ -228,7 +283,7 @@ def subjects(results: Iterable[LintResult], reading: _Reading) -> list[FindingSu
     """Return the results for a report: one subject per listed object, and one per file that is not read."""
     listed_results = [
         FindingSubject(
-            f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {result.name}",
+            f"{result.manifest.place}: {result.manifest.kind} {result.name}",
             _words(result),
             result.verdict.is_review,
             result.findings(),
@@ -240,7 +295,7 @@ def subjects(results: Iterable[LintResult], reading: _Reading) -> list[FindingSu
         *listed_results,
         *(FindingSubject(finding.file, "unreadable", True, [finding]) for finding in reading.unreadable),
         *(FindingSubject(file, "unrendered", False) for file, _ in reading.unrendered),
-        *(FindingSubject(chart, _CHART, False) for chart in reading.charts),
+        *(FindingSubject(charts, _CHART, False) for charts in _charts(reading)),
     ]
 
 
@@ -263,18 +318,20 @@ def as_text(
             continue
         name = f"{result.namespace}/{result.name}" if result.namespace else result.name
         manifest = result.manifest
-        text = f"{manifest.file}:{manifest.line}: {manifest.kind} {name}: {_words(result)}"
+        text = f"{manifest.place}: {manifest.kind} {name}: {_words(result)}"
         lines.append((text, _COLOURS.get(result.verdict, "")))
         lines += [(f"  {error}  ({_origin(error.rule)})", "") for error in result.review.errors]
         lines += [(f"  warning: {error}  ({error.rule})", YELLOW) for error in result.review.warnings]
         lines += [
-            (f"  warning: {duplicate_text(line, key)}  ({DUPLICATE_KEY})", YELLOW)
-            for line, key in manifest.duplicates
+            (f"  warning: {finding.message}  ({DUPLICATE_KEY})", YELLOW)
+            for finding in result.findings()
+            if finding.rule is DUPLICATE_KEY
         ]
         lines += [(line, "") for line in _changes(result)] if shows_changes else []
     lines += [(f"{file}: unrendered ({reason.removeprefix(f'{file}: ')})", "") for file, reason in reading.unrendered]
-    lines += [(f"{chart}: {_CHART}", "") for chart in reading.charts]
+    lines += [(f"{charts}: {_CHART}", "") for charts in _charts(reading)]
     lines.append((_summary(results, reading), ""))
+    lines += [(note, "") for note in _out_of_scope(results)] if not shows_all else []
     if results and not reading.schema:
         lines.append((UNCHECKED, YELLOW))
     return shown(lines, colours=colours)
@@ -283,6 +340,26 @@ def as_text(
 def _origin(rule: Rule) -> str:
     """Return the rule of an error, and whose it is unless it is Bowline's."""
     return f"API server: {rule}" if rule.id.startswith("kubernetes/") else rule.id
+
+
+def _charts(reading: _Reading) -> list[str]:
+    """Return the charts that are not rendered, as one text; sub-charts are rendered with theirs."""
+    charts = [chart for chart in reading.charts if not any(chart.startswith(f"{o}/charts/") for o in reading.charts)]
+    rest = len(charts) - _NAMED_CHARTS
+    text = ", ".join(charts[:_NAMED_CHARTS])
+    return [f"{text} and {rest} more" if rest > 0 else text] if charts else []
+
+
+def _out_of_scope(results: Sequence[LintResult]) -> list[str]:
+    """Return the line about the objects that are only counted; none without such objects."""
+    hidden = [result.reason for result in results if result.is_hidden]
+    if not hidden:
+        return []
+    counts = ", ".join(f"{reason}: {count}" for reason, count in Counter(hidden).most_common(_NAMED_REASONS))
+    are_all = not any(result.verdict.is_review for result in results)
+    text = f"{len(hidden)} of {len(results)} objects are out of scope ({counts})"
+    flags = "--assume-scheduler NAME reviews pods that name no scheduler, --all lists them"
+    return [f"{'nothing was reviewed: ' if are_all else ''}{text}; {flags}"]
 
 
 def _summary(results: Sequence[LintResult], reading: _Reading) -> str:
@@ -295,6 +372,8 @@ def _summary(results: Sequence[LintResult], reading: _Reading) -> str:
         parts.append(f"{reading.others} {noun}")
     if reading.unrendered or reading.charts:
         parts.append(f"{len(reading.unrendered) + len(reading.charts)} not rendered")
+    if reading.ignored:
+        parts.append(f"{reading.ignored} {'finding' if reading.ignored == 1 else 'findings'} ignored")
     kinds = dict.fromkeys(result.manifest.kind for result in results if not result.has_schema and result.is_listed)
     if kinds and reading.schema:
         parts.append(f"without a schema: {', '.join(kinds)}")
@@ -331,21 +410,29 @@ def _duplicate(line: int, key: str) -> dict[str, Any]:
     return {"rule": DUPLICATE_KEY.id, "path": "", "line": line, "value": key, "message": message}
 
 
-def _read_all(paths: Sequence[str], excludes: Sequence[str], *, is_strict: bool, skips_others: bool) -> _Reading:
+def _read_all(paths: Sequence[str], options: argparse.Namespace) -> _Reading:
     """Return the objects of all files, and what could not be read.
 
-    ``is_strict``: as if each file were named; ``skips_others``: as if none were.
+    ``--strict``: as if each file were named; ``--skip-others``: as if none were.
     """
-    sources, reading, budget = sources_of(paths, excludes), _Reading(), YamlBudget()
-    reading.charts = sources.charts
+    sources, reading, budget = sources_of(paths, options.exclude), _Reading(), YamlBudget()
+    reading.charts, kustomizations = sources.charts, Kustomizations(budget)
     for file, is_named in with_progress(sources.files, "files", sys.stderr):
-        content = read_file(file, budget, is_named=is_strict or (is_named and not skips_others))
-        for manifest in content.manifests:
+        content = read_file(file, budget, is_named=options.strict or (is_named and not options.skip_others))
+        is_part = file != STANDARD_INPUT and kustomizations.has_part(file)
+        for single in content.manifests:
+            manifest = replace(single, file=_chart_file(single, options.chart_path), is_part=is_part)
             reading.manifests += [manifest, *embedded_manifests(manifest)]
         reading.others += content.others
         reading.unreadable += [Finding(UNREADABLE, file, 1, error) for error in content.errors]
         reading.unrendered += [(file, content.unrendered)] if content.unrendered else []
     return reading
+
+
+def _chart_file(manifest: Manifest, chart: str) -> str:
+    """Return the file of an object: of a rendered one the chart's template, if it is there."""
+    path = Path(chart, *Path(manifest.file).parts[1:])
+    return str(path) if manifest.is_rendered and chart and path.is_file() else manifest.file
 
 
 def _report_plugin_error(plugin: str, point: str, error: BaseException) -> None:

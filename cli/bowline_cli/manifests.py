@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +40,8 @@ class Manifest:
     modified; no part of it is shared.
 
     ``text``: where it was read; None if unknown. ``duplicates``: line and key of keys of the document that are given
-    twice.
+    twice. ``is_part``: a kustomization uses it as a patch. ``is_rendered``: the file is a template, whose lines and
+    perhaps path are others.
     """
 
     file: str
@@ -48,6 +49,13 @@ class Manifest:
     object: dict[str, Any]
     text: DocumentText | None = None
     duplicates: tuple[tuple[int, str], ...] = ()
+    is_part: bool = False
+    is_rendered: bool = False
+
+    @property
+    def place(self) -> str:
+        """File and line; of a rendered template only the file."""
+        return f"{self.file} (rendered)" if self.is_rendered else f"{self.file}:{self.line}"
 
     @property
     def group(self) -> str:
@@ -141,9 +149,9 @@ def _read_text(content: FileContent, file: str, text: str, budget: YamlBudget, *
             if not is_named and _is_other(plain):
                 content.others += 1
                 continue
-            origin = Manifest(
-                document.source or file, 1 if document.source else document.line, {}, None, document.duplicates
-            )
+            is_rendered = bool(document.source)
+            line = 1 if is_rendered else document.line
+            origin = Manifest(document.source or file, line, {}, None, document.duplicates, is_rendered=is_rendered)
             place = None if document.source else DocumentText(text, document.index)
             if isinstance(plain, list):
                 for index, item in enumerate(plain):
@@ -273,7 +281,7 @@ def _expand(
             raise UnreadableError(f"{where}: {name} must be given, as a string")
     kind = document["kind"]
     if not kind.endswith("List") or "items" not in document:
-        yield Manifest(origin.file, origin.line, document, text, origin.duplicates)
+        yield replace(origin, object=document, text=text)
         return
     items = document["items"] or []
     if not isinstance(items, list):

@@ -7,7 +7,7 @@ escaped, and so is what would be a command to the CI system that shows the outpu
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -68,33 +68,38 @@ def inert_json(text: str) -> str:
     return _COMMAND.sub(r"\\u0023", text)
 
 
-def as_github(subjects: Sequence[FindingSubject], unchecked: str = "") -> str:
+def as_github(
+    subjects: Sequence[FindingSubject], objects: int, files: Collection[str], notes: Sequence[str] = ()
+) -> str:
     """Return an annotation per finding, as a workflow command of GitHub Actions, and a summary.
 
-    ``unchecked``: what was not checked of all subjects, as a notice.
+    ``objects``: how many were read, also those that are not listed. ``files``: those that exist, so that annotations
+    have a place; of others the message has the path. ``notes``: what was not checked of several.
     """
     findings = [finding for subject in subjects for finding in subject.findings]
     unreviewed = [subject for subject in subjects if not subject.is_reviewed]
     notices = [
         f"::notice title=not reviewed::{_escaped(f'{subject.name}: {subject.verdict}')}" for subject in unreviewed
     ]
-    if unchecked:
-        notices.append(f"::notice title=not checked::{_escaped(unchecked)}")
+    notices += [f"::notice title=not checked::{_escaped(note)}" for note in notes]
     errors = sum(not finding.is_warning for finding in findings)
-    counts = (("object", len(subjects)), ("error", errors), ("warning", len(findings) - errors))
+    counts = (("object", objects), ("error", errors), ("warning", len(findings) - errors))
     words = [f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts]
     summary = f"{words[0]}: {words[1]}, {words[2]}, {len(unreviewed)} not reviewed"
-    return "\n".join([*_commands(findings), *notices, summary])
+    return "\n".join([*_commands(findings, files), *notices, summary])
 
 
-def _commands(findings: Sequence[Finding]) -> Iterator[str]:
+def _commands(findings: Sequence[Finding], files: Collection[str]) -> Iterator[str]:
     for finding in findings:
         level = "warning" if finding.is_warning else "error"
-        properties = {"file": finding.file, "line": str(finding.line), "title": finding.rule.id}
+        has_place = finding.file in files
+        place = {"file": finding.file, "line": str(finding.line)} if has_place else {}
+        properties = {**place, "title": finding.rule.id}
         settings = ",".join(
             f"{key}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items()
         )
-        yield f"::{level} {settings}::{_escaped(finding.message)}"
+        message = finding.message if has_place else f"{finding.file}: {finding.message}"
+        yield f"::{level} {settings}::{_escaped(message)}"
 
 
 def _escaped(text: str) -> str:

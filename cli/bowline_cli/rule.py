@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from bowline_cli.rules import all_rules, explain_rule, similar_rules
+from bowline_cli.rules import all_rules, explain_rule, listed_rules, similar_rules
 
 EXIT_EXPLAINED, EXIT_NO_RULE = 0, 2
 
@@ -19,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def explain(name: str) -> int:
-    """Print the text about a rule, or all ids without a name; returns the exit status."""
+    """Print the text about a rule, or a line for each rule without a name; returns the exit status."""
     rules = all_rules()
     if not name:
-        print("\n".join(rules))
+        print(listed_rules())
     elif name in rules:
         print(explain_rule(rules[name]))
     else:

@@ -64,6 +64,15 @@ def all_rules() -> dict[str, Rule]:
     return {rule.id: rule for rule in rules if isinstance(rule, Rule)}
 
 
+def listed_rules() -> str:
+    """Return one line for each rule: its id, whether it denies or warns, and when it applies."""
+    rules = all_rules()
+    width = max(map(len, rules))
+    return "\n".join(
+        f"{rule.id.ljust(width)}  {rule.severity}  {rule.meaning.replace('`', '')}" for rule in rules.values()
+    )
+
+
 def explain_rule(rule: Rule) -> str:
     """Return the text about a rule."""
     lines = [f"{rule.id} {rule.severity}: {rule.meaning.replace('`', '')}"]

@@ -1,23 +1,36 @@
-"""Signs of GPUs in an object of a kind that Bowline does not know: its pods may need a review. Pure."""
+"""Signs of GPUs in an object: in a pod by its resources and annotations, in a kind that Bowline does not know by any
+field. Pure.
+"""
 
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.field_error import join_path
 from bowline.api.meta import Object
 
-_MOST = 20_000
+_MOST: Final = 20_000
+# Of fields: gpu, gpuType, requestGPU, numGpus; of values: nvidia.com/gpu; of images.
+_FIELD: Final = re.compile(r"gpus?(?![a-z])|GPU")
+_DEVICE: Final = re.compile(r"^nvidia\.com/")
+_IMAGE: Final = re.compile(r"nvidia|cuda")
 
 
 def gpu_trace(raw: Object) -> str:
-    """Return where the object names a GPU, and what to do; empty if it names none."""
-    path = next(_traces(raw), "")
+    """Return where an object of a kind that is not known names a GPU, and what to do; empty if it names none."""
+    path = next(_traces(raw, is_known=False), "")
     kind = raw.get("kind")
     return f"{path} names a GPU; add the kind to config.workloads: {{kind: {kind}}}" if path else ""
 
 
-def _traces(raw: Any) -> Iterator[str]:
+def requested_gpu(raw: Object) -> str:
+    """Return where a pod, or its template, requests a GPU or a share; empty if it does not."""
+    return next(_traces(raw, is_known=True), "")
+
+
+def _traces(raw: Any, *, is_known: bool) -> Iterator[str]:
+    """Yield the paths of fields that name a GPU. ``is_known``: only where a pod requests one."""
     stack, left = [("", raw)], _MOST
     while stack and left:
         left -= 1
@@ -25,8 +38,9 @@ def _traces(raw: Any) -> Iterator[str]:
         if isinstance(value, dict):
             for key, content in value.items():
                 place = join_path(path, key if key.isidentifier() else f"[{key}]")
-                is_place = "resources" in path or "annotations" in path
-                if is_place and _is_gpu(key) and not isinstance(content, dict | list):
+                is_request = ("resources" in path or "annotations" in path) and _is_gpu(key)
+                is_sign = not is_known and path != "metadata" and _names_gpu(key, content)
+                if (is_request and not isinstance(content, dict | list)) or is_sign:
                     yield place
                 stack.append((place, content))
         elif isinstance(value, list):
@@ -36,3 +50,11 @@ def _traces(raw: Any) -> Iterator[str]:
 def _is_gpu(key: str) -> bool:
     is_device = key == names.RESOURCE_GPU or key.startswith((names.RESOURCE_MIG_PREFIX, names.NV_CONTAINER))
     return is_device or key in names.SHARE_ANNOTATIONS
+
+
+def _names_gpu(key: str, content: Any) -> bool:
+    if isinstance(content, dict | list) or content in (None, "", "0", 0, False):
+        return False
+    text = str(content)
+    is_image = key.lower().endswith("image") and _IMAGE.search(text) is not None
+    return is_image or _FIELD.search(key) is not None or _DEVICE.match(text) is not None

@@ -7,7 +7,7 @@ has no verdict, instead of errors about what is absent. Decision 181.
 import copy
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
@@ -24,11 +24,11 @@ from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
 from bowline.framework.workloads import resolve_workloads
 from bowline.plugins.gpu_sharing.guards import guard_errors
 from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
-from bowline_cli.findings import DUPLICATE_KEY, Finding, duplicate_text
+from bowline_cli.findings import DUPLICATE_KEY, SCHEDULER, Finding, duplicate_text
 from bowline_cli.manifests import Manifest
 from bowline_cli.quantities import quantity_errors
 from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema
-from bowline_cli.traces import gpu_trace
+from bowline_cli.traces import gpu_trace, requested_gpu
 from bowline_webhook.placement import misplaced, unknown_devices
 from bowline_webhook.review import display_name
 from bowline_webhook.workloads import review_workload
@@ -36,11 +36,12 @@ from bowline_webhook.workloads import review_workload
 # Of the name of a kind or a field: Podd and Deployement resemble one, PodMonitor does not.
 _LIKENESS = 0.85
 _POD = ("", "Pod")
+_SELECTING = tuple(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"))
 _BARE = Workload("", "Pod", "pods", ())
 _BIND_REQUEST = (names.GROUP, names.KIND)
 # A variable of envsubst or kustomize, or an expression of a template language.
 _VARIABLE = re.compile(r"\$\{|\$\(|\{\{")
-_PATCH = "no containers: review the output of kustomize build"
+_PATCH, _NO_CONTAINERS = (f"{what}: review the output of kustomize build" for what in ("a patch", "no containers"))
 
 
 class LintVerdict(StrEnum):
@@ -88,7 +89,28 @@ class LintResult:
     def is_listed(self) -> bool:
         """Whether people want to see it: not an object without pods and without findings."""
         has_findings = bool(self.review.errors or self.review.warnings or self.manifest.duplicates)
-        return has_findings or self.verdict.may_have_pods or bool(self.reason)
+        return has_findings or (not self.is_hidden and (self.verdict.may_have_pods or bool(self.reason)))
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether one line counts it with others: it is out of scope, and nothing else is to be said of it."""
+        return self.verdict is LintVerdict.OUT_OF_SCOPE and not self.has_unread
+
+    def ignoring(self, ids: Collection[str]) -> tuple["LintResult", int]:
+        """Return the result without the findings of these rules, and how many those are."""
+        errors, warnings = (
+            tuple(finding for finding in findings if finding.rule.id not in ids)
+            for findings in (self.review.errors, self.review.warnings)
+        )
+        duplicates = () if DUPLICATE_KEY.id in ids else self.manifest.duplicates
+        count = len(self.review.errors) + len(self.review.warnings) + len(self.manifest.duplicates)
+        count -= len(errors) + len(warnings) + len(duplicates)
+        verdict, reason = self.verdict, self.reason
+        if verdict is LintVerdict.DENIED and not errors:
+            verdict, reason = LintVerdict.ALLOWED, "its errors are ignored"
+        review = replace(self.review, errors=errors, warnings=warnings)
+        manifest = replace(self.manifest, duplicates=duplicates)
+        return replace(self, manifest=manifest, verdict=verdict, reason=reason, review=review), count
 
     @property
     def is_complete(self) -> bool:
@@ -106,7 +128,13 @@ class LintResult:
             for error in (*self.review.errors, *self.review.warnings)
         ]
         return located + [
-            Finding(DUPLICATE_KEY, manifest.file, line, duplicate_text(line, key), is_warning=True)
+            Finding(
+                DUPLICATE_KEY,
+                manifest.file,
+                1 if manifest.is_rendered else line,
+                duplicate_text(line, key, is_rendered=manifest.is_rendered),
+                is_warning=True,
+            )
             for line, key in manifest.duplicates
         ]
 
@@ -123,10 +151,13 @@ def with_ready_kinds(settings: Settings) -> Settings:
     return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
 
 
-def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | None = None) -> LintResult:
+def review_manifest(
+    chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | None = None, *, requires_scheduler: bool = False
+) -> LintResult:
     """Check one object as on CREATE, or as a stored one if it has a UID. Modifies ``manifest.object`` in place.
 
-    ``schema``: the API server's, by which the object is checked as well; None: it is not.
+    ``schema``: the API server's, by which the object is checked as well; None: it is not. ``requires_scheduler``: a
+    GPU in a pod of a scheduler that is not listed is an error.
     """
     raw = manifest.object
     submitted = copy.deepcopy(raw)
@@ -144,6 +175,8 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema
     own_errors = list(_api_errors(manifest, templates, schema))
     if chain.settings.gpu_sharing.enabled and info.operation == "CREATE":
         own_errors += _policy_errors(chain, templates)
+    if requires_scheduler:
+        own_errors += _scheduler_errors(chain, templates)
     review = _review(chain.for_unknown_scheduler() if info.is_partial else chain, manifest, info)
     amounts = {_amount_of(error) for error in review.errors} if review is not None else set()
     errors = (
@@ -247,12 +280,32 @@ def _policy_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iter
             yield from map(template.place, guard_errors(metadata, of_plugins))
 
 
+def _scheduler_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iterator[FieldError]:
+    """Yield an error for each pod that requests a GPU and whose scheduler is not listed."""
+    for template in templates:
+        spec = _spec_of(template)
+        if spec is None or not chain.exclusion(spec, "") or not requested_gpu(template.content):
+            continue
+        listed = ", ".join(chain.settings.scheduler_names)
+        why = f"the pod requests a GPU, and no scheduler of the configuration decides for it; set one of: {listed}"
+        yield template.place(FieldError(SCHEDULER, "spec.schedulerName", spec.get("schedulerName"), why))
+
+
 def _is_partial(chain: AdmissionChain, manifest: Manifest) -> bool:
-    """Return whether a pod of the object has no containers: only a patch, or a mistake, leaves them out."""
+    """Return whether the object is a patch: a kustomization says so, a pod of it has no containers, or a workload has
+    neither a selector nor labels.
+    """
     raw, key = manifest.object, manifest.key
     if not isinstance(raw.get("metadata"), dict) or key == _BIND_REQUEST:
         return False
+    if manifest.is_part:
+        return True
     templates = _templates(chain, manifest)
+    spec = raw.get("spec")
+    if key in _SELECTING and isinstance(spec, dict) and spec.get("selector") is None:
+        contents = [template.content for template in templates if isinstance(template.content, dict)]
+        if not any((content.get("metadata") or {}).get("labels") for content in contents):
+            return True
     if key == _POD or key in BUILT_IN_KEYS:
         return not templates or any(map(_lacks_containers, templates))
     return key in chain.workloads and not chain.workloads[key].is_partial and any(map(_lacks_containers, templates))
@@ -274,7 +327,9 @@ def _verdict(
     """Return the verdict on an object without errors, and its reason."""
     specs = [spec for spec in map(_spec_of, templates) if spec is not None]
     if info.is_partial:
-        return LintVerdict.PARTIAL, next(filter(None, map(_similar_field, specs)), _PATCH)
+        if templates and not any(map(_lacks_containers, templates)):
+            return LintVerdict.PARTIAL, _PATCH
+        return LintVerdict.PARTIAL, next(filter(None, map(_similar_field, specs)), _NO_CONTAINERS)
     if any(template.is_wrong_path for template in templates):
         return LintVerdict.NOT_CHECKED, "a configured path is wrong"
     if not templates and manifest.key != _BIND_REQUEST:

@@ -49,7 +49,7 @@ def works(pair: Live, command: str, kubeconfig: Path) -> None:
     words = shlex.split(command)
     assert words[0] == "kubectl"
     if "delete" in words:
-        words = ["kubectl", *words[1:3], "auth", "can-i", *words[3:]]
+        words = ["kubectl", *words[1:3], "auth", "can-i", "delete", "/".join(words[4:])]
     pair.cluster.kubectl(*words[1:], kubeconfig=kubeconfig)
 
 
@@ -213,7 +213,7 @@ def test_a_pod_that_waits_for_a_claim(pair: Live, explain: Explain) -> None:
     out = until_explained(pair, explain, "pod", "at the latest it fails with WaitTimeout at 20")
     assert f"kubectl -n {pair.namespace} describe persistentvolumeclaims data" in commands(out)
     assert f"StorageClass {storage.name('late')} of PersistentVolumeClaim {pair.namespace}/data does not exist" in out
-    assert "ask an administrator to run: kubectl get storageclasses" in out
+    assert f"ask an administrator to run: kubectl describe storageclasses {storage.name('late')}" in out
     out = explain("pod", kubeconfig=pair.cluster.kubeconfig)
     assert "kubectl get storageclasses" in commands(out)
     assert f"  also   StorageClass {storage.name('late')} does not exist" in out

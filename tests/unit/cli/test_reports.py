@@ -44,14 +44,15 @@ def test_sarif_has_a_result_for_each_finding_and_each_rule_once() -> None:
 
 
 def test_github_has_one_line_for_each_finding() -> None:
-    error, warning, notice, summary = as_github(SUBJECTS).splitlines()
+    error, warning, notice, note, summary = as_github(SUBJECTS, 5, ["a.yaml"], ["2 of 5 objects"]).splitlines()
     assert error == (
         "::error file=a.yaml,line=3,title=gpu_request/fraction-range::"
         'gpu-fraction: "2": must be%0A::error::less, 100 %25 <b>\x1b'
     )
     assert warning.startswith("::warning file=a.yaml,line=9,title=scope/scheduler::")
     assert notice == "::notice title=not reviewed::a.yaml:9: Pod b: out of scope (scheduler x)"
-    assert summary == "3 objects: 1 error, 1 warning, 1 not reviewed"
+    assert note == "::notice title=not checked::2 of 5 objects"
+    assert summary == "5 objects: 1 error, 1 warning, 1 not reviewed"
 
 
 # --- the formats' own schemas, as far as they are used ---
@@ -96,7 +97,11 @@ def decoded(text: str) -> str:
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED])
 def test_the_runner_decodes_each_annotation_to_its_finding(subjects: list[FindingSubject]) -> None:
-    annotations = [line for line in as_github(subjects).splitlines()[:-1] if not line.startswith("::notice")]
+    annotations = [
+        line
+        for line in as_github(subjects, len(subjects), ["a.yaml", "charts/my app/pod#1.yaml"]).splitlines()[:-1]
+        if not line.startswith("::notice")
+    ]
     findings = [finding for subject in subjects for finding in subject.findings]
     for line, finding in zip(annotations, findings, strict=True):
         head, _, message = line.removeprefix("::").partition("::")

@@ -108,3 +108,148 @@ def test_the_annotations_of_github_have_the_line_of_the_field_and_what_was_not_r
     assert lines[0].startswith("::error file=deploy/pod.yaml,line=9,title=kubernetes/unknown-field::")
     assert lines[1].startswith("::notice title=not reviewed::deploy/pod.yaml:1: Pod ${NAME}: unrendered")
     assert lines[2] == "2 objects: 1 error, 0 warnings, 1 not reviewed"
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: manager}
+spec: {template: {spec: {containers: [{name: manager, image: x}]}}}
+"""
+WHOLE = DEPLOYMENT.replace("{template: {", "{template: {metadata: {labels: {a: b}}, ")
+KUSTOMIZATION = "patches: [{path: patches/manager.yaml}]\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments"),
+    [
+        pytest.param({"config/patch.yaml": DEPLOYMENT}, ("config",), id="neither selector nor labels"),
+        pytest.param({"config/kustomization.yaml": KUSTOMIZATION,
+            "config/patches/manager.yaml": WHOLE},
+            ("config",), id="a patch of a kustomization"),
+        pytest.param({"config/kustomization.yaml": "patchesStrategicMerge: [patches/manager.yaml]",
+            "config/patches/manager.yaml": WHOLE},
+            ("config/patches/manager.yaml",), id="a patch that is named"),
+    ],
+)  # fmt: skip
+def test_a_patch_is_no_object_that_lacks_fields(
+    lint: Lint, files: dict[str, str], arguments: tuple[str, ...]
+) -> None:
+    status, lines, _ = lint(*arguments, files=files)
+    assert status == 0
+    assert ": partial (a patch: review the output of kustomize build)" in lines[0]
+
+
+def test_a_workload_that_no_kustomization_names_is_whole(lint: Lint) -> None:
+    files = {"config/kustomization.yaml": KUSTOMIZATION, "config/other.yaml": WHOLE}
+    status, lines, _ = lint("config", files=files)
+    assert (status, "spec.selector: " in lines[1]) == (1, True)
+
+
+RUNTIME = "apiVersion: serving.example.com/v1\nkind: Runtime\nmetadata: {name: r}\nspec: "
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ("{gpuType: nvidia.com/gpu}", "spec.gpuType"),
+        ("{requestGPU: 1}", "spec.requestGPU"),
+        ("{device: nvidia.com/mig-1g.10gb}", "spec.device"),
+        ("{worker: {image: nvcr.io/nvidia/pytorch:24.01}}", "spec.worker.image"),
+        ("{requestGPU: 0, image: nginx, gpustat: x}", ""),
+    ],
+)
+def test_a_kind_that_is_not_known_and_names_a_gpu_is_not_checked(lint: Lint, spec: str, path: str) -> None:
+    status, lines, _ = lint("r.yaml", "--fail-on", "unchecked", files={"r.yaml": RUNTIME + spec + "\n"})
+    assert (status, lines[0].startswith(f"r.yaml:1: Runtime r: not checked ({path} names")) == (
+        int(bool(path)),
+        bool(path),
+    )
+    status, lines, _ = lint("r.yaml", "-o", "github")
+    assert lines[-1].startswith("1 object: ")
+
+
+OTHERS = "---\n".join(POD.replace("half", name).replace("schedulerName: bowline, ", "") for name in "ab")
+
+
+def test_pods_of_other_schedulers_are_one_line(lint: Lint) -> None:
+    files = {"others.yaml": OTHERS}
+    counts = "2 of 3 objects are out of scope (scheduler default-scheduler: 2); "
+    _, lines, _ = lint("deploy", "others.yaml", files=files)
+    assert lines[0] == "deploy/pod.yaml:1: Pod half: allowed"
+    assert lines[-1].startswith(f"{counts}--assume-scheduler NAME reviews")
+    assert sum("out of scope" in line for line in lines) == 2, "the summary and the line about them"
+    assert lint("others.yaml")[1][-1].startswith("nothing was reviewed: 2 of 2 objects")
+    _, lines, _ = lint("deploy", "others.yaml", "--all")
+    assert "others.yaml:1: Pod a: out of scope (scheduler default-scheduler)" in lines
+    _, lines, _ = lint("deploy", "others.yaml", "-o", "github")
+    assert [line for line in lines if "notice" in line] == [f"::notice title=not checked::{lines[0].split('::')[2]}"]
+
+
+GPU_POD = POD.replace("schedulerName: bowline, ", "").replace(
+    "image: x}", "image: x, resources: {limits: {nvidia.com/gpu: 1}}}"
+)
+
+
+def test_a_pod_with_a_gpu_must_have_a_scheduler_of_the_cluster_if_that_is_required(lint: Lint) -> None:
+    files = {"gpu.yaml": GPU_POD, "others.yaml": OTHERS}
+    assert lint("gpu.yaml", "others.yaml", files=files)[0] == 0
+    status, lines, _ = lint("gpu.yaml", "others.yaml", "--require-scheduler")
+    assert status == 1
+    assert lines[1].startswith("  spec.schedulerName: null: the pod requests a GPU")
+    assert "(lint/scheduler)" in lines[1]
+    assert lint("deploy/pod.yaml", "--require-scheduler")[0] == 0
+
+
+def test_accepted_findings_are_ignored_with_a_reason_in_a_file(lint: Lint) -> None:
+    files = {"warned.yaml": WARNED, "gpu.yaml": GPU_POD}
+    arguments = ("warned.yaml", "gpu.yaml", "--fail-on", "warning")
+    status, lines, _ = lint(*arguments, files=files)
+    assert status == 1
+    rule = lines[1].rpartition("(")[2].rstrip(")")
+    status, lines, _ = lint(*arguments, "--ignore", rule)
+    assert (status, "1 finding ignored" in lines[-2]) == (0, True)
+    settings = f"ignore:\n  - {rule}  # until the migration ends\nrequireScheduler: true\nexclude: [others]\n"
+    status, lines, _ = lint(*arguments, files={".bowline-lint.yaml": settings})
+    assert (status, "(lint/scheduler)" in "".join(lines)) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("ignore: [gpu_request/fraction-rage]", "there is no rule gpu_request/fraction-rage; did you mean"),
+        ("ignore: x", "ignore must be a list of strings"),
+        ("requireScheduler: 1", "requireScheduler must be true or false"),
+        ("schedulers: []", "schedulers is no key; there are ignore, "),
+        ("[", ".bowline-lint.yaml: "),
+        ("- a", "must be a mapping"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_repositorys_decisions_is_an_error(lint: Lint, settings: str, message: str) -> None:
+    status, _, errors = lint("deploy", files={".bowline-lint.yaml": settings})
+    assert (status, message in errors) == (2, True)
+
+
+RENDERED = f"---\n# Source: app/templates/pod.yaml\n{POD.replace('image: x', 'imag: x')}"
+
+
+def test_a_rendered_object_is_at_the_charts_file_or_at_none(lint: Lint) -> None:
+    files = {"rendered.yaml": RENDERED}
+    status, lines, _ = lint("rendered.yaml", files=files)
+    assert (status, lines[0]) == (1, "app/templates/pod.yaml (rendered): Pod half: denied")
+    assert lint("rendered.yaml", "--chart-path", "charts/app")[1][0].startswith("charts/app/templates/pod.yaml (")
+    (annotation, *_) = lint("rendered.yaml", "-o", "github", "--chart-path", "charts/app")[1]
+    assert annotation.startswith("::error file=charts/app/templates/pod.yaml,line=1,")
+    (annotation, *_) = lint("rendered.yaml", "-o", "github")[1]
+    assert annotation.startswith("::error title=")
+    assert "::app/templates/pod.yaml: spec." in annotation
+
+
+def test_sub_charts_are_rendered_with_their_chart(lint: Lint) -> None:
+    files = {
+        f"charts/{name}/{file}": "a: b"
+        for name in ("app/charts/sub", "other")
+        for file in ("Chart.yaml", "templates/x")
+    }
+    _, lines, _ = lint("charts", files=files)
+    assert lines[0].startswith("charts/app, charts/other: the templates of a Helm chart are not rendered")
