@@ -95,13 +95,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a named file may be no manifest, as those of directories: for a hook that passes all changed files",
     )
-    parser.add_argument(
-        "--exclude",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="files and folders of directories that are not read; a name or a path, with * and ?",
-    )
     parser.add_argument("--all", action="store_true", help="list objects without pods and those out of scope, too")
     parser.add_argument(
         "--kubernetes-version",
@@ -134,6 +127,13 @@ def _add_decisions(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="RULE",
         help=f"do not report findings of this rule; {FILE} in the present folder has more, with comments",
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="files and folders of directories that are not read; a name or a path, with * and ?",
     )
 
 
