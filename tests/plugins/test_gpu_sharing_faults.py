@@ -160,9 +160,11 @@ def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> No
         why = shares.live.event("patient", "BindingWaiting")
         assert "pod kai-scale-adjust/wants-gpu is not scheduled yet" in why
         assert shares.reservations() == []
+        # One that has ended is not scheduled any more.
+        shares.api.patch(f"{path}/wants-gpu/status", {"status": {"phase": "Failed"}})
+        shares.live.phase("patient", "Succeeded")
     finally:
         shares.api.request("DELETE", f"{path}/wants-gpu", {"gracePeriodSeconds": 0})
-    shares.live.phase("patient", "Succeeded")
 
 
 def test_a_used_up_quota_of_reservations_is_retried(shares: Shares) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
-from bowline.api.meta import Object, identity_of, uid_of
+from bowline.api.meta import Object, identity_of, is_deleting, uid_of
 from bowline.plugins.gpu_sharing.reservation import may_be_on, reported_device
 
 
@@ -90,8 +90,8 @@ def transform_user(pod: dict[str, Any]) -> Object:
 
 
 def transform_reservation(pod: dict[str, Any]) -> Object:
-    """Keep a reservation pod's group, whether its agent has reported, whether the device is an expected one, and when
-    a request has joined it.
+    """Keep a reservation pod's group, whether it is being deleted, whether its agent has reported, and whether the
+    device is an expected one. That it has ended is shown by the watch's selector, as a deletion is.
     """
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
@@ -101,10 +101,10 @@ def transform_reservation(pod: dict[str, Any]) -> Object:
     is_misplaced = bool(device and expected_devices and device not in expected_devices.split(","))
     return {
         "metadata": identity_of(pod),
+        "deleting": is_deleting(pod),
         "reported": bool(device),
         "misplaced": is_misplaced,
         "group": group,
-        "joined": annotations.get(names.ANNOTATION_LAST_JOINED, ""),
     }
 
 
@@ -113,15 +113,13 @@ def transform_other(pod: dict[str, Any]) -> Object:
     return {"metadata": identity_of(pod)}
 
 
-def is_join(old: Object | None, new: Object | None) -> bool:
-    """Return whether a request has joined the reservation between two states from ``transform_reservation``, and
-    nothing else is known to have changed.
-
-    The watch shows metadata only: a change without a trace in it may be the end of the reservation.
+def is_same_reservation(old: Object | None, new: Object | None) -> bool:
+    """Return whether nothing that decides about a device differs between two states from ``transform_reservation``:
+    a request has joined, or the kubelet has reported.
     """
-    if old is None or new is None or old["joined"] == new["joined"]:
+    if old is None or new is None:
         return False
-    return {**old, "metadata": uid_of(old), "joined": ""} == {**new, "metadata": uid_of(new), "joined": ""}
+    return {**old, "metadata": uid_of(old)} == {**new, "metadata": uid_of(new)}
 
 
 def group_of(reservation: Object) -> str:

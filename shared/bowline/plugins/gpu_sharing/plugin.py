@@ -19,7 +19,7 @@ from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
-from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS
+from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, UNENDED
 from bowline.plugin import (
     AllocationKind,
     BindContext,
@@ -48,7 +48,7 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     group_of,
     groups_of,
     has_reported,
-    is_join,
+    is_same_reservation,
     transform_other,
     transform_reservation,
     transform_user,
@@ -144,7 +144,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         yield EventSource(
             PODS.as_metadata(),
             label_selector=self._client.app,
-            field_selector=f"metadata.namespace={self._client.spec.namespace}",
+            # The kubelet gives away the device of one that has ended, so that is shown as its deletion is.
+            field_selector=f"metadata.namespace={self._client.spec.namespace},{UNENDED}",
             transform=transform_reservation,
             on_change=self._reservation_changed,
             attach=lambda reflector: self._metrics.follow(reflector.store),
@@ -175,7 +176,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)
-        if is_join(old, new):
+        if is_same_reservation(old, new):
             return
         group = group_of(new or old or {"group": ""})
         # The device may have been lost, or this reservation may recover a lost one. One that is first seen with its

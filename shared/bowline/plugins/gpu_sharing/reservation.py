@@ -378,8 +378,9 @@ def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]
 
 
 def is_unscheduled(pod: Object) -> bool:
-    """Return whether a scheduler has tried to place the pod and has failed."""
+    """Return whether a scheduler has tried to place the pod and has failed, and may still place it."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(
+    is_waiting = not is_deleting(pod) and not has_ended(pod)
+    return is_waiting and any(
         condition.get("type") == "PodScheduled" and condition.get("status") != "True" for condition in conditions
     )

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import Object
-from bowline.plugins.gpu_sharing.idle_groups import IdleGroups, is_join, transform_reservation, transform_user
+from bowline.plugins.gpu_sharing.idle_groups import (
+    IdleGroups,
+    is_same_reservation,
+    transform_reservation,
+    transform_user,
+)
 from bowline.plugins.gpu_sharing.reservation import may_be_on, reservation_name
 
 NODE = "node-0"
@@ -80,21 +85,22 @@ def test_generated_names_are_matched_with_their_node(node: str, name: str) -> No
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        pytest.param({}, {"bowline.dev/last-joined": "1"}, True, id="a request has joined"),
-        pytest.param({}, {}, False, id="its status, which the watch does not show"),
-        pytest.param({}, {"bowline.dev/last-joined": "1", "run.ai/reserve_for_gpu_index": "GPU-1"}, False,
-            id="both at once"),
-        pytest.param(None, {"bowline.dev/last-joined": "1"}, False, id="it is new"),
-        pytest.param({"bowline.dev/last-joined": "1"}, None, False, id="it is deleted"),
+        pytest.param({}, {"annotations": {"bowline.dev/last-joined": "1"}}, True, id="a request has joined"),
+        pytest.param({}, {}, True, id="its status"),
+        pytest.param({}, {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-1"}}, False, id="its device"),
+        pytest.param({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, False, id="it is being deleted"),
+        pytest.param({}, {"uid": "other"}, False, id="another pod of its name"),
+        pytest.param(None, {}, False, id="it is new"),
+        pytest.param({}, None, False, id="it is deleted, or has ended"),
     ],
-)  # fmt: skip
-def test_a_join_is_told_from_every_other_change_of_a_reservation(
-    before: dict[str, str] | None, after: dict[str, str] | None, expected: bool
+)
+def test_changes_that_decide_nothing_about_a_reserved_device(
+    before: dict[str, Any] | None, after: dict[str, Any] | None, expected: bool
 ) -> None:
-    def cached(annotations: dict[str, str] | None, version: str) -> Object | None:
-        if annotations is None:
+    def cached(metadata: dict[str, Any] | None, version: str) -> Object | None:
+        if metadata is None:
             return None
         identity = {"name": "r", "namespace": "ns", "uid": "u", "resourceVersion": version}
-        return transform_reservation({"metadata": {**identity, "annotations": annotations}})
+        return transform_reservation({"metadata": {**identity, **metadata}})
 
-    assert is_join(cached(before, "1"), cached(after, "2")) is expected
+    assert is_same_reservation(cached(before, "1"), cached(after, "2")) is expected

@@ -198,16 +198,21 @@ def test_requests_that_still_need_a_group(request_: Json, withdrawn: set[ObjectU
     assert requested_node(request_, "g1", withdrawn) == node
 
 
+UNSCHEDULED = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
+
+
 @pytest.mark.parametrize(
-    ("conditions", "blocks"),
+    ("pod", "blocks"),
     [
-        pytest.param([], False, id="no scheduler has tried it yet"),
-        pytest.param([{"type": "PodScheduled", "status": "False"}], True, id="it does not fit"),
-        pytest.param([{"type": "PodScheduled", "status": "True"}], False, id="it is placed"),
+        pytest.param({"status": {}}, False, id="no scheduler has tried it yet"),
+        pytest.param({"status": UNSCHEDULED}, True, id="it does not fit"),
+        pytest.param({"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}}, False, id="placed"),
+        pytest.param({"metadata": {"deletionTimestamp": "t"}, "status": UNSCHEDULED}, False, id="being deleted"),
+        pytest.param({"status": {**UNSCHEDULED, "phase": "Failed"}}, False, id="it has ended"),
     ],
 )
-def test_scaling_pods_that_may_need_a_free_device(conditions: list[Json], blocks: bool) -> None:
-    assert is_unscheduled({"status": {"conditions": conditions}}) is blocks
+def test_scaling_pods_that_may_need_a_free_device(pod: Json, blocks: bool) -> None:
+    assert is_unscheduled({"metadata": {}, **pod}) is blocks
 
 
 # --- objects ---
