@@ -178,10 +178,11 @@ def review_manifest(
     if requires_scheduler:
         own_errors += _scheduler_errors(chain, templates)
     review = _review(chain.for_unknown_scheduler() if info.is_partial else chain, manifest, info)
-    amounts = {_amount_of(error) for error in review.errors} if review is not None else set()
+    reviewed = review.errors if review is not None else ()
+    amounts = {_amount_of(error) for error in reviewed}
     errors = (
-        *(review.errors if review is not None else ()),
-        *(error for error in own_errors if not _is_reported(_amount_of(error), amounts)),
+        *reviewed,
+        *(error for error in own_errors if not _is_reported(_amount_of(error), amounts) and error not in reviewed),
     )
     relevant = tuple(e for e in errors if not (_is_variable(e.value) or (info.is_partial and e.rule.needs_whole)))
     warnings: tuple[FieldError, ...] = ()

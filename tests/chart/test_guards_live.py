@@ -45,6 +45,7 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     with installation(
         chart_cluster, chart.render({"policy": {"accounts": False, "trusted": {"users": [BINDER]}}})
     ) as made:
+        chart_cluster.make_namespace("gpu-operator")
         api.post(f"{CORE}/pods", pod("held", HELD))
         api.post(f"{CORE}/pods", pod("plain", {"app": "mine"}))
         api.post(f"{CORE}/pods", pod("large", MANY | HELD))
@@ -75,7 +76,9 @@ def binding(**metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": "plain", **metadata}, "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}}
 
 
-NV_DEVICES, NV_PORTION = (f"{names.NV_CONTAINER}main{suffix}" for suffix in names.NV_OWNED)
+NV_DEVICES = f"{names.NV_CONTAINER}main{names.NV_DEVICES}"
+# Of a pull request; the parser of released versions of KAI-Scheduler rejects it.
+NV_PORTION = f"{names.NV_CONTAINER}main.gpu-compute.portion"
 FRACTIONED, FRACTIONED_STATUS = f"{CORE}/pods/fractioned", f"{CORE}/pods/fractioned/status"
 
 
@@ -158,6 +161,10 @@ ALLOWED: dict[str, tuple[str, str, str, Any]] = {
         *(TENANT, "POST", PODS),
         pod("build", {}, {"io.kubernetes.cri-o.Devices": "/dev/fuse", "mycdi.k8s.io/x": "y"}),
     ),
+    "a pod of NVIDIA's GPU operator, in NRI mode": (
+        *(TENANT, "POST", "/api/v1/namespaces/gpu-operator/pods"),
+        pod("plugin", {}, {"nvidia.cdi.k8s.io/container.main": "management.nvidia.com/gpu=all"}),
+    ),
     "the reconciler takes devices": (RECONCILER, "PATCH", FRACTIONED, annotations({NV_DEVICES: None})),
     "a trusted user changes devices": (BINDER, "PATCH", FRACTIONED, annotations({NV_DEVICES: "x"})),
     "deleting a sharing pod": (TENANT, "DELETE", POD, None),
@@ -231,7 +238,7 @@ def test_an_ephemeral_container_brings_no_devices(policies: Policies) -> None:
     assert stored_pod["metadata"]["annotations"] == {NV_DEVICES: "GPU-1", NV_PORTION: "0.5"}
 
 
-@pytest.mark.parametrize("name", ["kai-scale-adjust", "kai-resource-reservation"])
+@pytest.mark.parametrize("name", ["kai-scale-adjust", "kai-resource-reservation", "gpu-operator"])
 def test_a_user_makes_no_namespace_whose_pods_decide_about_gpus(policies: Policies, name: str) -> None:
     """A user who may create namespaces, but pods in only some of them."""
     user = policies.as_user("self-service")

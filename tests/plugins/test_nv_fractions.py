@@ -16,7 +16,7 @@ from tests.plugins.test_hami_core import RESERVED_MIB
 
 MAIN = f"{names.NV_CONTAINER}main"
 REQUEST, LIMIT = f"{MAIN}{names.NV_MEMORY_REQUEST}", f"{MAIN}{names.NV_MEMORY_LIMIT}"
-DEVICES, PORTION = f"{MAIN}{names.NV_DEVICES}", f"{MAIN}{names.NV_COMPUTE_PORTION}"
+DEVICES = f"{MAIN}{names.NV_DEVICES}"
 
 
 @pytest.fixture
@@ -42,7 +42,6 @@ def test_a_fraction_is_bound_with_its_device_and_limits_at_no_additional_write(s
         REQUEST: f"{(GPU_MEMORY_MIB - RESERVED_MIB) // 2}Mi",
         LIMIT: f"{(GPU_MEMORY_MIB - RESERVED_MIB) * 3 // 4}Mi",
         DEVICES: shares.device("fractioned"),
-        PORTION: "0.25",
     }
     writes = shares.writes("half", reservation_name("gpu-node-0", "fractioned"), expected=FRESH)
     assert sorted(writes) == sorted(FRESH)
@@ -55,7 +54,7 @@ def test_a_request_in_nvidias_form_is_a_share_of_several_devices(shares: Shares)
     shares.ask("nv", ["nv-a", "nv-b"], receivedGPU={"count": 2, "portion": "0.25"})
     shares.live.phase("nv", "Succeeded")
     devices = ",".join(shares.device(group) for group in ("nv-a", "nv-b"))
-    assert fractions(shares, "nv") == {REQUEST: "20Gi", LIMIT: "20Gi", DEVICES: devices, PORTION: "0.25"}
+    assert fractions(shares, "nv") == {REQUEST: "20Gi", LIMIT: "20Gi", DEVICES: devices}
     prefix = admitted_pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
     assert shares.maps()[f"{prefix}-0"][names.VISIBLE_DEVICES] == devices
 
@@ -78,23 +77,20 @@ _MERGE = "application/merge-patch+json"
 
 
 def test_users_cannot_give_a_container_devices(shares: Shares) -> None:
-    """As a cluster administrator, which the policies trust: these are denials of the webhook."""
+    """As a cluster administrator, whom the policies trust: these are denials of the webhook."""
     live = shares.live
     marked_pod = pod("marked", live.namespace)
     marked_pod["metadata"]["annotations"] = {DEVICES: "GPU-1"}
-    assert "nv_fractions/owned" in denial(live, "POST", shares.pods, marked_pod)
-    template = {"metadata": {"labels": {"a": "b"}, "annotations": {PORTION: "1"}}, "spec": marked_pod["spec"]}
+    assert "gpu_sharing/guarded-annotation" in denial(live, "POST", shares.pods, marked_pod)
+    unknown = {f"{MAIN}.gpu-compute.request": "1"}
+    template = {"metadata": {"labels": {"a": "b"}, "annotations": unknown}, "spec": marked_pod["spec"]}
     template["spec"] = {**marked_pod["spec"], "restartPolicy": "Always"}
     deployment = {
         "metadata": {"name": "marked"},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
     }
     path = f"/apis/apps/v1/namespaces/{live.namespace}/deployments"
-    assert "nv_fractions/owned" in denial(live, "POST", path, deployment)
-    shares.make("plain")
-    for changes in ({DEVICES: "GPU-1"}, {PORTION: "1"}):
-        patch = {"metadata": {"annotations": changes}}
-        assert "nv_fractions/owned" in denial(live, "PATCH", f"{shares.pods}/plain", patch)
+    assert "gpu_sharing/fraction-suffix" in denial(live, "POST", path, deployment)
     shares.make("sized", {names.GPU_FRACTION: None, REQUEST: "1Gi"})
     patch = {"metadata": {"annotations": {LIMIT: "80Gi"}}}
     assert "nv_fractions/immutable" in denial(live, "PATCH", f"{shares.pods}/sized", patch)

@@ -78,7 +78,7 @@ def test_a_pod_that_needs_agents_is_bound_where_they_work_and_follows_their_cond
     report(shares.live, READY_NODE, "True")
 
 
-def test_two_containers_get_the_device_and_parts_of_its_compute(shares: Shares) -> None:
+def test_two_containers_get_the_device(shares: Shares) -> None:
     other_prefix = f"{names.NV_CONTAINER}other"
     containers = [{"name": "main", "image": "i"}, {"name": "other", "image": "i"}]
     annotations = {names.GPU_FRACTION: None, REQUEST: "8Gi", f"{other_prefix}{names.NV_MEMORY_REQUEST}": "24Gi"}
@@ -90,8 +90,6 @@ def test_two_containers_get_the_device_and_parts_of_its_compute(shares: Shares) 
     assert fractions(shares, "two") == {
         REQUEST: "8Gi",
         DEVICES: device,
-        f"{names.NV_CONTAINER}main{names.NV_COMPUTE_PORTION}": "0.1",
         f"{other_prefix}{names.NV_MEMORY_REQUEST}": "24Gi",
         f"{other_prefix}{names.NV_DEVICES}": device,
-        f"{other_prefix}{names.NV_COMPUTE_PORTION}": "0.3",
     }

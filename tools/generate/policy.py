@@ -114,7 +114,6 @@ def guarded_keys_as_yaml() -> str:
     keys = {
         "labels": guards.LABELS.cel,
         "annotations": guards.ANNOTATIONS.cel,
-        "fractions": guards.FRACTIONS.cel,
         "facts": guards.FACTS.cel,
         "device": guards.device_cel("variables.device"),
     }

@@ -100,14 +100,12 @@ dict "field", "limit" and "guarded": CEL about a key k.
 {{ (.Files.Get "files/device-policy.yaml" | fromYaml).labels }}
 {{- end }}
 
-{{/* Whether the annotation k gives a container devices, or limits their use. Generated. */}}
+{{/*
+Whether the annotation k gives a container devices, in a namespace where only Bowline may write it. Generated. NVIDIA's GPU
+operator in NRI mode gives its own pods devices by such annotations.
+*/}}
 {{- define "bowline.cel.deviceAnnotation" -}}
-{{ (.Files.Get "files/device-policy.yaml" | fromYaml).annotations }}
-{{- end }}
-
-{{/* Whether it is one of those that NVIDIA's GPU fractioning reads. Generated. */}}
-{{- define "bowline.cel.fractionAnnotation" -}}
-{{ (.Files.Get "files/device-policy.yaml" | fromYaml).fractions }}
+(!(request.namespace in {{ .Values.policy.trusted.namespaces | default list | toJson }}) && {{ (.Files.Get "files/device-policy.yaml" | fromYaml).annotations }})
 {{- end }}
 
 {{/* The variables device and deviceBefore: what a reservation pod's annotation names. */}}

@@ -126,12 +126,11 @@ NV_CONTAINER: Final = "nvidia.com/container."
 NV_MEMORY_REQUEST: Final = ".gpu-memory.request"
 NV_MEMORY_LIMIT: Final = ".gpu-memory.limit"
 NV_COMPUTE_MODE: Final = ".gpu-compute.mode"
+# Those are the author's. KAI-Scheduler counts a pod that has the prefix with a suffix it does not know as one without
+# a GPU: up to 0.18 it knows these and the next.
+NV_AUTHOR: Final = (NV_MEMORY_REQUEST, NV_MEMORY_LIMIT, NV_COMPUTE_MODE)
+# Written by the binder alone: it gives a container devices.
 NV_DEVICES: Final = ".gpus.devices"
-NV_COMPUTE_PORTION: Final = ".gpu-compute.portion"
-# By the author: the part of a device's compute that the share asks for; schedulers read it.
-NV_COMPUTE_REQUEST: Final = ".gpu-compute.request"
-# Written by the binder alone: they give a container devices, and limit its compute.
-NV_OWNED: Final = (NV_DEVICES, NV_COMPUTE_PORTION)
 # Annotations that name devices for a container runtime (CDI) or for a plugin of it (NRI), which then injects them.
 # Not those of CRI-O (io.kubernetes.cri-o.Devices, devices.crio.io): its own allowed_devices limits them.
 DEVICE_DOMAINS: Final = ("cdi.k8s.io", "devices.nri.io", "devices.noderesource.dev")

@@ -24,7 +24,6 @@ NV_FRACTIONS: Final = AnnotationReads(
         (names.NV_CONTAINER, names.NV_MEMORY_REQUEST),
         (names.NV_CONTAINER, names.NV_MEMORY_LIMIT),
         (names.NV_CONTAINER, names.NV_COMPUTE_MODE),
-        (names.NV_CONTAINER, names.NV_COMPUTE_REQUEST),
         (names.KAI_CONTAINER, names.KAI_MEMORY_PORTION_LIMIT),
     ),
 )

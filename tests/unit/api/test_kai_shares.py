@@ -46,6 +46,3 @@ def test_the_memory_of_a_share_is_the_recorded_one(
     annotations, error = binding_annotations(POD, NODE, gpu, "GPU-1", reserved)
     assert error == ""
     assert annotations[f"{names.NV_CONTAINER}main{names.NV_MEMORY_REQUEST}"] == memory
-    # The share of the compute is the request's, else that of the memory.
-    portion = body["receivedGPU"].get("computePortion", "0.5")
-    assert annotations[f"{names.NV_CONTAINER}main{names.NV_COMPUTE_PORTION}"] == portion

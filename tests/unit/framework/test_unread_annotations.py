@@ -33,7 +33,6 @@ OFF = [
     "nvidia.com/container.main.gpu-memory.request",
     "nvidia.com/container.main.gpu-memory.limit",
     "nvidia.com/container.main.gpu-compute.mode",
-    "nvidia.com/container.main.gpu-compute.request",
     "kai.scheduler/container.main.gpu-memory.portion.limit",
     "gpu-memory.limit",
     "gpu-fraction.limit",
@@ -95,7 +94,6 @@ NO_WARNING = [
     "nvidia.com/use-gpuuuid",
     "nvidia.com/gpu-product",
     "kai.scheduler/topology",
-    "nvidia.com/container.main.gpus.devicess",
     "hami.io/gpu-scheduler-policy",
 ]
 

@@ -121,11 +121,12 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
             hide_devices(pod, other_containers(pod.raw, are_fractioned=self._are_fractioned))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Deny an invalid ConfigMap prefix, devices of other containers and, at the final hook, a pod that was not
-        mutated.
+        """Deny annotations that name devices, an invalid ConfigMap prefix, devices of other containers and, at the
+        final hook, a pod that was not mutated.
         """
         if old is not None or not self._sharing.enabled:
             return
+        yield from guards.device_errors(pod["metadata"])
         yield from share_errors(pod, is_final=info.is_validating_webhook)
         if self._hides_devices:
             refs = other_containers(pod, are_fractioned=self._are_fractioned)

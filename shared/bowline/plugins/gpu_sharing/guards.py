@@ -18,43 +18,42 @@ from bowline.api.rule import CelForm, DenialCause, Rule
 @dataclass(frozen=True, slots=True)
 class KeyPattern:
     """The keys in ``exact``, those with one of ``prefixes``, those of one of ``domains`` or of a domain below it, and
-    those with ``prefix`` and one of ``suffixes``.
+    those with ``prefix`` and none of ``free_suffixes``.
     """
 
     exact: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
     prefix: str = ""
-    suffixes: tuple[str, ...] = ()
+    free_suffixes: tuple[str, ...] = ()
 
     def covers(self, key: str) -> bool:
         """Return whether the key is one of them."""
-        has_suffix = bool(self.suffixes) and key.startswith(self.prefix) and key.endswith(self.suffixes)
+        is_taken = bool(self.prefix) and key.startswith(self.prefix) and not key.endswith(self.free_suffixes)
         has_domain = any(f".{domain}/" in f".{key}" for domain in self.domains)
-        return key in self.exact or key.startswith(self.prefixes) or has_domain or has_suffix
+        return key in self.exact or key.startswith(self.prefixes) or has_domain or is_taken
 
     @property
     def cel(self) -> str:
         """The same about a key ``k``, in CEL."""
         forms = [f"k == '{key}'" for key in self.exact] + [f"k.startsWith('{prefix}')" for prefix in self.prefixes]
         forms += [f"('.' + k).contains('.{domain}/')" for domain in self.domains]
-        if self.suffixes:
-            suffixes = " || ".join(f"k.endsWith('{suffix}')" for suffix in self.suffixes)
-            forms.append(f"(k.startsWith('{self.prefix}') && ({suffixes}))")
+        if self.prefix:
+            free = " || ".join(f"k.endsWith('{suffix}')" for suffix in self.free_suffixes)
+            forms.append(f"(k.startsWith('{self.prefix}') && !({free}))")
         return f"({' || '.join(forms)})"
 
 
 LABELS: Final = KeyPattern(
     exact=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING), prefixes=(f"{names.LABEL_GPU_GROUP}/",)
 )
-# What NVIDIA's GPU fractioning reads.
-FRACTIONS: Final = KeyPattern(prefix=names.NV_CONTAINER, suffixes=names.NV_OWNED)
-# Beside it what container runtimes and their NRI plugins read as names of devices, for a pod or for one container.
+# What container runtimes, their NRI plugins and NVIDIA's GPU fractioning read as names of devices, for a pod or for
+# one container; and what KAI-Scheduler does not know of the latter.
 ANNOTATIONS: Final = KeyPattern(
     prefixes=names.DEVICE_KEY_PREFIXES,
     domains=names.DEVICE_DOMAINS,
-    prefix=FRACTIONS.prefix,
-    suffixes=FRACTIONS.suffixes,
+    prefix=names.NV_CONTAINER,
+    free_suffixes=names.NV_AUTHOR,
 )
 # What schedulers, or plugins after the bind, read as a fact about the devices of a bound pod.
 FACTS: Final = KeyPattern(
@@ -93,17 +92,28 @@ GUARDED_LABEL: Final = Rule(
 )
 GUARDED_ANNOTATION: Final = Rule(
     "gpu_sharing/guarded-annotation",
-    f"a user sets `{names.NV_CONTAINER}<container>{names.NV_DEVICES}` or `{names.NV_COMPUTE_PORTION}` on a pod of "
-    "any scheduler, or an annotation by which a container runtime or an NRI plugin gives a container devices "
+    f"a user sets `{names.NV_CONTAINER}<container>{names.NV_DEVICES}` on a pod of any scheduler, or an annotation by "
+    "which a container runtime or an NRI plugin gives a container devices "
     f"({', '.join(f'`{domain}/...`' for domain in names.DEVICE_DOMAINS)}, also below these domains, and "
     f"{', '.join(f'`{prefix}...`' for prefix in names.DEVICE_KEY_PREFIXES)}); enforced by the policy "
-    "`policy.devices`",
+    "`policy.devices`, and by the webhook on new pods and in templates",
     cause=DenialCause.FORBIDDEN,
-    text="only Bowline may set it: it gives a container GPUs or limits their use; leave it out of a new pod (also of "
-    "one made from another pod)",
+    text="only Bowline may set it: it gives a container GPUs; leave it out of a new pod (also of one made from "
+    "another pod)",
     invalid=f"annotations: {{{names.NV_CONTAINER}main{names.NV_DEVICES}: GPU-1}}",
     valid="annotations: {team: a}",
     cel=CelForm(f"variables.annotationsChanged.exists(k, {ANNOTATIONS.cel})", "k"),
+)
+FRACTION_SUFFIX: Final = Rule(
+    "gpu_sharing/fraction-suffix",
+    f"an annotation `{names.NV_CONTAINER}<container>` of a pod of any scheduler has another suffix than "
+    f"{', '.join(f'`{suffix}`' for suffix in (*names.NV_AUTHOR, names.NV_DEVICES))}; enforced by the policy "
+    "`policy.devices`, and by the webhook on new pods and in templates",
+    cause=DenialCause.NOT_SUPPORTED,
+    text="is unknown to KAI-Scheduler, which counts a pod that has it as one without a GPU; after the container's "
+    f"name may follow {', '.join(names.NV_AUTHOR)}",
+    invalid=f'annotations: {{{names.NV_CONTAINER}main.gpu-compute.request: "0.5"}}',
+    valid=f'annotations: {{{names.NV_CONTAINER}main.gpu-memory.request: 8Gi, gpu-memory: "8192"}}',
 )
 GUARDED_FACT: Final = Rule(
     "gpu_sharing/guarded-fact",
@@ -124,7 +134,16 @@ MANY_KEYS: Final = Rule(
     cause=DenialCause.TOO_MANY,
     text=f"a pod has at most {MAX_KEYS}, so that the guard of shared GPUs stays cheap; remove some",
 )
-RULES: Final = (GUARDED_LABEL, GUARDED_ANNOTATION, GUARDED_FACT, MANY_KEYS)
+RULES: Final = (GUARDED_LABEL, GUARDED_ANNOTATION, FRACTION_SUFFIX, GUARDED_FACT, MANY_KEYS)
+
+
+def device_errors(metadata: Object) -> Iterator[FieldError]:
+    """Yield an error for each annotation of new metadata that names devices: no author of a pod may set one."""
+    annotations = metadata.get("annotations")
+    for key in filter(ANNOTATIONS.covers, annotations if isinstance(annotations, dict) else ()):
+        is_unknown = key.startswith(names.NV_CONTAINER) and not key.endswith(names.NV_DEVICES)
+        rule = FRACTION_SUFFIX if is_unknown else GUARDED_ANNOTATION
+        yield FieldError(rule, annotation_path(key), annotations[key], rule.message)
 
 
 def guard_errors(metadata: Object, of_plugins: Collection[str] = ()) -> Iterator[FieldError]:
@@ -132,18 +151,15 @@ def guard_errors(metadata: Object, of_plugins: Collection[str] = ()) -> Iterator
 
     ``of_plugins``: the annotations that enabled plugins set by the Binding, which the policy guards as facts.
     """
-    for field, pattern, rule in (
-        ("labels", LABELS, GUARDED_LABEL),
-        ("annotations", ANNOTATIONS, GUARDED_ANNOTATION),
-        ("annotations", FACTS, GUARDED_FACT),
-    ):
+    for field, pattern, rule in (("labels", LABELS, GUARDED_LABEL), ("annotations", FACTS, GUARDED_FACT)):
         entries = metadata.get(field)
         if not isinstance(entries, dict):
             continue
         if len(entries) > MAX_KEYS:
-            if pattern is not FACTS:
-                yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.message)
+            yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.message)
             continue
+        if field == "annotations":
+            yield from device_errors(metadata)
         keys = [key for key in entries if pattern.covers(key) or (pattern is FACTS and key in of_plugins)]
         for key in keys:
             path = annotation_path(key) if field == "annotations" else f"metadata.{field}[{key}]"

@@ -1,14 +1,13 @@
-"""Passes a share to NVIDIA's GPU fractioning, which enforces its memory and compute on the node.
+"""Passes a share to NVIDIA's GPU fractioning, which enforces its memory on the node.
 
 A node agent reads annotations of the pod before it creates a container. At admission the plugin translates between
-these annotations and those of KAI-Scheduler, and denies users the two that name devices and limit compute. At binding
-the Binding carries them, so that they exist before a kubelet sees the pod. Devices are reserved by ``gpu_sharing``,
-which writes its ConfigMaps as well. With ``gpuSharing.nvFractions: Auto`` it acts only on nodes whose agents report
-that they work. The rules are in ``rules``; off by default. Decisions 208 and 251.
+these annotations and those of KAI-Scheduler. At binding the Binding carries them, so that they exist before a kubelet
+sees the pod. Devices are reserved by ``gpu_sharing``, which writes its ConfigMaps as well and guards the names of
+devices. With ``gpuSharing.nvFractions: Auto`` it acts only on nodes whose agents report that they work. The rules are
+in ``rules``; off by default. Decisions 208 and 251.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
 
 from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.plugin import (
@@ -20,19 +19,18 @@ from bowline.plugin import (
     FieldError,
     MutablePod,
     Object,
+    PluginConfig,
     Reason,
     Settings,
     Status,
     Suggestion,
 )
-from bowline.plugins.nv_fractions.config import NvFractionsConfig
 from bowline.plugins.nv_fractions.rule_table import RULES
 from bowline.plugins.nv_fractions.rules import (
     added_annotations,
     binding_annotations,
     change_errors,
     foreign_devices,
-    guard_errors,
     is_ready,
     pod_errors,
     unserved_reason,
@@ -40,8 +38,8 @@ from bowline.plugins.nv_fractions.rules import (
 from bowline.plugins.reads import NV_FRACTIONS
 
 
-class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsConfig]):
-    """Writes what the node's GPU fractioning reads, and guards it."""
+class NvFractions(AdmissionPlugin, BindingPlugin):
+    """Writes what the node's GPU fractioning reads."""
 
     name = "nv_fractions"
     reads = NV_FRACTIONS
@@ -49,7 +47,7 @@ class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsC
     # A pod that requests memory in NVIDIA's form is a share for the other plugins from here on.
     before = ("gpu_sharing", "hami_core", "runtime_class", "device_access")
 
-    def __init__(self, args: NvFractionsConfig, settings: Settings) -> None:
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._acts_everywhere = settings.nv_fractions != "Auto"
 
@@ -60,11 +58,9 @@ class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsC
             pod.set_annotation(annotation, value)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Deny the binder's annotations to everyone else; of a stored pod validate the changes only."""
-        annotations = pod["metadata"].get("annotations") or {}
-        before = (old["metadata"].get("annotations") or {}) if old is not None else {}
-        guarded = () if info.user in self.args.trusted_users else guard_errors(annotations, before)
-        return chain(guarded, change_errors(annotations, before) if old is not None else pod_errors(pod))
+        if old is None:
+            return pod_errors(pod)
+        return change_errors(pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {})
 
     # --- binding ---
 

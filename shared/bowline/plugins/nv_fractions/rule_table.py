@@ -4,25 +4,10 @@ from typing import Final
 
 from bowline.api.rule import DenialCause, Rule, Severity
 
-OWNED: Final = Rule(
-    "nv_fractions/owned",
-    "`nvidia.com/container.<container>.gpus.devices` or `.gpu-compute.portion` is set, changed or removed by a "
-    "user: only the reconciler writes them, with the Binding",
-    cause=DenialCause.FORBIDDEN,
-    invalid="annotations: {nvidia.com/container.main.gpus.devices: GPU-1}",
-    valid='annotations: {nvidia.com/container.main.gpu-memory.request: "8Gi"}',
-)
 IMMUTABLE: Final = Rule(
     "nv_fractions/immutable",
     "another annotation of GPU fractioning changes on an existing pod, while plugin nv_fractions is enabled",
     cause=DenialCause.FORBIDDEN,
-)
-SUFFIX: Final = Rule(
-    "nv_fractions/suffix",
-    "an annotation `nvidia.com/container.` has a suffix that Bowline does not read",
-    severity=Severity.WARNS,
-    invalid="annotations: {nvidia.com/container.main.gpu-memory.limits: 8Gi}",
-    valid="annotations: {nvidia.com/container.main.gpu-memory.limit: 8Gi}",
 )
 CONTAINER: Final = Rule(
     "nv_fractions/container",
@@ -44,7 +29,7 @@ SCHEDULER: Final = Rule(
 )
 UNUSED: Final = Rule(
     "nv_fractions/unused",
-    "`.gpu-compute.mode` or `.gpu-compute.request` in a pod without a share",
+    "`.gpu-compute.mode` in a pod without a share",
     severity=Severity.WARNS,
     invalid="annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing}",
     valid='annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing, gpu-fraction: "0.5"}',
@@ -91,12 +76,6 @@ MODE: Final = Rule(
     invalid='annotations: {nvidia.com/container.main.gpu-compute.mode: exclusive, gpu-fraction: "0.5"}',
     valid='annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing, gpu-fraction: "0.5"}',
 )
-COMPUTE_REQUEST: Final = Rule(
-    "nv_fractions/compute-request",
-    "`.gpu-compute.request` is not a number above 0 and at most 1",
-    invalid='annotations: {nvidia.com/container.main.gpu-compute.request: 50%, gpu-fraction: "0.5"}',
-    valid='annotations: {nvidia.com/container.main.gpu-compute.request: "0.5", gpu-fraction: "0.5"}',
-)
 PORTION_LIMIT: Final = Rule(
     "nv_fractions/portion-limit",
     "`kai.scheduler/container.<container>.gpu-memory.portion.limit` is not a number above `gpu-fraction` and below 1",
@@ -112,9 +91,7 @@ LIMIT_SHORTHAND: Final = Rule(
 )
 
 RULES: Final = (
-    OWNED,
     IMMUTABLE,
-    SUFFIX,
     CONTAINER,
     CONTAINERS,
     CONTAINER_NAME,
@@ -125,7 +102,6 @@ RULES: Final = (
     MEMORY_MISMATCH,
     MEMORY_AND_FRACTION,
     MODE,
-    COMPUTE_REQUEST,
     PORTION_LIMIT,
     LIMIT_SHORTHAND,
 )

@@ -1,8 +1,8 @@
 """The annotations by which NVIDIA's GPU fractioning takes a share from a pod: parsed, validated, computed. Pure.
 
-A key is ``nvidia.com/container.<container><suffix>``. Memory request and limit, compute request and mode belong to
-the author of the pod; the list of devices and the compute portion to the binder. Several containers of a pod may
-have a part of its share each: the scheduler chooses devices for the sum. Other plugins know one of them, the first.
+A key is ``nvidia.com/container.<container><suffix>``. Memory request and limit and the mode belong to the author of
+the pod, the list of devices to the binder. Several containers of a pod may have a part of its share each: the
+scheduler chooses devices for the sum. Other plugins know one of them, the first.
 
 An amount that is not a whole number of MiB is rounded up where a device is chosen for it, and passed on to the node
 as it was written.
@@ -10,7 +10,6 @@ as it was written.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import ROUND_DOWN, Decimal
 
 from bowline.api import names
 from bowline.api.bindrequest import ReceivedGPU
@@ -21,27 +20,17 @@ from bowline.plugins.nv_fractions import rule_table
 from bowline.plugins.nv_fractions.amounts import mebibytes_of, portion_of, quantity_text, whole_mebibytes
 from bowline.plugins.nv_fractions.shorthands import SHORTHANDS, limits_of, shorthand_errors
 
-USER_SUFFIXES = (
-    *(names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT),
-    *(names.NV_COMPUTE_MODE, names.NV_COMPUTE_REQUEST),
-)
 MODES = (names.TIME_SLICING, names.SM_SHARING)
-# The node enforces compute in percent, where 0 would mean no limit.
-SMALLEST_COMPUTE = Decimal("0.01")
-_COMPUTE_DIGITS = Decimal("0.000001")
 
 
 @dataclass(frozen=True, slots=True)
 class Fractions:
     """The annotations of a pod. ``by_suffix``: of each of the author's suffixes the keys by container.
 
-    ``binder_keys``: the binder's keys. ``unknown``: keys of the prefix with another suffix. ``portion_limits``:
-    KAI-Scheduler's keys of a limit as a part of the device, by container.
+    ``portion_limits``: KAI-Scheduler's keys of a limit as a part of the device, by container.
     """
 
     by_suffix: Mapping[str, Mapping[str, str]]
-    binder_keys: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
     portion_limits: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -63,7 +52,7 @@ def key(container: str, suffix: str) -> str:
 
 def is_owned(annotation: str) -> bool:
     """Return whether only the binder may write the annotation."""
-    return annotation.startswith(names.NV_CONTAINER) and annotation.endswith(names.NV_OWNED)
+    return annotation.startswith(names.NV_CONTAINER) and annotation.endswith(names.NV_DEVICES)
 
 
 def is_read(annotation: str) -> bool:
@@ -78,20 +67,15 @@ def _names_container(annotation: str) -> bool:
 
 def fractions_of(annotations: Mapping[str, str]) -> Fractions:
     """Return the annotations of GPU fractioning among all of a pod."""
-    by_suffix: dict[str, dict[str, str]] = {suffix: {} for suffix in USER_SUFFIXES}
-    binder_keys, unknown, portion_limits = [], [], {}
+    by_suffix: dict[str, dict[str, str]] = {suffix: {} for suffix in names.NV_AUTHOR}
+    portion_limits = {}
     for annotation in sorted(filter(_names_container, annotations)):
         if annotation.startswith(names.KAI_CONTAINER):
             portion_limits[_between(annotation, names.KAI_CONTAINER, names.KAI_MEMORY_PORTION_LIMIT)] = annotation
-        elif annotation.endswith(names.NV_OWNED):
-            binder_keys.append(annotation)
         else:
-            suffix = next((suffix for suffix in USER_SUFFIXES if annotation.endswith(suffix)), None)
-            if suffix is None:
-                unknown.append(annotation)
-            else:
+            for suffix in filter(annotation.endswith, names.NV_AUTHOR):
                 by_suffix[suffix][_between(annotation, names.NV_CONTAINER, suffix)] = annotation
-    return Fractions(by_suffix, tuple(binder_keys), tuple(unknown), portion_limits)
+    return Fractions(by_suffix, portion_limits)
 
 
 def _between(text: str, prefix: str, suffix: str) -> str:
@@ -182,17 +166,6 @@ def _container_names(pod: Object) -> list[str]:
     ]
 
 
-def guard_errors(annotations: Mapping[str, str], before: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield an error for each annotation of the binder that is added, changed or removed."""
-    for annotation in sorted(filter(is_owned, {*annotations, *before})):
-        if annotations.get(annotation) != before.get(annotation):
-            message = (
-                "only the reconciler sets, changes or removes it, with the Binding: it gives a container GPUs or "
-                "limits their use; leave it out of a new pod, and as it is on an existing one"
-            )
-            yield FieldError(rule_table.OWNED, annotation_path(annotation), annotations.get(annotation), message)
-
-
 def change_errors(annotations: Mapping[str, str], before: Mapping[str, str]) -> Iterator[FieldError]:
     """Yield an error for each other annotation of GPU fractioning that changes on an existing pod."""
     for annotation in sorted(filter(is_read, {*annotations, *before})):
@@ -205,10 +178,6 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
     """Yield the errors and warnings of a new pod."""
     annotations = pod["metadata"].get("annotations") or {}
     fractions = fractions_of(annotations)
-    for annotation in fractions.unknown:
-        suffixes = ", ".join(USER_SUFFIXES)
-        message = f"is not read by Bowline, which knows the suffixes {suffixes}; correct it if you meant one of them"
-        yield FieldError(rule_table.SUFFIX, annotation_path(annotation), annotations[annotation], message)
     yield from _container_errors(pod, annotations, fractions)
     for suffix in (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT):
         for annotation in fractions.by_suffix[suffix].values():
@@ -221,12 +190,6 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
         if annotations[annotation] not in MODES:
             message = f"must be {' or '.join(MODES)}; remove it for {names.TIME_SLICING}"
             yield FieldError(rule_table.MODE, annotation_path(annotation), annotations[annotation], message)
-    for annotation in fractions.by_suffix[names.NV_COMPUTE_REQUEST].values():
-        portion = portion_of(annotations[annotation])
-        if portion is None or portion > 1:
-            message = 'must be a decimal number above 0, at most 1; for half of a device\'s compute write "0.5"'
-            path = annotation_path(annotation)
-            yield FieldError(rule_table.COMPUTE_REQUEST, path, annotations[annotation], message)
     yield from _combination_errors(pod, annotations, fractions)
     yield from shorthand_errors(annotations, _share_container(pod, fractions), is_only=len(fractions.requesters) < 2)
     yield from _portion_limit_errors(annotations, fractions)
@@ -292,15 +255,13 @@ def _combination_errors(pod: Object, annotations: Mapping[str, str], fractions: 
 
 
 def _unused_warnings(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
-    """Yield a warning for each mode or request of compute in a pod without a share."""
+    """Yield a warning for each mode in a pod without a share."""
     if fractions.requesters or wants_share(pod):
         return
-    for suffix in (names.NV_COMPUTE_MODE, names.NV_COMPUTE_REQUEST):
-        for container, annotation in fractions.by_suffix[suffix].items():
-            request_key = key(container, names.NV_MEMORY_REQUEST)
-            message = f"has no effect without a share; add {names.GPU_FRACTION} or {request_key}"
-            path = annotation_path(annotation)
-            yield FieldError(rule_table.UNUSED, path, annotations[annotation], message)
+    for container, annotation in fractions.by_suffix[names.NV_COMPUTE_MODE].items():
+        request_key = key(container, names.NV_MEMORY_REQUEST)
+        message = f"has no effect without a share; add {names.GPU_FRACTION} or {request_key}"
+        yield FieldError(rule_table.UNUSED, annotation_path(annotation), annotations[annotation], message)
 
 
 def _portion_limit_errors(annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
@@ -325,7 +286,7 @@ def binding_annotations(
     """Return the annotations of a bound share, or the reason why they are unknown.
 
     ``devices``: the value of NVIDIA_VISIBLE_DEVICES. ``reserved_mib``: MiB of each device that are not shared. A
-    memory request or limit of the pod is kept, a compute portion is not: it is a limit, which only the binder sets.
+    memory request or limit of the pod is kept.
     """
     pod_annotations = pod["metadata"].get("annotations") or {}
     fractions = fractions_of(pod_annotations)
@@ -342,13 +303,9 @@ def binding_annotations(
         if error:
             return {}, error
         requests[container] = quantity_text(request)
-    total = _peak(pod, requests)
     for name, amount in requests.items():
         result[key(name, names.NV_MEMORY_REQUEST)] = amount
         result[key(name, names.NV_DEVICES)] = devices
-        part = Decimal(mebibytes_of(amount)) / total if total else Decimal(1)
-        usable = usable_memory(node, reserved_mib)[0]
-        result[key(name, names.NV_COMPUTE_PORTION)] = compute_portion(received_gpu, total, usable, part)
     limit_key = key(container, names.NV_MEMORY_LIMIT)
     portion_key = fractions_of(annotations).portion_limits.get(container)
     if portion_key is not None and limit_key not in annotations:
@@ -357,18 +314,6 @@ def binding_annotations(
             return {}, f"metadata.annotations[{portion_key}]: {error}"
         result[limit_key] = quantity_text(limit)
     return {name: value for name, value in result.items() if is_owned(name) or name not in pod_annotations}, ""
-
-
-def compute_portion(received_gpu: ReceivedGPU, memory: int = 0, usable: int = 0, part: Decimal = Decimal(1)) -> str:
-    """Return the share of a device's compute: the request's own, else that of its memory.
-
-    ``memory`` and ``usable``: the share's MiB and those of a device, for a portion that is written as 0.00. ``part``:
-    of several containers, the part of one.
-    """
-    by_memory = Decimal(memory) / usable if usable else Decimal(0)
-    portion = portion_of(received_gpu.compute_portion) or portion_of(received_gpu.portion) or by_memory
-    compute = (min(portion, Decimal(1)) * part).quantize(_COMPUTE_DIGITS, ROUND_DOWN)
-    return format(max(compute, SMALLEST_COMPUTE).normalize(), "f")
 
 
 def _portion_limit(text: str, node: Object, reserved_mib: int) -> tuple[int, str]:
@@ -383,9 +328,7 @@ def _portion_limit(text: str, node: Object, reserved_mib: int) -> tuple[int, str
 
 def foreign_devices(pod: Object) -> list[str]:
     """Return the lists of devices on a pod that is not bound: others have written them."""
-    return sorted(
-        key for key in pod["metadata"].get("annotations") or {} if is_owned(key) and key.endswith(names.NV_DEVICES)
-    )
+    return sorted(filter(is_owned, pod["metadata"].get("annotations") or ()))
 
 
 # --- nodes ---

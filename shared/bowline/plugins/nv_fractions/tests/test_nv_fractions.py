@@ -13,24 +13,22 @@ from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.plugin import AdmissionInfo, PluginConfig
 from bowline.framework.plugin_status import Code
 from bowline.framework.reason import Suggestion
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.nv_fractions import NvFractions
-from bowline.plugins.nv_fractions.config import NvFractionsConfig
 from bowline.testing.builders import bind_request, stored
 
 Json = dict[str, Any]
-BINDER = "system:serviceaccount:kai-scheduler:binder"
 REQUEST = "nvidia.com/container.other.gpu-memory.request"
-DEVICES, PORTION = "nvidia.com/container.main.gpus.devices", "nvidia.com/container.main.gpu-compute.portion"
+DEVICES = "nvidia.com/container.main.gpus.devices"
 
 
 def chain(*, enabled: bool = True) -> AdmissionChain:
     entries = (
-        PluginEntry(name="nv_fractions", enabled=enabled, args={"trustedUsers": [BINDER]}),
+        PluginEntry(name="nv_fractions", enabled=enabled),
         PluginEntry(name="device_access"),
         PluginEntry(name="hami_core"),
     )
@@ -90,17 +88,6 @@ def test_a_share_in_nvidias_form_excludes_other_devices(resources: Json) -> None
     assert errors
 
 
-@pytest.mark.parametrize("annotation", [DEVICES, PORTION])
-def test_only_a_trusted_user_may_write_the_annotations_of_the_binder(annotation: str) -> None:
-    plain, marked = pod({"gpu-fraction": "0.5"}), pod({"gpu-fraction": "0.5", annotation: "0.5"})
-    for raw, old in ((marked, None), (marked, plain), (plain, marked)):
-        operation: Any = "UPDATE" if old is not None else "CREATE"
-        denied = chain().validate_pod(raw, old, AdmissionInfo(operation=operation, user="alice"))
-        assert [error.rule.id for error in denied.errors] == ["nv_fractions/owned"]
-        assert chain().validate_pod(raw, old, AdmissionInfo(operation=operation, user=BINDER)).allowed
-    assert chain().validate_pod(marked, marked, AdmissionInfo(operation="UPDATE", user="alice")).allowed
-
-
 def context(annotations: Json, labels: Json, **spec: Any) -> BindContext:
     no_client: Any = None
     fields = {"receivedResourceType": "Fraction", "receivedGPU": {"count": 1, "portion": "0.50"}, **spec}
@@ -122,25 +109,24 @@ LABELS = {names.NODE_GPU_MEMORY: "2000"}
 
 
 async def test_the_binding_has_the_devices_that_gpu_sharing_has_reserved() -> None:
-    plugin, ctx = NvFractions(NvFractionsConfig(), Settings()), context({"gpu-fraction": "0.5"}, LABELS)
+    plugin, ctx = NvFractions(PluginConfig(), Settings()), context({"gpu-fraction": "0.5"}, LABELS)
     assert plugin.applies(ctx.pod or {}, ctx.request)
     assert (await plugin.pre_bind(ctx)).code is Code.OK
     assert plugin.binding_annotations(ctx) == {
         DEVICES: "GPU-1",
-        PORTION: "0.5",
         "nvidia.com/container.main.gpu-memory.request": "488Mi",
     }
 
 
 async def test_a_share_whose_memory_is_unknown_is_not_bound() -> None:
     ctx = context({"gpu-fraction": "0.5"}, {})
-    status = await NvFractions(NvFractionsConfig(), Settings()).pre_bind(ctx)
+    status = await NvFractions(PluginConfig(), Settings()).pre_bind(ctx)
     assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 @pytest.mark.parametrize("kind", ["Fraction", "Regular"])
 async def test_a_pod_with_a_list_of_devices_that_no_binder_wrote_is_not_bound(kind: str) -> None:
-    plugin = NvFractions(NvFractionsConfig(), Settings())
+    plugin = NvFractions(PluginConfig(), Settings())
     ctx = context({DEVICES: "GPU-1"}, LABELS, receivedResourceType=kind)
     assert plugin.applies(ctx.pod or {}, ctx.request)
     status = await plugin.pre_bind(ctx)
@@ -167,7 +153,7 @@ AUTOMATIC: list[Any] = [
 async def test_auto_acts_on_nodes_that_report_ready_agents(
     annotations: Json, conditions: list[Json], runtime_class: str, expected: bool, why: str
 ) -> None:
-    plugin, ctx = NvFractions(NvFractionsConfig(), AUTO), automatic_context(annotations, conditions, runtime_class)
+    plugin, ctx = NvFractions(PluginConfig(), AUTO), automatic_context(annotations, conditions, runtime_class)
     status = await plugin.pre_bind(ctx)
     assert status.code is (Code.FATAL if why else Code.OK)
     assert status.suggestion is (Suggestion.RESCHEDULE_ELSEWHERE if why else None)
@@ -211,10 +197,10 @@ def test_auto_adds_what_other_plugins_read_and_nothing_that_only_agents_read() -
 
 
 async def test_a_failure_names_what_is_missing_or_in_the_way() -> None:
-    plugin = NvFractions(NvFractionsConfig(), Settings())
+    plugin = NvFractions(PluginConfig(), Settings())
     assert names.NODE_GPU_MEMORY in (await plugin.pre_bind(context({"gpu-fraction": "0.5"}, {}))).message
     listed = context({DEVICES: "GPU-1"}, LABELS, receivedResourceType="Fraction")
     assert DEVICES in (await plugin.pre_bind(listed)).message
-    automatic = NvFractions(NvFractionsConfig(), AUTO)
+    automatic = NvFractions(PluginConfig(), AUTO)
     for annotations, conditions, runtime_class, _, why in (entry.values for entry in AUTOMATIC):
         assert why in (await automatic.pre_bind(automatic_context(annotations, conditions, runtime_class))).message
