@@ -293,6 +293,7 @@ def test_cert_manager_makes_the_certificate_and_publishes_its_ca(chart: Chart) -
     for configuration in manifests.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         assert configuration["metadata"]["annotations"] == {
             "a": "b",
+            "admissions.enforcer/disabled": "true",
             "cert-manager.io/inject-ca-from": f"{NAMESPACE}/bowline-webhook",
         }
 
