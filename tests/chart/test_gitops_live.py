@@ -93,7 +93,7 @@ def test_the_ca_of_a_running_webhook_survives_every_apply(chart: Chart, cluster:
 
 
 def enforce(cluster: Cluster, configurations: list[Object]) -> None:
-    """Act as the admissions enforcer of Azure's AKS: take over the selectors of configurations that do not forbid it."""
+    """Act as the admissions enforcer of Azure's AKS: take over selectors where no annotation forbids it."""
     excluded = {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]}
     for configuration in configurations:
         metadata = configuration["metadata"]

@@ -153,6 +153,22 @@ def test_a_failed_request_is_rolled_back_and_its_sharer_remains(shares: Shares) 
     assert len(shares.reservations("kept")) == 1
 
 
+def test_a_device_is_not_given_away_twice(shares: Shares) -> None:
+    for name in ("over-a", "over-b"):
+        shares.share(name, "over")
+        shares.live.phase(name, "Succeeded")
+    shares.share("over-c", "over")
+    status = shares.live.phase("over-c", "Failed")["status"]
+    assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
+    for part in ("group over on node gpu-node-0", "would use 1.5 ", "over-a (0.5)", "over-b (0.5)"):
+        assert part in status["failure"]["message"]
+    # The end of a pod makes room.
+    shares.delete("over-a")
+    shares.live.until("the pod is gone", lambda: shares.live.not_found(f"{shares.pods}/over-a"))
+    shares.share("over-d", "over")
+    shares.live.phase("over-d", "Succeeded")
+
+
 def left_over(shares: Shares, group: str, node: str) -> None:
     """Create a reservation pod, as the reconciler does, that no pod and no request needs."""
     shares.api.post(RESERVATIONS, reservation(shares.live.namespace, group, node))

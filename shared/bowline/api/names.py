@@ -93,6 +93,8 @@ VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 DEVICE_MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 # Deprecated: read by containers of old run:ai releases. Updated where present, never added.
 LEGACY_VISIBLE_DEVICES: Final = "RUNAI-VISIBLE-DEVICES"
+# On a sharing pod, beside its group labels: the part of each device that it was given.
+ANNOTATION_GPU_PORTION: Final = "bowline.dev/gpu-portion"
 # On a share's ConfigMap: the GPU groups of its devices, in the order of the devices.
 ANNOTATION_GPU_GROUPS: Final = "bowline.dev/gpu-groups"
 # Beside it, in the same order: the modes in which they are shared; absent if all are time-slicing.

@@ -154,7 +154,8 @@ class Reason(StrEnum):
         "DeviceConflict",
         {
             _ELSEWHERE: "the claim is allocated to other devices, the node cannot use the device, the device has a "
-            "taint that its request does not tolerate, or it failed to become ready",
+            "taint that its request does not tolerate, it failed to become ready, or the pods of a GPU group use "
+            "what the share needs",
             None: "a claim is being deleted, belongs to another pod, is allocated to no device, or has the maximum "
             "number of consumers",
         },

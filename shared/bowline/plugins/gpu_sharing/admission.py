@@ -102,7 +102,8 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
             AccessRule("configmaps", ("get", "create", "delete")),  # those of a share are in its pod's namespace
             AccessRule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
         ),
-        pod_annotations=(names.ANNOTATION_LAST_JOINED, names.LABELLED_FOR),  # of reservation pods; of their users
+        # Of reservation pods; of their users.
+        pod_annotations=(names.ANNOTATION_LAST_JOINED, names.LABELLED_FOR, names.ANNOTATION_GPU_PORTION),
         pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
     )
 

@@ -1,5 +1,6 @@
 """The plugin's own arguments; settings shared by several plugins are in ``gpuSharing`` of the configuration."""
 
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -32,6 +33,9 @@ class GpuSharingConfig(PluginConfig):
     scale_adjust_namespace: str = "kai-scale-adjust"
     """Namespace in which a scheduler creates pods that represent GPUs requested from an autoscaler. While one of them
     is not scheduled, no new device is reserved: the reservation would use the device meant for it. Empty: none."""
+    overcommit: Annotated[Decimal, Field(ge=1)] = Decimal(1)
+    """What the portions of the pods on one device may add up to. Above 1 devices are over-packed on purpose, as with
+    time slicing."""
     reservation_runtime_class_name: str = ""
     """RuntimeClass of reservation pods; wanted where the default runtime shows no GPU to a container."""
     reservation_resources: Quantities = Field(default_factory=dict)

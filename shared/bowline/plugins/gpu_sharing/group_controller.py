@@ -4,7 +4,7 @@ Requests ask it for a group's device or release it. A group is reconciled once a
 concurrently and in turns of the namespaces that asked for them, from live reads:
 
 - a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
-  that makes the pod a user. It is answered with the device, or with what to wait for;
+  that makes the pod a user. It is answered with the device, what to wait for, or the pods that leave it no room;
 - a *release* is answered when the group has been checked and unused reservations are deleted;
 - an *event* (a sharing pod ended or lost its label) triggers a check if the watch shows no other user; pods are read
   live only before a delete.
@@ -18,8 +18,9 @@ The state may be lost: after a restart, unfinished requests and labels show whic
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 from http import HTTPStatus
 from typing import assert_never
 
@@ -35,6 +36,7 @@ from bowline.plugins.gpu_sharing.recovery import (
     SEARCH_INTERVAL,
     Abandon,
     Await,
+    Loss,
     Reserve,
     next_step,
     running_users,
@@ -43,6 +45,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     Answer,
     Create,
     DeviceRequest,
+    Full,
     Held,
     Lost,
     Orphaned,
@@ -52,6 +55,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     Unreleased,
     User,
     check_reservations,
+    excess,
     unreported_reservations,
     unused_reservations,
 )
@@ -68,19 +72,6 @@ RELEASE_RETRY = timedelta(seconds=10)
 KEPT_RETRY = timedelta(seconds=30)
 # A recovery serves running pods, not a request.
 _NO_REQUEST = ObjectKey("", "")
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A device that pods use and no reservation holds. ``until``: monotonic time of the next search."""
-
-    why: str = ""  # why the last search failed; empty during the first search
-    until: float = 0.0
-    last_uid: ObjectUID | None = None  # the reservation created last in this search
-
-    def pause(self, now: float) -> timedelta:
-        """Return the delay before the next search, at least REQUEUE_DELAY."""
-        return max(timedelta(seconds=self.until - now), REQUEUE_DELAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +94,10 @@ class GroupController:
         agent_timeout: timedelta,
         metrics: SharingMetrics,
         idle: IdleGroups,
+        overcommit: Decimal = Decimal(1),
     ) -> None:
         self._client = client
+        self._overcommit = overcommit
         self._idle = idle
         self._metrics = metrics
         self._clock = handle.clock
@@ -267,7 +260,12 @@ class GroupController:
         verdict = check_reservations(claim, reservations, self._timeouts.reasons(claim.group))
         match verdict:
             case Held():
+                full = await self._excess(claim)
+                if full is not None:
+                    return full
                 await self._join(claim, verdict, reservations)
+                if claim.request in self._claims.get(claim.group, ()):  # not released meanwhile
+                    self._claims[claim.group][claim.request] = replace(claim, joined_uid=verdict.uid)
                 return verdict
             case Pending():
                 return verdict
@@ -279,6 +277,15 @@ class GroupController:
                 return await self._create(claim, verdict, reservations)
             case _:
                 assert_never(verdict)
+
+    async def _excess(self, claim: DeviceRequest) -> Full | None:
+        """Return why the device has no room for the claim, beside the pods on the node and those about to be bound.
+
+        The latter are read first: one that is bound meanwhile is listed.
+        """
+        claims = self._claims.get(claim.group, {}).values()
+        admitted = {other.pod: other.portion for other in claims if other.joined_uid and other.node == claim.node}
+        return excess(claim, admitted | await self._client.portions(claim.group, claim.node), self._overcommit)
 
     async def _join(self, claim: DeviceRequest, held: Held, reservations: list[Reservation]) -> None:
         """Change the reservation whose device the request is given; raises Conflict if it does not exist any more.

@@ -57,7 +57,7 @@ ANNOTATIONS: Final = KeyPattern(
 )
 # What schedulers, or plugins after the bind, read as a fact about the devices of a bound pod.
 FACTS: Final = KeyPattern(
-    exact=("received-resource-type", names.PREPARED_FOR, names.LABELLED_FOR),
+    exact=("received-resource-type", names.PREPARED_FOR, names.LABELLED_FOR, names.ANNOTATION_GPU_PORTION),
     prefixes=(names.RESOURCE_MIG_PREFIX, "kai.scheduler/numa-"),
 )
 # Of labels, and of annotations: more make the guard expensive.
@@ -119,8 +119,9 @@ GUARDED_FACT: Final = Rule(
     "gpu_sharing/guarded-fact",
     f"a user sets an annotation `{names.RESOURCE_MIG_PREFIX}...`, `kai.scheduler/numa-...`, "
     "`received-resource-type`, "
-    f"`{names.PREPARED_FOR}` or `{names.LABELLED_FOR}`, or one that an enabled plugin sets by the Binding, on a pod "
-    "of any scheduler: schedulers read them as facts about a pod's devices; enforced by the policy `policy.devices`",
+    f"`{names.PREPARED_FOR}`, `{names.LABELLED_FOR}` or `{names.ANNOTATION_GPU_PORTION}`, or one that an enabled "
+    "plugin sets by the Binding, on a pod of any scheduler: schedulers read them as facts about a pod's devices; "
+    "enforced by the policy `policy.devices`",
     cause=DenialCause.FORBIDDEN,
     text="only Bowline may set it: it says which devices the pod has; leave it out of a new pod (also of one made "
     "from another pod)",

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import Object, ObjectKey, key_of
 from bowline.framework.binding.handle import Handle
@@ -22,12 +21,11 @@ from bowline.plugins.gpu_sharing.idle_groups import groups_of, transform_user
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.reservation import Reservation, is_named_for
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.plugins.gpu_sharing.rules import label_changes, needs_relabeling
+from bowline.plugins.gpu_sharing.rules import SHARING, label_changes, needs_relabeling
 
 log = logging.getLogger(__name__)
 
 PERIOD = timedelta(minutes=10)
-SHARING = f"{names.LABEL_GPU_SHARING}=true"
 
 
 class OrphanScan:

@@ -12,6 +12,7 @@ Decisions 132 and 306.
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
+from decimal import Decimal
 
 from bowline.api import names
 from bowline.api.gpu_operator import transform_policy
@@ -54,10 +55,11 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     transform_user,
 )
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.orphan_scan import SHARING, OrphanScan
+from bowline.plugins.gpu_sharing.orphan_scan import OrphanScan
 from bowline.plugins.gpu_sharing.reservation import (
     Blocked,
     DeviceRequest,
+    Full,
     Held,
     Lost,
     Orphaned,
@@ -68,11 +70,13 @@ from bowline.plugins.gpu_sharing.reservation import (
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.rules import (
+    SHARING,
     Share,
     is_labelled,
     is_labelled_by_other,
     label_changes,
     label_removals,
+    least_portion,
     request_error,
     share_configmaps,
     share_of,
@@ -120,7 +124,9 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
         self._idle = IdleGroups()
-        self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
+        self._controller = GroupController(
+            handle, self._client, sharing.agent_timeout, self._metrics, self._idle, self.args.overcommit
+        )
         self._orphan_scan = OrphanScan(handle, self._client, self._controller, self._metrics)
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
 
@@ -289,7 +295,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         """
         for _ in range(LABEL_TRIES):
             changes = label_changes(pod["metadata"].get("labels") or {}, tuple(ctx.spec.gpu_groups))
-            record = {names.LABELLED_FOR: ctx.request.uid}
+            record = {names.LABELLED_FOR: ctx.request.uid, names.ANNOTATION_GPU_PORTION: f"{_portion(ctx):f}"}
             try:
                 if await self._client.label(pod, changes, record, at_version=True) is not None:
                     return True
@@ -339,7 +345,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         """Remove what is recorded as prepared for the request. OK only if the API server shows that it is gone."""
         if not is_labelled_by_other(pod, ctx.request.uid):
             removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.gpu_groups)
-            record = {key: None for key in pod["metadata"].get("annotations") or {} if key == names.LABELLED_FOR}
+            annotations = pod["metadata"].get("annotations") or {}
+            record = {key: None for key in (names.LABELLED_FOR, names.ANNOTATION_GPU_PORTION) if key in annotations}
             is_changed = bool(removals or record)
             if is_changed and await self._client.label(pod, dict(removals), record, at_version=True) is None:
                 return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
@@ -351,6 +358,12 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     async def forget(self, key: ObjectKey) -> None:
         self._controller.forget(key)
+
+
+def _portion(ctx: BindContext) -> Decimal:
+    received_gpu = ctx.spec.received_gpu
+    assert received_gpu is not None  # noqa: S101 - request_error has rejected it
+    return least_portion(ctx.pod or {"metadata": {}}, received_gpu.share)
 
 
 def _claim(ctx: BindContext, group: str) -> DeviceRequest:
@@ -365,6 +378,7 @@ def _claim(ctx: BindContext, group: str) -> DeviceRequest:
         compute_mode=ctx.spec.compute_modes.get(group, ""),
         awaited_uid=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
         joined_uid=ctx.state.get("joined", {}).get(group, ObjectUID("")),
+        portion=_portion(ctx),
     )
 
 
@@ -390,8 +404,12 @@ def unreleased_status(release_failures: list[Unreleased]) -> Status:
     )
 
 
-def lost_status(lost: Lost) -> Status:
-    """Return the Status for a reservation that failed; an overdue agent ends the request."""
+def lost_status(lost: Full | Lost) -> Status:
+    """Return the Status for a device without room, or a reservation that failed. The former ends the request, and an
+    overdue agent.
+    """
+    if isinstance(lost, Full):
+        return Status.fatal(lost.why, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
     if lost.is_overdue:
         return Status.fatal(lost.why, Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
     return Status.retry(lost.why, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
@@ -408,7 +426,7 @@ def first_failure(answers: list[ReservationState], limit: timedelta) -> Status |
             # Not terminal immediately: a scheduler that sees room in the group would choose it again each time.
             return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     for answer in answers:
-        if isinstance(answer, Lost):
+        if isinstance(answer, Full | Lost):
             return lost_status(answer)
     for answer in answers:
         if isinstance(answer, Blocked):

@@ -14,6 +14,7 @@ from datetime import timedelta
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectUID
+from bowline.plugins.gpu_sharing.agent_timeouts import REQUEUE_DELAY
 from bowline.plugins.gpu_sharing.reservation import (
     Reservation,
     User,
@@ -61,6 +62,19 @@ class Abandon:
 
 
 Step = Reserve | Await | Abandon
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A device that pods use and no reservation holds. ``until``: monotonic time of the next search."""
+
+    why: str = ""  # why the last search failed; empty during the first search
+    until: float = 0.0
+    last_uid: ObjectUID | None = None  # the reservation created last in this search
+
+    def pause(self, now: float) -> timedelta:
+        """Return the delay before the next search, at least REQUEUE_DELAY."""
+        return max(timedelta(seconds=self.until - now), REQUEUE_DELAY)
 
 
 def running_users(users: Iterable[User]) -> list[User]:

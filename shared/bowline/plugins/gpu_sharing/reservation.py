@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from bowline.api import names
@@ -31,6 +32,8 @@ from bowline.plugins.gpu_sharing.guards import is_device
 ENDED = ("Succeeded", "Failed")
 _NONE = ObjectUID("")
 _UNREAD = ResourceVersion("")
+# Pods that a message names.
+_LISTED = 5
 # Our own names: a digest, and a number for one that recovers a lost device.
 _OWN_NAME = re.compile(rf"{names.RESERVATION_PREFIX}[0-9a-f]{{16}}(?P<number>-[0-9]{{1,2}})?")
 # Other binders: the node's name, which the API server cuts for a generated name, and five random characters.
@@ -90,7 +93,7 @@ class DeviceRequest:
     """A request for the device of a group.
 
     ``awaited_uid``: the reservation that the request has been waiting for; ``joined_uid``: the one whose device it
-    has been given before.
+    has been given before. ``portion``: the part of the device that it takes.
     """
 
     request: ObjectKey
@@ -102,6 +105,7 @@ class DeviceRequest:
     compute_mode: str = ""  # of the device; empty: time-slicing
     awaited_uid: ObjectUID = _NONE
     joined_uid: ObjectUID = _NONE
+    portion: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,13 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Full:
+    """Other pods use what the request needs of the group's device."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Orphaned:
     """Pods use the group's device and no reservation holds it. ``by``: objects whose change may resolve that."""
 
@@ -163,7 +174,7 @@ class Create:
 
 
 Verdict = Held | Pending | Lost | Create
-ReservationState = Held | Pending | Blocked | Lost | Orphaned
+ReservationState = Held | Pending | Blocked | Lost | Full | Orphaned
 Answer = ReservationState | Unreleased | None
 
 
@@ -242,6 +253,24 @@ def check_reservations(
     if alive:
         return Pending(alive[0])
     return Create(tuple(reservation for reservation in reservations if reservation.key.name == name))
+
+
+def excess(claim: DeviceRequest, portions: Mapping[ObjectKey, Decimal], limit: Decimal) -> Full | None:
+    """Return why the device has no room for the claim; None if it has.
+
+    ``portions``: the part of the device that each pod uses or is about to use. ``limit``: what they may add up to.
+    Decision 330.
+    """
+    others = {pod: portion for pod, portion in portions.items() if pod != claim.pod}
+    total = sum(others.values(), claim.portion)
+    if total <= limit or not others:
+        return None
+    listed = ", ".join(f"{pod} ({portion:f})" for pod, portion in sorted(others.items())[:_LISTED])
+    more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
+    return Full(
+        f"the pods of group {claim.group} on node {claim.node} would use {total:f} of its device, and may use "
+        f"{limit:f}: {claim.pod} ({claim.portion:f}) beside {listed}{more}"
+    )
 
 
 def overdue(

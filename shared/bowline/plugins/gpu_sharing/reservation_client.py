@@ -8,10 +8,11 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from bowline.api import names
-from bowline.api.gpu_share import direct_env_map
+from bowline.api.gpu_share import direct_env_map, gpu_groups
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -36,7 +37,7 @@ from bowline.kube.errors import (
 from bowline.kube.events import EventNote, event_body, event_name, name_suffix
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import rejects_fields
-from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNENDED, UNFINISHED_BINDREQUESTS, Selection
 from bowline.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
 from bowline.plugins.gpu_sharing.reservation import (
     Blocked,
@@ -51,7 +52,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     view_user,
 )
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, essential_parts, reservation_object
-from bowline.plugins.gpu_sharing.rules import Share, owning_pods, share_of
+from bowline.plugins.gpu_sharing.rules import SHARING, Share, owning_pods, share_of, used_portion
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +114,18 @@ class ReservationClient:
                 if user.key.namespace != self.spec.namespace:
                     users[user.uid] = user
         return list(users.values())
+
+    async def portions(self, group: str, node: str) -> dict[ObjectKey, Decimal]:
+        """Return the part of the group's device that each pod on the node uses."""
+        on_node = f"spec.nodeName={node},{UNENDED}"
+        pods = Selection(PODS.as_metadata(), label_selector=SHARING, field_selector=on_node)
+        users = await self.kube.list_reduced(
+            pods,
+            lambda pod: (
+                (key_of(pod), used_portion(pod)) if group in gpu_groups(pod["metadata"].get("labels") or {}) else None
+            ),
+        )
+        return dict(user for user in users if user is not None)
 
     async def evidence(self, group: str, users: Sequence[User]) -> Evidence:
         """Return what the ConfigMaps of the group's running pods show of its device."""

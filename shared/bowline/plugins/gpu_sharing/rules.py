@@ -7,6 +7,7 @@ valid. Which reservation holds which device is decided in ``reservation``. Decis
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from bowline.api import names
@@ -22,6 +23,10 @@ from bowline.api.gpu_share import (
 )
 from bowline.api.meta import Object, ObjectUID, is_deleting, pod_owner, uid_of
 
+# The label selector of sharing pods.
+SHARING = f"{names.LABEL_GPU_SHARING}=true"
+# Of a portion with two decimals.
+_ROUNDING = Decimal("0.005")
 # A group is a label's value and, on a pod of several devices, also the name part of a label's key.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -203,6 +208,33 @@ def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str,
     """
     changes: dict[str, str | None] = {**_group_labels(groups)}
     return {key: None for key in labels if _is_group_label(key) and key not in changes} | changes
+
+
+def least_portion(pod: Object, portion: Decimal) -> Decimal:
+    """Return the least part of a device that a decided portion stands for: schedulers round it to two decimals.
+
+    The pod's own fraction if it rounds to the portion; of an amount of memory the least that does.
+    """
+    text = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION)
+    if text is None:
+        return max(portion - _ROUNDING, Decimal(0))
+    fraction = decimal_of(text)
+    return fraction if abs(fraction - portion) <= _ROUNDING else portion
+
+
+def used_portion(pod: Object) -> Decimal:
+    """Return the part of each of its devices that a labelled pod uses; that of another binder by its fraction."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return decimal_of(annotations.get(names.ANNOTATION_GPU_PORTION) or annotations.get(names.GPU_FRACTION) or "")
+
+
+def decimal_of(text: str) -> Decimal:
+    """Return the number above 0; 0 for any other text."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return Decimal(0)
+    return number if number.is_finite() and number > 0 else Decimal(0)
 
 
 def is_labelled(pod: Object, groups: Sequence[str], request_uid: ObjectUID) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ from bowline.plugins.gpu_sharing.plugin import first_failure
 from bowline.plugins.gpu_sharing.reservation import Blocked, DeviceRequest, Held, Lost, Pending, Reservation, User
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
-from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, user
+from bowline.plugins.gpu_sharing.rules import least_portion, used_portion
+from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import handle_for
@@ -51,6 +53,10 @@ class JoinedSite(ReservationClient):
 
     touched: list[LateWrites | None] = field(default_factory=list)
     exists: bool = True
+    bound: dict[ObjectKey, Decimal] = field(default_factory=dict)
+
+    async def portions(self, group: str, node: str) -> dict[ObjectKey, Decimal]:
+        return self.bound
 
     async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         return [reservation(group=group, device="GPU-1")]
@@ -134,6 +140,9 @@ class CountingSite(ReservationClient):
     async def users(self, group: str, node: str = "") -> list[User]:
         self.reads.append(f"users of {group} on {node}")
         return [user()]
+
+    async def portions(self, group: str, node: str) -> dict[ObjectKey, Decimal]:
+        return {}
 
     async def touch(self, reservation: Reservation) -> Reservation | None:
         return reservation
@@ -305,6 +314,49 @@ async def test_a_reservation_that_was_deleted_meanwhile_gives_no_device() -> Non
         await owner_of(Passes(), site, SystemClock()).claim([claim()])
 
 
+async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
+    """Two claims at once beside a bound pod; the one that is refused counts again when the other was released."""
+    site = JoinedSite(
+        NO_CLIENT, ReservationSpec("res", "image"), "", bound={ObjectKey("ns", "bound"): Decimal("0.2")}
+    )
+    controller = owner_of(Passes(), site, SystemClock())
+    first, second = (replace(claim(name), portion=Decimal("0.8")) for name in ("a", "b"))
+    held, full = await controller.claim([first, second])
+    assert isinstance(held, Held)
+    status = first_failure([held, full], TIMEOUT)
+    assert status is not None
+    end = (status.code, status.reason, status.suggestion)
+    assert end == (Code.FATAL, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+    for part in ("group g1 on node n1", "1.8", "ns/b (0.8)", "ns/a (0.8)", "ns/bound (0.2)"):
+        assert part in status.message
+    controller.release_claims(first.request)
+    assert isinstance((await controller.claim([second]))[0], Held)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "portion", "least"),
+    [
+        pytest.param({"gpu-fraction": "0.125"}, "0.13", "0.125", id="the fraction that was rounded"),
+        pytest.param({"gpu-fraction": "0.5"}, "0.80", "0.80", id="more than the pod asked for"),
+        pytest.param({"gpu-memory": "1024"}, "0.13", "0.125", id="of an amount, the least that rounds to it"),
+        pytest.param({"gpu-memory": "1"}, "0.00", "0", id="hardly anything"),
+        pytest.param({"gpu-fraction": "much"}, "0.50", "0.50", id="no number"),
+    ],
+)
+def test_a_rounded_portion_never_counts_as_more_than_it_may_be(
+    annotations: dict[str, str], portion: str, least: str
+) -> None:
+    pod = sharing_pod(annotations)
+    assert least_portion(pod, Decimal(portion)) == Decimal(least)
+    pod["metadata"]["annotations"] |= {"bowline.dev/gpu-portion": least}
+    assert used_portion(pod) == Decimal(least)
+
+
+def test_a_pod_of_another_binder_uses_its_fraction() -> None:
+    assert used_portion(sharing_pod({"gpu-fraction": "0.3"})) == Decimal("0.3")
+    assert used_portion(sharing_pod({"gpu-memory": "1024"})) == 0
+
+
 @dataclass(frozen=True, slots=True)
 class IdleSite(ReservationClient):
     """Has one reservation without users; ``requested``: requests that list its group. Records deletions."""
@@ -317,6 +369,9 @@ class IdleSite(ReservationClient):
 
     async def users(self, group: str, node: str = "") -> list[User]:
         return []
+
+    async def portions(self, group: str, node: str) -> dict[ObjectKey, Decimal]:
+        return {}
 
     async def touch(self, reservation: Reservation) -> Reservation | None:
         return reservation
