@@ -112,6 +112,7 @@ def test_azures_enforcer_causes_no_conflict_at_the_next_upgrade(chart: Chart, cl
     objects = [o for o in chart.render(LOCAL).objects if o["kind"] in CONFIGURATIONS]
     text = "\n".join(map(json.dumps, objects))
     upgrade = ("apply", "--server-side", "--field-manager=helm", "--filename=-")
+    cluster.kubectl("delete", "--ignore-not-found", "--filename=-", input=text)  # of other tests
     cluster.kubectl(*upgrade, input=text)
     enforce(cluster, list(stored(cluster, text).values()))
     assert cluster.kubectl(*upgrade, input=text, check=False).stderr == ""

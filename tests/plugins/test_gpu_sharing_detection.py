@@ -34,6 +34,7 @@ POLICY = {
 }
 # The watch is tried again within a minute.
 DETECTED_S = 300.0
+NRI = f"{names.NRI_CONTAINER}main"
 
 
 @pytest.fixture
@@ -70,6 +71,16 @@ def await_cdi(shares: Shares, *, expected: bool) -> None:
     shares.live.until(f"CDI names: {expected}; {lines}", is_detected, DETECTED_S)
 
 
+def is_named(shares: Shares) -> bool:
+    """Whether a share that is bound now has an annotation with its device."""
+    devices = visible(shares, "named")
+    named = shares.live.pod("named")["metadata"]["annotations"].get(NRI)
+    shares.delete("named")
+    shares.await_release("named")
+    assert named in (None, devices)
+    return named is not None
+
+
 @pytest.mark.timeout(600)
 def test_devices_follow_the_cluster_policy_and_its_changes(shares: Shares) -> None:
     """The pair has started without the CRD: it is installed, the policy is created, changed and deleted."""
@@ -79,5 +90,9 @@ def test_devices_follow_the_cluster_policy_and_its_changes(shares: Shares) -> No
     shares.live.until("ClusterPolicies are served", lambda: not shares.live.not_found(POLICIES))
     api.post(POLICIES, POLICY)
     await_cdi(shares, expected=True)
+    # In NRI mode the Binding names the device for the plugin of the container toolkit.
+    assert NRI not in shares.live.pod("before")["metadata"]["annotations"]
+    api.patch(f"{POLICIES}/cluster-policy", {"spec": {"cdi": {"nriPluginEnabled": True}}})
+    shares.live.until("the policy is noticed", lambda: is_named(shares))
     api.patch(f"{POLICIES}/cluster-policy", {"spec": {"cdi": {"enabled": False}}})
     await_cdi(shares, expected=False)

@@ -13,7 +13,8 @@ from tests.plugins.test_gpu_sharing_detection import CRD, CRDS, DETECTED_S, POLI
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 CDI = {"cdi": {"enabled": True, "nriPluginEnabled": False}}
-NRI = {"cdi": {"enabled": True, "nriPluginEnabled": True}}
+NRI = {"cdi": {"enabled": True, "nriPluginEnabled": True}, "toolkit": {"version": "v1.20.1"}}
+OLD_NRI = {**NRI, "toolkit": {"version": "v1.19.0"}}
 
 
 @pytest.fixture
@@ -51,17 +52,20 @@ def test_the_reason_follows_the_operators_mode_and_the_class(live: Live) -> None
     assert "gpuSharing.runtimeClassName" in review(live)
     assert "no ClusterPolicy" in review(live)
     assert "GPU shares are denied until RuntimeClass nvidia exists" in live.pair.upgrade()
-    # The operator is installed later, in NRI mode.
+    # The operator is installed later, in NRI mode with an old toolkit.
     api.post(CRDS, CRD)
     live.until("ClusterPolicies are served", lambda: not live.not_found(POLICIES))
-    api.post(POLICIES, {**POLICY, "spec": NRI})
+    api.post(POLICIES, {**POLICY, "spec": OLD_NRI})
     live.until("NRI mode is detected", lambda: "NRI mode" in review(live), DETECTED_S)
     denial = review(live)
-    for part in ("gpuSharing.runtimeClassName", "nriPluginEnabled", "gpuSharing.nvFractions"):
+    for part in ("gpuSharing.runtimeClassName", "nriPluginEnabled", "toolkit to 1.20", "gpuSharing.nvFractions"):
         assert part in denial
     assert "NVIDIA's GPU operator is in NRI mode" in live.pair.upgrade(), "Helm's notes"
     # A workload is denied when it is applied, rather than by an event of its ReplicaSet.
     assert "runtime_class/absent" in review(live, "deployment")
+    # A newer toolkit takes the device from an annotation, and needs no class.
+    api.patch(f"{POLICIES}/cluster-policy", {"spec": NRI})
+    live.until("shares work in NRI mode", lambda: review(live) == "")
     # Another mode, which creates the class.
     api.patch(f"{POLICIES}/cluster-policy", {"spec": CDI})
     live.until("CDI mode is detected", lambda: "CDI mode" in review(live))

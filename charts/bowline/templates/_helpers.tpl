@@ -338,10 +338,13 @@ Lists only: who may grant the reconciler's role has the right to list both. An a
 {{- if and (lookup "v1" "Namespace" "" "kube-system") (include "bowline.gpuSharing" .) -}}
 {{- $class := .Values.config.gpuSharing.runtimeClassName -}}
 {{- $nri := false -}}
+{{- $old := false -}}
 {{- if .Capabilities.APIVersions.Has "nvidia.com/v1/ClusterPolicy" -}}
 {{- range (lookup "nvidia.com/v1" "ClusterPolicy" "" "").items -}}
 {{- $cdi := dig "spec" "cdi" dict . -}}
 {{- $nri = or $nri (and (dig "enabled" false $cdi) (dig "nriPluginEnabled" false $cdi)) -}}
+{{- $toolkit := dig "spec" "toolkit" "version" "" . | toString | splitList "-" | first -}}
+{{- $old = or $old (and (regexMatch "^v[0-9]+(\\.[0-9]+){0,2}$" $toolkit) (semverCompare "<1.20.0" $toolkit)) -}}
 {{- end -}}
 {{- end -}}
 {{- $exists := false -}}
@@ -349,10 +352,10 @@ Lists only: who may grant the reconciler's role has the right to list both. An a
 {{- $exists = or $exists (eq .metadata.name $class) -}}
 {{- end -}}
 {{- if $exists -}}
-{{- else if and $nri (include "bowline.nvFractions" .) -}}
+{{- else if and $nri (or (not $old) (include "bowline.nvFractions" .)) -}}
 {{- else if $nri -}}
-GPU shares do not work: NVIDIA's GPU operator is in NRI mode, which creates no RuntimeClass (config.gpuSharing.runtimeClassName).
-Set config.gpuSharing.nvFractions, or disable the operator's NRI plugin (docs/support-matrix.md).
+GPU shares do not work: NVIDIA's GPU operator is in NRI mode with a container toolkit before 1.20, which gives devices to the
+operator's own pods only. Upgrade the toolkit, or set config.gpuSharing.nvFractions (docs/support-matrix.md).
 {{- else if $class -}}
 GPU shares are denied until RuntimeClass {{ $class }} exists. NVIDIA's GPU operator creates it; for another class, or none, set
 config.gpuSharing.runtimeClassName. `bowline check` shows what is missing.

@@ -1,9 +1,10 @@
 """How NVIDIA's GPU operator gives devices to containers, and whether a share works with it. Pure.
 
-The operator has one ClusterPolicy. Its mode decides what a share needs: the legacy runtime and CDI take the devices
-of a share from the environment of its container, under a RuntimeClass that the operator creates. In NRI mode it
-creates none, and only NVIDIA's GPU fractioning gives a share its device. Where the operator is not installed, not
-readable or silent, nothing is concluded from it. Decisions 209 and 252.
+The operator has one ClusterPolicy. Its mode decides how a container gets the devices of its share: the legacy runtime
+and CDI take them from its environment, under a RuntimeClass that the operator creates. In NRI mode it creates none,
+and the plugin of its container toolkit takes them from an annotation of the pod. On a node with agents of NVIDIA's
+GPU fractioning those give it the devices. Where the operator is not installed, not readable or silent, nothing is
+concluded from it. Decisions 209 and 252.
 """
 
 import re
@@ -17,17 +18,23 @@ from bowline.api.meta import Object, identity_of, key_of
 
 # From this version of the GPU operator on, CDI is the default of its runtime wherever CDI is enabled.
 _CDI_IS_DEFAULT = (25, 10, 0)
+# From this version of the container toolkit on, its NRI plugin gives devices to pods of every namespace.
+_NRI_FOR_ALL = (1, 20, 0)
 _VERSION = re.compile(r"v([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?(-[0-9A-Za-z.-]+)?")
 _CLASS_SETTING, _FRACTIONS_SETTING = "gpuSharing.runtimeClassName", "gpuSharing.nvFractions"
 
 
 class OperatorMode(StrEnum):
-    """How containers get devices. ``UNKNOWN``: no ClusterPolicy is known."""
+    """How containers get devices.
+
+    ``UNKNOWN``: no ClusterPolicy is known. ``OLD_NRI``: only the operator's own pods get any.
+    """
 
     UNKNOWN = "unknown"
     LEGACY = "legacy"
     CDI = "cdi"
     NRI = "nri"
+    OLD_NRI = "nri-before-1.20"
 
 
 _MODES = {
@@ -35,6 +42,8 @@ _MODES = {
     OperatorMode.LEGACY: "NVIDIA's GPU operator is in the mode of the legacy runtime",
     OperatorMode.CDI: "NVIDIA's GPU operator is in CDI mode",
     OperatorMode.NRI: "NVIDIA's GPU operator is in NRI mode (ClusterPolicy spec.cdi.nriPluginEnabled)",
+    OperatorMode.OLD_NRI: "NVIDIA's GPU operator is in NRI mode (ClusterPolicy spec.cdi.nriPluginEnabled) with a "
+    "container toolkit before 1.20 (spec.toolkit.version)",
 }
 
 
@@ -48,6 +57,10 @@ class GpuRuntime:
     def lacks(self, runtime_class: str) -> bool:
         """Return whether it is known that the class does not exist."""
         return self.runtime_classes is not None and runtime_class not in self.runtime_classes
+
+    def gives_by_class(self, runtime_class: str) -> bool:
+        """Return whether a share gets its devices under the class, as far as is known."""
+        return bool(runtime_class) and self.mode is not OperatorMode.NRI and not self.lacks(runtime_class)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +80,16 @@ def runtime_problem(runtime: GpuRuntime, runtime_class: str, *, are_fractioned: 
 
     ``runtime_class``: the configured one, empty for none. ``are_fractioned``: whether GPU fractioning is enabled.
     """
-    is_nri, mode = runtime.mode is OperatorMode.NRI, _MODES[runtime.mode]
+    if runtime.mode is OperatorMode.NRI:
+        return None
+    is_nri, mode = runtime.mode is OperatorMode.OLD_NRI, _MODES[runtime.mode]
     is_absent = bool(runtime_class) and runtime.lacks(runtime_class)
     if is_nri and (is_absent or not runtime_class):
         if are_fractioned:
             return None
         lacks = f"RuntimeClass {runtime_class} does not exist" if is_absent else "there is no RuntimeClass"
-        text = f"{_CLASS_SETTING}: {lacks} for GPU shares: {mode}, where a share's environment gives it no device"
-        remedy = f"set {_FRACTIONS_SETTING}, or disable the operator's NRI plugin"
+        text = f"{_CLASS_SETTING}: {lacks} for GPU shares: {mode}, which gives devices to the operator's pods only"
+        remedy = f"upgrade the toolkit to 1.20 or newer, set {_FRACTIONS_SETTING}, or disable its NRI plugin"
         return RuntimeProblem(text, remedy, denies=is_absent)
     if not is_absent:
         return None
@@ -85,12 +100,15 @@ def runtime_problem(runtime: GpuRuntime, runtime_class: str, *, are_fractioned: 
 
 
 def transform_policy(policy: dict[str, Any]) -> Object:
-    """Keep of a ClusterPolicy its identity, its version and its settings of CDI."""
+    """Keep of a ClusterPolicy its identity, its version and its settings of CDI and of the container toolkit."""
     label = (policy["metadata"].get("labels") or {}).get(names.LABEL_VERSION)
     spec = policy.get("spec")
-    cdi = spec.get("cdi") if isinstance(spec, dict) else None
+    parts = {part: spec.get(part) if isinstance(spec, dict) else None for part in ("cdi", "toolkit")}
     metadata = identity_of(policy) | ({"labels": {names.LABEL_VERSION: label}} if label else {})
-    return {"metadata": metadata, "spec": {"cdi": cdi if isinstance(cdi, dict) else {}}}
+    return {
+        "metadata": metadata,
+        "spec": {part: value if isinstance(value, dict) else {} for part, value in parts.items()},
+    }
 
 
 def effective_policy(policies: Iterable[Object]) -> Object | None:
@@ -105,17 +123,28 @@ def operator_mode(policies: Iterable[Object]) -> OperatorMode:
         return OperatorMode.UNKNOWN
     cdi = policy["spec"]["cdi"]
     if cdi.get("enabled") is True and cdi.get("nriPluginEnabled") is True:
-        return OperatorMode.NRI
-    return OperatorMode.CDI if cdi_of((policy,)) else OperatorMode.LEGACY
-
-
-def cdi_of(policies: Iterable[Object]) -> bool:
-    """Return whether the effective policy makes the runtime take devices by CDI, as KAI-Scheduler concludes it."""
-    policy = effective_policy(policies)
-    if policy is None or policy["spec"]["cdi"].get("enabled") is not True:
-        return False
+        toolkit = str(policy["spec"]["toolkit"].get("version") or "").partition("-")[0]
+        is_old = _VERSION.fullmatch(toolkit) is not None and not is_at_least(toolkit, _NRI_FOR_ALL)
+        return OperatorMode.OLD_NRI if is_old else OperatorMode.NRI
+    # As KAI-Scheduler concludes it.
     version = (policy["metadata"].get("labels") or {}).get(names.LABEL_VERSION, "")
-    return is_at_least(version, _CDI_IS_DEFAULT) or policy["spec"]["cdi"].get("default") is True
+    is_default = is_at_least(version, _CDI_IS_DEFAULT) or cdi.get("default") is True
+    return OperatorMode.CDI if cdi.get("enabled") is True and is_default else OperatorMode.LEGACY
+
+
+def is_fractioned(setting: object, node: Object | None) -> bool:
+    """Return whether agents of GPU fractioning give the node's shares their devices. ``setting``:
+    ``gpuSharing.nvFractions``.
+    """
+    return setting is True or (setting == "Auto" and node is not None and has_fractioning(node))
+
+
+def has_fractioning(node: Object) -> bool:
+    """Return whether the node reports that its agents of GPU fractioning work."""
+    return any(
+        condition.get("type") == names.NODE_FRACTIONING_READY and condition.get("status") == "True"
+        for condition in (node.get("status") or {}).get("conditions") or ()
+    )
 
 
 def is_at_least(version: str, least: tuple[int, int, int]) -> bool:

@@ -137,6 +137,8 @@ NV_DEVICES: Final = ".gpus.devices"
 # Not those of CRI-O (io.kubernetes.cri-o.Devices, devices.crio.io): its own allowed_devices limits them.
 DEVICE_DOMAINS: Final = ("cdi.k8s.io", "devices.nri.io", "devices.noderesource.dev")
 DEVICE_KEY_PREFIXES: Final = ("cdi-devices.",)
+# Of a pod, with a container's name: CDI names that the NRI plugin of NVIDIA's container toolkit gives the container.
+NRI_CONTAINER: Final = "nvidia.cdi.k8s.io/container."
 # KAI-Scheduler's own: a memory limit as a part of the device, between this prefix and suffix also a container.
 KAI_CONTAINER: Final = "kai.scheduler/container."
 KAI_MEMORY_PORTION_LIMIT: Final = ".gpu-memory.portion.limit"

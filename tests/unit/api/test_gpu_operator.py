@@ -9,9 +9,10 @@ from bowline.api.gpu_operator import GpuRuntime, OperatorMode, operator_mode, ru
 Json = dict[str, Any]
 
 
-def policy(cdi: Any = None, version: str = "v26.7.1", name: str = "cluster-policy") -> Json:
+def policy(cdi: Any = None, version: str = "v26.7.1", name: str = "cluster-policy", toolkit: str = "") -> Json:
     metadata = {"name": name, "uid": "u", "resourceVersion": "1", "labels": {"app.kubernetes.io/version": version}}
-    return {"metadata": metadata, "spec": {"cdi": cdi} if cdi is not None else {}}
+    spec = {"toolkit": {"version": toolkit} if toolkit else "on"}
+    return {"metadata": metadata, "spec": spec | ({"cdi": cdi} if cdi is not None else {})}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,12 @@ def policy(cdi: Any = None, version: str = "v26.7.1", name: str = "cluster-polic
         pytest.param([policy({"enabled": True})], OperatorMode.CDI, id="CDI"),
         pytest.param([policy({"enabled": True}, "v25.3.0")], OperatorMode.LEGACY, id="CDI that is no default"),
         pytest.param([policy({"enabled": True, "nriPluginEnabled": True})], OperatorMode.NRI, id="NRI"),
+        pytest.param([policy({"enabled": True, "nriPluginEnabled": True}, toolkit="v1.20.1-ubuntu22.04")],
+            OperatorMode.NRI, id="NRI for every namespace"),
+        pytest.param([policy({"enabled": True, "nriPluginEnabled": True}, toolkit="v1.19.0-ubi9")],
+            OperatorMode.OLD_NRI, id="NRI for its own namespace"),
+        pytest.param([policy({"enabled": True, "nriPluginEnabled": True}, toolkit="sha256:ab")], OperatorMode.NRI,
+            id="a toolkit whose version is not known"),
         pytest.param([policy({"enabled": True, "nriPluginEnabled": False})], OperatorMode.CDI, id="NRI is off"),
         pytest.param([policy({"enabled": False, "nriPluginEnabled": True})], OperatorMode.LEGACY, id="NRI needs CDI"),
         pytest.param([policy({"nriPluginEnabled": "true", "enabled": True})], OperatorMode.CDI, id="a text"),
@@ -36,15 +43,18 @@ def test_the_mode_follows_from_the_cluster_policy(policies: list[Json], mode: Op
 
 
 NONE: frozenset[str] = frozenset()
+OLD = OperatorMode.OLD_NRI.value
 CASES = [
     pytest.param("unknown", None, "nvidia", False, "", id="nothing is known"),
     pytest.param("cdi", frozenset({"nvidia"}), "nvidia", False, "", id="the class exists"),
-    pytest.param("nri", frozenset({"nvidia"}), "nvidia", False, "", id="a class of the nodes' own"),
-    pytest.param("nri", NONE, "nvidia", False, "NRI mode", id="NRI creates none"),
-    pytest.param("nri", NONE, "nvidia", True, "", id="NRI and GPU fractioning"),
-    pytest.param("nri", NONE, "", True, "", id="NRI and GPU fractioning, without a class"),
-    pytest.param("nri", None, "", False, "NRI mode", id="NRI without a class"),
-    pytest.param("nri", None, "nvidia", False, "", id="NRI, classes not known"),
+    pytest.param("nri", NONE, "nvidia", False, "", id="NRI gives devices by an annotation"),
+    pytest.param("nri", NONE, "", False, "", id="NRI, without a class"),
+    pytest.param(OLD, frozenset({"nvidia"}), "nvidia", False, "", id="a class of the nodes' own"),
+    pytest.param(OLD, NONE, "nvidia", False, "before 1.20", id="an old NRI plugin, no class"),
+    pytest.param(OLD, NONE, "nvidia", True, "", id="an old NRI plugin and GPU fractioning"),
+    pytest.param(OLD, NONE, "", True, "", id="an old NRI plugin and GPU fractioning, without a class"),
+    pytest.param(OLD, None, "", False, "before 1.20", id="an old NRI plugin, no class is configured"),
+    pytest.param(OLD, None, "nvidia", False, "", id="an old NRI plugin, classes not known"),
     pytest.param("cdi", frozenset({"other"}), "nvidia", False, "CDI mode", id="CDI, the class is missing"),
     pytest.param("legacy", NONE, "nvidia", False, "legacy runtime", id="legacy, the class is missing"),
     pytest.param("cdi", NONE, "nvidia", True, "CDI mode", id="GPU fractioning needs the class in CDI mode"),
@@ -63,4 +73,4 @@ def test_why_shares_do_not_work(
         assert "gpuSharing.runtimeClassName" in problem.text
         assert text in problem.text
         assert problem.denies is bool(name)
-        assert ("gpuSharing.nvFractions" in problem.remedy) is (mode == "nri")
+        assert ("gpuSharing.nvFractions" in problem.remedy) is (mode == OLD)

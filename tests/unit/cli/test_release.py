@@ -72,7 +72,7 @@ def request(*writers: tuple[str, str, float]) -> Any:
 
 NRI = {
     "metadata": {"name": "policy", "uid": "u", "resourceVersion": "1"},
-    "spec": {"cdi": {"enabled": True, "nriPluginEnabled": True}},
+    "spec": {"cdi": {"enabled": True, "nriPluginEnabled": True}, "toolkit": {"version": "v1.19.0"}},
 }
 PREPARED = {"metadata": {"annotations": {names.SHARED_GPU_CONFIGMAP: "a"}}}
 CREATED = Reply(PREPARED)
@@ -138,8 +138,8 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             f"remove the cause, or read {LOGS}", id="a BindRequest is denied"),
         pytest.param({"runtime_classes": [], "policies": [NRI]},
             "a container runtime for GPU shares: gpuSharing.runtimeClassName: RuntimeClass nvidia does not exist for "
-            "GPU shares: NVIDIA's GPU operator is in NRI mode", "set gpuSharing.nvFractions",
-            id="NVIDIA's operator is in NRI mode"),
+            "GPU shares: NVIDIA's GPU operator is in NRI mode", "upgrade the toolkit to 1.20",
+            id="NVIDIA's operator is in NRI mode with an old toolkit"),
         pytest.param({"runtime_classes": []},
             "a container runtime for GPU shares: gpuSharing.runtimeClassName: RuntimeClass nvidia, which a GPU share",
             "install NVIDIA's GPU operator", id="no RuntimeClass"),

@@ -9,7 +9,7 @@ ConfigMaps. Decisions 209 and 252.
 
 from typing import Any
 
-from bowline.api.gpu_operator import cdi_of
+from bowline.api.gpu_operator import OperatorMode, operator_mode
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
 
 
@@ -20,9 +20,14 @@ class Detection:
         self._policies: dict[ObjectKey, Object] = {}
         self._fake_nodes: set[str] = set()
 
+    @property
+    def mode(self) -> OperatorMode:
+        """How containers get devices."""
+        return operator_mode(self._policies.values())
+
     def uses_cdi(self) -> bool:
         """Return whether devices are named in the form of CDI."""
-        return cdi_of(self._policies.values())
+        return self.mode in (OperatorMode.CDI, OperatorMode.NRI, OperatorMode.OLD_NRI)
 
     def is_fake(self, node: str) -> bool:
         """Return whether the node's GPUs are fake."""

@@ -140,8 +140,9 @@ RULES: Final = (GUARDED_LABEL, GUARDED_ANNOTATION, FRACTION_SUFFIX, GUARDED_FACT
 
 def device_errors(metadata: Object) -> Iterator[FieldError]:
     """Yield an error for each annotation of new metadata that names devices: no author of a pod may set one."""
-    annotations = metadata.get("annotations")
-    for key in filter(ANNOTATIONS.covers, annotations if isinstance(annotations, dict) else ()):
+    entries = metadata.get("annotations")
+    annotations = entries if isinstance(entries, dict) else {}
+    for key in filter(ANNOTATIONS.covers, annotations):
         is_unknown = key.startswith(names.NV_CONTAINER) and not key.endswith(names.NV_DEVICES)
         rule = FRACTION_SUFFIX if is_unknown else GUARDED_ANNOTATION
         yield FieldError(rule, annotation_path(key), annotations[key], rule.message)

@@ -15,7 +15,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from bowline.api import names
-from bowline.api.gpu_operator import transform_policy
+from bowline.api.gpu_operator import OperatorMode, is_fractioned, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
@@ -212,7 +212,12 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         )
         if release_failures:
             return unreleased_status(release_failures)
-        return await self._share(ctx) if ctx.request.is_share else Status.ok()
+        if not ctx.request.is_share:
+            return Status.ok()
+        undelivered = self._undelivered(ctx)
+        if undelivered:
+            return Status.fatal(undelivered, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
+        return await self._share(ctx)
 
     def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
@@ -251,6 +256,20 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             raise
         except ApiError as error:
             return denied_status(error.message)
+
+    def _undelivered(self, ctx: BindContext) -> str:
+        """Return why the container of a share would see no device on the node; empty if nothing speaks against it.
+
+        A pod without a class was admitted because agents of GPU fractioning, or an annotation, give it its devices.
+        """
+        runtime_class, spec = self._sharing.runtime_class_name, (ctx.pod or {}).get("spec") or {}
+        has_class = not runtime_class or spec.get("runtimeClassName")
+        if has_class or self._is_nri or self.settings.nv_fractions != "Auto" or is_fractioned("Auto", ctx.node):
+            return ""
+        return (
+            f"node {ctx.spec.selected_node} does not report the condition {names.NODE_FRACTIONING_READY}, and "
+            f"without a runtimeClassName, such as {runtime_class}, a share sees no GPU there"
+        )
 
     def _agents_time_left(self, answers: list[ReservationState]) -> timedelta:
         """Return how long it takes until the first agent is overdue."""
@@ -310,6 +329,18 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
                 return False
             pod = live_pod
         return False
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        """In NRI mode the container gets the devices that an annotation names."""
+        share = share_of(ctx.pod) if ctx.pod is not None else None
+        is_fractioned_node = is_fractioned(self.settings.nv_fractions, ctx.node)
+        if share is None or SHARED_DEVICES not in ctx.shared or is_fractioned_node or not self._is_nri:
+            return {}
+        return {f"{names.NRI_CONTAINER}{share.target.container['name']}": ctx.shared[SHARED_DEVICES]}
+
+    @property
+    def _is_nri(self) -> bool:
+        return self._detection.mode is OperatorMode.NRI
 
     async def post_bind(self, ctx: BindContext) -> None:
         """Drop the claims: the pod's label keeps the device from now on."""

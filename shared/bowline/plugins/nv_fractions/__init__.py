@@ -9,6 +9,7 @@ in ``rules``; off by default. Decisions 208 and 251.
 
 from collections.abc import Iterable, Mapping
 
+from bowline.api.gpu_operator import has_fractioning
 from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.plugin import (
     AdmissionInfo,
@@ -31,7 +32,6 @@ from bowline.plugins.nv_fractions.rules import (
     binding_annotations,
     change_errors,
     foreign_devices,
-    is_ready,
     pod_errors,
     unserved_reason,
 )
@@ -81,8 +81,7 @@ class NvFractions(AdmissionPlugin, BindingPlugin):
             )
             return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
         if ctx.request.is_share and not self._serves(ctx):
-            runtime_class = self.settings.gpu_sharing.runtime_class_name
-            error = unserved_reason(ctx.pod, ctx.spec.selected_node, runtime_class)
+            error = unserved_reason(ctx.pod, ctx.spec.selected_node)
         else:
             _, error = self._annotations(ctx)
         return Status.fatal(error, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE) if error else Status.ok()
@@ -92,7 +91,7 @@ class NvFractions(AdmissionPlugin, BindingPlugin):
 
     def _serves(self, ctx: BindContext) -> bool:
         """Return whether the plugin acts on the node."""
-        return self._acts_everywhere or (ctx.node is not None and is_ready(ctx.node))
+        return self._acts_everywhere or (ctx.node is not None and has_fractioning(ctx.node))
 
     def _annotations(self, ctx: BindContext) -> tuple[dict[str, str], str]:
         received = ctx.spec.received_gpu

@@ -331,28 +331,10 @@ def foreign_devices(pod: Object) -> list[str]:
     return sorted(filter(is_owned, pod["metadata"].get("annotations") or ()))
 
 
-# --- nodes ---
-
-
-def is_ready(node: Object) -> bool:
-    """Return whether the node reports that its agents of GPU fractioning work."""
-    return any(
-        condition.get("type") == names.NODE_FRACTIONING_READY and condition.get("status") == "True"
-        for condition in (node.get("status") or {}).get("conditions") or ()
-    )
-
-
-def unserved_reason(pod: Object, node: str, runtime_class: str) -> str:
-    """Return why a sharing pod cannot run on a node without working agents; empty if it can.
-
-    ``runtime_class``: the configured one. A pod without any was admitted because the runtime needs none where the
-    agents give a container its devices.
-    """
+def unserved_reason(pod: Object, node: str) -> str:
+    """Return why a sharing pod cannot run on a node without working agents; empty if it can."""
+    agent_keys = sorted(key for key in pod["metadata"].get("annotations") or () if is_read(key) and not is_owned(key))
+    if not agent_keys:
+        return ""
     condition = f"node {node} does not report the condition {names.NODE_FRACTIONING_READY}"
-    annotations = pod["metadata"].get("annotations") or {}
-    agent_keys = sorted(key for key in annotations if is_read(key) and not is_owned(key))
-    if agent_keys:
-        return f"{condition}, and only the agents of GPU fractioning read metadata.annotations[{agent_keys[0]}]"
-    if runtime_class and not (pod.get("spec") or {}).get("runtimeClassName"):
-        return f"{condition}, and without a runtimeClassName, such as {runtime_class}, a share sees no GPU there"
-    return ""
+    return f"{condition}, and only the agents of GPU fractioning read metadata.annotations[{agent_keys[0]}]"

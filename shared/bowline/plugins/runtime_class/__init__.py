@@ -1,9 +1,9 @@
 """Sets the runtime class under which the container of a GPU share sees its device.
 
 Admission only. The kubelet assigns the device of a whole GPU. The container of a share only names its device in the
-environment, and the runtime of this class acts on that name. A pod that names a runtime class keeps it. Where the
-class is known not to exist, a share is denied with the reason, or, if NVIDIA's GPU fractioning gives it its device,
-gets no class. Decision 252.
+environment, and the runtime of this class acts on that name. A pod that names a runtime class keeps it. In NRI mode
+of NVIDIA's GPU operator no class is set: the Binding names the device. Where else the class is known not to exist, a
+share is denied with the reason, or, if NVIDIA's GPU fractioning gives it its device, gets no class. Decision 252.
 """
 
 from collections.abc import Iterable
@@ -25,12 +25,13 @@ MISSING: Final = Rule(
 ABSENT: Final = Rule(
     "runtime_class/absent",
     "the RuntimeClass that `gpuSharing.runtimeClassName` names does not exist in the cluster, as where NVIDIA's GPU "
-    "operator is in NRI mode",
+    "operator is in NRI mode with a container toolkit before 1.20",
     cause=DenialCause.NOT_FOUND,
 )
 MODE: Final = Rule(
     "runtime_class/operator-mode",
-    "`gpuSharing.runtimeClassName` is empty, and NVIDIA's GPU operator is in NRI mode: a share may see no GPU",
+    "`gpuSharing.runtimeClassName` is empty, and NVIDIA's GPU operator is in NRI mode with a container toolkit "
+    "before 1.20: a share may see no GPU",
     severity=Severity.WARNS,
 )
 
@@ -45,7 +46,7 @@ class RuntimeClass(AdmissionPlugin):
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         name = self.settings.gpu_sharing.runtime_class_name
-        if name and self._lacks_class(pod.raw) and not _runtime(info).lacks(name):
+        if self._lacks_class(pod.raw) and _runtime(info).gives_by_class(name):
             pod.set(name, "spec", "runtimeClassName")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
@@ -55,7 +56,7 @@ class RuntimeClass(AdmissionPlugin):
         problem = runtime_problem(runtime, name, are_fractioned=bool(self.settings.nv_fractions))
         if problem is not None:
             yield FieldError(ABSENT if problem.denies else MODE, path, None, str(problem))
-        elif name and info.is_validating_webhook and not runtime.lacks(name):
+        elif info.is_validating_webhook and runtime.gives_by_class(name):
             message = (
                 f"must be named for a GPU share, or its container has no GPU; the mutating webhook, which sets "
                 f"{name}, was unavailable: create the pod again, or name a class yourself"

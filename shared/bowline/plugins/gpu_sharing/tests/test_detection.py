@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.api.gpu_operator import cdi_of, is_at_least, transform_policy
+from bowline.api.gpu_operator import OperatorMode, is_at_least, operator_mode, transform_policy
 from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
 
 Json = dict[str, Any]
@@ -34,7 +34,8 @@ CASES = [
 
 @pytest.mark.parametrize(("policies", "expected"), CASES)
 def test_cdi_follows_from_the_cluster_policy(policies: list[Json], expected: bool) -> None:
-    assert cdi_of([transform_policy(entry) for entry in policies]) is expected
+    mode = operator_mode([transform_policy(entry) for entry in policies])
+    assert (mode is OperatorMode.CDI) is expected
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_the_cache_keeps_little_of_a_policy() -> None:
             "resourceVersion": "1",
             "labels": {"app.kubernetes.io/version": "v25.10.0"},
         },
-        "spec": {"cdi": {"enabled": True}},
+        "spec": {"cdi": {"enabled": True}, "toolkit": {}},
     }
 
 

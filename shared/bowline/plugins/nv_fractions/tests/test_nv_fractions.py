@@ -138,22 +138,20 @@ AUTO = Settings(gpu_sharing=GpuSharingSettings(nv_fractions="Auto"))
 
 
 AUTOMATIC: list[Any] = [
-    pytest.param({"gpu-fraction": "0.5"}, [READY], "", True, "", id="a ready node"),
-    pytest.param({"gpu-fraction": "0.5"}, [], "nvidia", False, "", id="another node, by ConfigMaps"),
-    pytest.param({"gpu-fraction": "0.5"}, [READY | {"status": "Unknown"}], "nvidia", False, "", id="not ready"),
-    pytest.param({"gpu-fraction": "0.5"}, [], "", False, "without a runtimeClassName",
-        id="a pod without a class elsewhere"),
-    pytest.param({"gpu-memory": "8192", REQUEST: "8Gi"}, [], "nvidia", False, REQUEST, id="what only agents enforce"),
-    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"}, [], "nvidia", False, "gpu-fraction.limit",
+    pytest.param({"gpu-fraction": "0.5"}, [READY], True, "", id="a ready node"),
+    pytest.param({"gpu-fraction": "0.5"}, [], False, "", id="another node, by ConfigMaps"),
+    pytest.param({"gpu-fraction": "0.5"}, [READY | {"status": "Unknown"}], False, "", id="not ready"),
+    pytest.param({"gpu-memory": "8192", REQUEST: "8Gi"}, [], False, REQUEST, id="what only agents enforce"),
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"}, [], False, "gpu-fraction.limit",
         id="a limit"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("annotations", "conditions", "runtime_class", "expected", "why"), AUTOMATIC)
+@pytest.mark.parametrize(("annotations", "conditions", "expected", "why"), AUTOMATIC)
 async def test_auto_acts_on_nodes_that_report_ready_agents(
-    annotations: Json, conditions: list[Json], runtime_class: str, expected: bool, why: str
+    annotations: Json, conditions: list[Json], expected: bool, why: str
 ) -> None:
-    plugin, ctx = NvFractions(PluginConfig(), AUTO), automatic_context(annotations, conditions, runtime_class)
+    plugin, ctx = NvFractions(PluginConfig(), AUTO), automatic_context(annotations, conditions)
     status = await plugin.pre_bind(ctx)
     assert status.code is (Code.FATAL if why else Code.OK)
     assert status.suggestion is (Suggestion.RESCHEDULE_ELSEWHERE if why else None)
@@ -161,11 +159,9 @@ async def test_auto_acts_on_nodes_that_report_ready_agents(
         assert bool(plugin.binding_annotations(ctx)) is expected
 
 
-def automatic_context(annotations: Json, conditions: list[Json], runtime_class: str) -> BindContext:
-    raw = pod(annotations)
-    raw["spec"]["runtimeClassName"] = runtime_class
+def automatic_context(annotations: Json, conditions: list[Json]) -> BindContext:
     node = {"metadata": {"name": "n", "labels": LABELS}, "status": {"conditions": conditions}}
-    return replace(context(annotations, LABELS), pod=raw, node=node)
+    return replace(context(annotations, LABELS), node=node)
 
 
 @pytest.mark.parametrize(
@@ -202,5 +198,5 @@ async def test_a_failure_names_what_is_missing_or_in_the_way() -> None:
     listed = context({DEVICES: "GPU-1"}, LABELS, receivedResourceType="Fraction")
     assert DEVICES in (await plugin.pre_bind(listed)).message
     automatic = NvFractions(PluginConfig(), AUTO)
-    for annotations, conditions, runtime_class, _, why in (entry.values for entry in AUTOMATIC):
-        assert why in (await automatic.pre_bind(automatic_context(annotations, conditions, runtime_class))).message
+    for annotations, conditions, _, why in (entry.values for entry in AUTOMATIC):
+        assert why in (await automatic.pre_bind(automatic_context(annotations, conditions))).message

@@ -29,6 +29,7 @@ def pod(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
 
 
 HALF = {"gpu-fraction": "0.5"}
+OLD = OperatorMode.OLD_NRI.value
 
 
 @pytest.mark.parametrize(
@@ -72,13 +73,15 @@ def info(mode: str, *classes: str, is_final: bool = False) -> AdmissionInfo:
     ("mode", "classes", "sharing", "rule", "name"),
     [
         pytest.param("cdi", ["nvidia"], {}, "", "nvidia", id="the class exists"),
-        pytest.param("nri", [], {}, "runtime_class/absent", None, id="NRI mode creates none"),
-        pytest.param("nri", [], {"nv_fractions": True}, "", None, id="NRI mode with GPU fractioning"),
-        pytest.param("nri", [], {"nv_fractions": "Auto"}, "", None, id="NRI mode with GPU fractioning on some nodes"),
-        pytest.param("nri", ["nvidia"], {"nv_fractions": True}, "", "nvidia", id="a class in NRI mode"),
+        pytest.param("nri", [], {}, "", None, id="NRI mode"),
+        pytest.param("nri", ["nvidia"], {}, "", None, id="NRI mode needs no class"),
+        pytest.param(OLD, [], {}, "runtime_class/absent", None, id="an old NRI plugin"),
+        pytest.param(OLD, [], {"nv_fractions": True}, "", None, id="an old NRI plugin with GPU fractioning"),
+        pytest.param(OLD, [], {"nv_fractions": "Auto"}, "", None, id="the same on some nodes"),
+        pytest.param(OLD, ["nvidia"], {"nv_fractions": True}, "", "nvidia", id="a class beside an old NRI plugin"),
         pytest.param("cdi", ["other"], {}, "runtime_class/absent", None, id="another class"),
         pytest.param("unknown", [], {}, "runtime_class/absent", None, id="no operator"),
-        pytest.param("nri", [], {"enabled": False}, "", None, id="sharing is off"),
+        pytest.param(OLD, [], {"enabled": False}, "", None, id="sharing is off"),
         pytest.param("cdi", [], {"runtime_class_name": ""}, "", None, id="no class is configured"),
     ],
 )
@@ -98,11 +101,11 @@ def test_a_share_is_denied_with_the_reason_if_its_class_does_not_exist(
 
 
 def test_a_pod_that_names_a_class_is_the_api_servers_to_deny() -> None:
-    assert chain().admit_pod(pod(HALF, runtimeClassName="nvidia"), info("nri")).allowed
+    assert chain().admit_pod(pod(HALF, runtimeClassName="nvidia"), info(OLD)).allowed
 
 
-def test_an_empty_setting_in_nri_mode_is_a_warning() -> None:
-    verdict = chain(runtime_class_name="").admit_pod(pod(HALF), info("nri"))
+def test_an_empty_setting_beside_an_old_nri_plugin_is_a_warning() -> None:
+    verdict = chain(runtime_class_name="").admit_pod(pod(HALF), info(OLD))
     assert verdict.allowed
     assert [warning.rule.id for warning in verdict.warnings] == ["runtime_class/operator-mode"]
 
