@@ -157,7 +157,8 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     elif suggestion is None:
         commands, instead = (*commands, delete_request(request)), delete_pod
     at = format_time(end) if end is not None else "an unknown time"
-    ended = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}"
+    more = str(status.get("reason") or "").partition(cause)[2]  # advice, and what preceded the failure
+    ended = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}{more}"
     details = (*states(facts, failure.objects, cause), ended, *running(facts, scheduler), *devices(facts, pod))
     return Explanation(cause, since, until, commands, details, instead=instead)
 

@@ -6,6 +6,7 @@ import sys
 import time
 import uuid
 from collections import Counter, defaultdict
+from datetime import UTC, datetime
 
 from kubernetes import client, config
 from kubernetes.utils import parse_quantity
@@ -14,7 +15,7 @@ from urllib3.exceptions import HTTPError
 NAME, GPU, GROUP, CORDON = "bowline", "nvidia.com/gpu", "runai-gpu-group", "node.kubernetes.io/unschedulable"
 API = {"group": "scheduling.run.ai", "version": "v1alpha2", "plural": "bindrequests"}
 AVOID = "scheduler.example.com/avoid"  # on a pod, JSON: nodes that have failed, and until which time
-AVOID_S = float(os.environ.get("AVOID_S", "60"))
+AVOID_S = float(os.environ.get("AVOID_S", "60"))  # also the pause after a failure without a suggestion
 
 
 def needs(pod):  # of all containers together, init containers too: simple, and never too little
@@ -70,8 +71,14 @@ def place(pod, nodes, free, used):  # the fitting node with most free GPUs, then
     return None, [f"{number} {cause}" for cause, number in causes.items()]
 
 
+def is_over(request):  # the pause after a failure that no other decision helps: its cause may have gone
+    moment = request["status"].get("completionTime") or request["metadata"]["creationTimestamp"]
+    return datetime.fromisoformat(moment).timestamp() + AVOID_S < time.time()
+
+
 def react(core, custom, pod, request):  # to a Failed request: docs/reference.md; each step may be repeated
-    meta, suggestion = pod["metadata"], request.get("status", {}).get("suggestion")
+    meta, status = pod["metadata"], request.get("status", {})
+    suggestion = status.get("suggestion")
     if suggestion == "DeletePod" and meta.get("ownerReferences"):  # its controller creates another one
         core.delete_namespaced_pod(meta["name"], meta["namespace"], body={"preconditions": {"uid": meta["uid"]}})
     if suggestion == "RescheduleElsewhere":  # on the pod first: a restart must not forget the node
@@ -79,15 +86,26 @@ def react(core, custom, pod, request):  # to a Failed request: docs/reference.md
         avoided[request["spec"]["selectedNode"]] = time.time() + AVOID_S
         patch = {"metadata": {"uid": meta["uid"], "annotations": {AVOID: json.dumps(avoided)}}}
         core.patch_namespaced_pod(meta["name"], meta["namespace"], patch)
-    if suggestion in ("RescheduleElsewhere", "RetrySameNode"):
+    has_paused = status.get("phase") == "Failed" and suggestion is None and is_over(request)
+    if suggestion in ("RescheduleElsewhere", "RetrySameNode") or has_paused:
         target = API | {"namespace": meta["namespace"], "name": request["metadata"]["name"]}
         custom.delete_namespaced_custom_object(**target, body={"preconditions": {"uid": request["metadata"]["uid"]}})
 
 
-def refuse(core, pod, why):
+def refuse(core, pod, why):  # for people as an event, as kube-scheduler does, for programs as a condition
     meta, condition = pod["metadata"], {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    if any(stored.get("message") == why for stored in pod["status"].get("conditions", [])):
+        return
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    event = {"metadata": {"generateName": f"{meta['name']}."}, "type": "Warning", "reason": "FailedScheduling"}
+    event |= {"message": why[:1024], "source": {"component": NAME}, "firstTimestamp": now, "lastTimestamp": now}
+    event |= {
+        "involvedObject": {"kind": "Pod"} | {key: meta[key] for key in ("namespace", "name", "uid")},
+        "count": 1,
+    }
+    core.create_namespaced_event(meta["namespace"], event)
     patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition | {"message": why}]}}
-    return core.patch_namespaced_pod_status(meta["name"], meta["namespace"], patch)
+    core.patch_namespaced_pod_status(meta["name"], meta["namespace"], patch)
 
 
 def decide(core, custom, pod, nodes, free, used):

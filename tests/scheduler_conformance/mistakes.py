@@ -154,6 +154,8 @@ def without_gates(pod: Any) -> bool:
 # The part that is replaced, by what.
 PARTS: dict[str, tuple[str, Any]] = {
     "ignores_failures": ("react", lambda *_: None),
+    "leaves_failures": ("is_over", lambda _: False),
+    "reports_nothing": ("refuse", lambda *_: None),
     "ignores_nodes": ("allows", to_the_first_node),
     "ignores_unfinished_requests": ("take", of_bound_pods),
     "ignores_init_containers": ("needs", of_main_containers),

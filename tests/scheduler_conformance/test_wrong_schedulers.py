@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 # Cases that end by waiting for what the wrong scheduler never does, and how long: several passes on a busy machine.
-IDLE = ("repeated-failure", "stale-node", "successor")
+IDLE = ("repeated-failure", "removed-cause", "too-large", "stale-node", "successor")
 IDLE_LIMIT_S = 30.0
 
 
@@ -31,6 +31,13 @@ IDLE_LIMIT_S = 30.0
         pytest.param("counts_own_pods_only", "two-schedulers", "counts-what-is-used", id="own pods only"),
         pytest.param("ignores_selectors", "restart", "counts-what-is-used", id="no nodeSelector"),
         pytest.param("ignores_failures", "repeated-failure", "replaces-failed-requests", id="failures are ignored"),
+        pytest.param(
+            "leaves_failures",
+            "removed-cause",
+            "decides-again-when-the-cause-has-gone",
+            id="a failure without a suggestion is final",
+        ),
+        pytest.param("reports_nothing", "too-large", "reports-why", id="no event"),
         pytest.param("ignores_nodes", "stale-node", "leaves-unsuitable-nodes", id="the first node, whatever happens"),
         pytest.param(
             "ignores_unfinished_requests", "unfinished-requests", "counts-unfinished-requests", id="bound pods only"

@@ -153,7 +153,7 @@ class Completer:
         if advice.code is Code.TRANSIENT and not state.rollback.count_transient_failure():
             raise ReconcileError(advice.message, at_least=max(ROLLBACK_PAUSE, advice.retry_after or ROLLBACK_PAUSE))
         if advice.code is Code.FATAL:
-            fail = replace(fail, message=advice.message, suggestion=advice.suggestion)
+            fail = fail.with_advice(advice)
         fail = replace(fail, is_advised=True)
         state.rollback.end_with(fail)
         return fail

@@ -1,7 +1,7 @@
 """What the reconciler does with a request and what it reports, as data: one type for each action."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -45,7 +45,8 @@ class Complete:
 class Fail:
     """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed.
 
-    ``message``: the cause alone, which stays the same in each repetition; ``history``: what preceded the failure.
+    ``message``: the cause alone, which stays the same in each repetition; ``advice``: what plugins say of other
+    decisions; ``history``: what preceded the failure.
     """
 
     reason: Reason
@@ -57,11 +58,17 @@ class Fail:
     denial: str = ""  # the print of the API server's denial of the Binding
     is_advised: bool = False  # plugins were asked what it means for another decision
     history: str = ""  # such as: waited for 30 s
+    advice: str = ""
 
     @classmethod
     def of(cls, status: Status, reason: Reason, message: str, suggestion: Suggestion | None) -> "Fail":
         """Return the failure that follows from a plugin's status: it is that plugin's, and about the same objects."""
         return cls(reason, message, suggestion, status.plugin, status.word, status.wake_on, status.denial)
+
+    def with_advice(self, failure: Status) -> "Fail":
+        """Return this failure as plugins have completed it."""
+        first, *added = failure.reasons or (self.message,)
+        return replace(self, message=first, advice="; ".join(added), suggestion=failure.suggestion)
 
     @property
     def own_reason(self) -> str:

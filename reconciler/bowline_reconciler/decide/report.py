@@ -230,7 +230,8 @@ def failure_report(
     """Return what is written of a terminal failure. ``rolled_back``, ``remains``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
-    event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.sentence}{hint}")
+    advice = f"; {fail.advice}" if fail.advice else ""
+    event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.sentence}{advice}{hint}")
     condition = None
     if fail.reason not in _NO_CONDITION:
         decision = decision_of(request.raw.get("spec"))
@@ -273,7 +274,7 @@ def failed_status(
         updates[ROLLED_BACK] = _rolled_back(remains)
     block = _block(request, None) | {
         "phase": Phase.FAILED.value,
-        "reason": reason_text(fail.name, fail.sentence, fail.history),
+        "reason": reason_text(fail.name, fail.sentence, "; ".join(filter(None, (fail.advice, fail.history)))),
         "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
         "completionTime": format_time(now),
         "failure": failure_field(fail),

@@ -25,12 +25,17 @@ class Case(Generic[S]):
     run: Callable[[S], None]
 
 
-def denial(namespace: str, resource: Mapping[str, Any], expression: str) -> tuple[dict[str, Any], dict[str, Any]]:
+# The message of a quota: the attempt is retried, and a request that has none left ends Failed.
+QUOTA: Final = "exceeded quota: conformance"
+
+
+def denial(
+    namespace: str, resource: Mapping[str, Any], expression: str, message: str = QUOTA
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a policy that denies creations for one pod, and its binding to the namespace."""
     rule = {**resource, "operations": ["CREATE"]}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    # The message of a quota: the attempt is retried, and a request that has none left ends Failed.
-    validation = {"expression": expression, "message": "exceeded quota: conformance"}
+    validation = {"expression": expression, "message": message}
     policy = {
         "apiVersion": _POLICY_GROUP,
         "kind": "ValidatingAdmissionPolicy",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bowline.api import names
-from bowline.conformance.case import BINDING, OTHER_NODE, POLICIES, POLICY_BINDINGS, denial
+from bowline.conformance.case import BINDING, OTHER_NODE, POLICIES, POLICY_BINDINGS, QUOTA, denial
 from bowline.kube.denial import Denial
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
@@ -179,9 +179,9 @@ class SchedulerStage:
             yield
 
     @contextmanager
-    def failing_binds(self, name: str) -> Iterator[None]:
-        """Let each attempt for the pod fail until the block ends, as an exceeded quota does: it is retried."""
-        rule = denial(self.namespace, BINDING, f"object.metadata.name != '{name}'")
+    def failing_binds(self, name: str, message: str = QUOTA) -> Iterator[None]:
+        """Let each attempt for the pod fail until the block ends: for a quota it is retried, else it is final."""
+        rule = denial(self.namespace, BINDING, f"object.metadata.name != '{name}'", message)
         with self._denied(rule, partial(self._is_bind_denied, name)):
             yield
 
@@ -226,6 +226,12 @@ class SchedulerStage:
     def requests(self, name: str) -> list[dict[str, Any]]:
         """Return the present requests for the pod."""
         return [item for item in self._items(BINDREQUESTS.path(self.namespace)) if item["spec"]["podName"] == name]
+
+    def warnings(self, name: str) -> list[str]:
+        """Return the texts of the warnings about the pod that its scheduler has written as events."""
+        events = self._items(f"/api/v1/namespaces/{self.namespace}/events")
+        own = [event for event in events if event["involvedObject"].get("name") == name]
+        return [str(event.get("message")) for event in own if event["type"] == "Warning" and event.get("message")]
 
     def creations(self) -> Counter[tuple[str, int]]:
         """Return the requests that were created or denied in the namespace, by name and HTTP status."""

@@ -208,6 +208,24 @@ def _denied_request(stage: SchedulerStage) -> None:
     stage.runs("repeats-a-denied-request", "denied")
 
 
+def _removed_cause(stage: SchedulerStage) -> None:
+    def is_left_alone() -> bool:
+        statuses = [request.get("status") or {} for request in stage.requests("frozen")]
+        return any(status.get("phase") == "Failed" and not status.get("suggestion") for status in statuses)
+
+    with stage.failing_binds("frozen", "no binds during a freeze"):
+        stage.submit("frozen", 1)
+        stage.until("decides", "the bind has failed, and no other decision helps", lambda: is_left_alone() or None)
+    stage.runs("decides-again-when-the-cause-has-gone", "frozen")
+
+
+def _too_large(stage: SchedulerStage) -> None:
+    stage.submit("too-large", 9)
+    stage.until(
+        "reports-why", "an event of the pod says why no node fits", lambda: stage.warnings("too-large") or None
+    )
+
+
 def _pass_ends(stage: SchedulerStage, name: str, until: Callable[[str, str], object]) -> None:
     """Two later pods on the other node are decided in turn: the scheduler has considered the pod ``name``.
 
@@ -248,6 +266,8 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
         "a pod whose bind fails keeps no other pod from the node, and is decided again when the cause is gone",
         _repeated_failure,
     ),
+    Case("removed-cause", "a pod whose failure no other decision helps is decided again later", _removed_cause),
+    Case("too-large", "a pod that fits no node has an event that says why", _too_large),
     Case("stale-node", "a node that is cordoned after the decision is left", _stale_node),
     Case("restart", "kill -9 between two decisions: no second request, no capacity used twice", _restart),
     Case(

@@ -82,9 +82,8 @@ def binding_status(result: BindingResult, other_node: str = "") -> Status:
             # permission, or a denial that was the same for another node.
             if status.reason is not Reason.REJECTED:
                 return status
-            if other_node:
-                why = f"{status.message}; node {other_node} was denied in the same words, so no other node helps"
-                return replace(Status.fatal(why), denial=denial_print(result.message))
+            if other_node:  # no node helps
+                return replace(Status.fatal(status.message), denial=denial_print(result.message))
             suggestion, denial = Suggestion.RESCHEDULE_ELSEWHERE, denial_print(result.message)
             return replace(status, suggestion=suggestion, denial=denial)
         case BindOutcome.CONFLICT | BindOutcome.UNKNOWN:
