@@ -43,7 +43,7 @@ from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event
-from bowline_reconciler.decide.snapshot import Absent
+from bowline_reconciler.decide.snapshot import Absent, set_aside_for
 from bowline_reconciler.informers import Informers
 
 log = logging.getLogger(__name__)
@@ -156,6 +156,8 @@ class Releases:
             if isinstance(raw, Absent) or held_request is None:
                 return DONE
             request = decode_bind_request(raw)
+            if (left := set_aside_for(request, self._client.clock.now())) > timedelta():
+                return Result(left)
             if not self._runner.holders(request):
                 log.warning("no enabled plugin releases what the pod holds", extra={"bindRequest": str(key)})
                 await self._writer.drop_finalizer(request)

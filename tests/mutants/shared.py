@@ -43,9 +43,9 @@ FRAMEWORK = (
     Mutant(
         "metadata-of-two-plugins",
         "Of two plugins that set one annotation to different values the second is silently dropped.",
-        f"{_FRAMEWORK}binding/runner.py",
-        "if entries.setdefault(key, value) != value:",
-        "if entries.setdefault(key, value) is None:",
+        f"{_FRAMEWORK}binding/calls.py",
+        "if entries.get(key, value) != value",
+        "if entries.get(key, value) is None",
     ),
     Mutant(
         "missing-effects-after-failure",

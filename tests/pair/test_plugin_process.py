@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import pod
 from tests.live import LiveCluster
@@ -30,8 +32,7 @@ def test_a_process_whose_plugin_ignores_its_cancellation_ends_by_sigterm(
     process = bare_reconcilers.start("ignores", CONFIG)
     live.create(mistaken("ignores", "ignore"))
     live.request_bind("ignores", backoffLimit=0)
-    status = live.phase("ignores", "Failed")
-    assert status["status"]["failure"]["reason"] == "BackoffLimitExceeded"
+    live.until("the request waits", lambda: "took longer than 0.5 s" in str(live.request("ignores").get("status")))
     process.stop()
     log = (bare_cluster.layout.logs / "ignores.log").read_text()
     assert "lease released" in log
@@ -39,13 +40,16 @@ def test_a_process_whose_plugin_ignores_its_cancellation_ends_by_sigterm(
     assert "pair_mistakes.pre_bind" in log
 
 
-def test_a_plugin_that_blocks_is_named_counted_and_does_not_stop_others(
-    bare_cluster: Cluster, bare_reconcilers: BareReconcilers
+@pytest.mark.parametrize(("mistake", "point"), [("block", "pre_bind"), ("block every query", "applies")])
+def test_a_plugin_that_blocks_is_named_and_its_request_set_aside_while_the_others_go_on(
+    bare_cluster: Cluster, bare_reconcilers: BareReconcilers, mistake: str, point: str
 ) -> None:
     live = LiveCluster(bare_cluster, "default")
-    replicas = [bare_reconcilers.start(name, CONFIG) for name in ("first", "second")]
-    live.create(mistaken("blocks", "block"))
-    live.request_bind("blocks")
+    names = [f"{name}-{point.replace('_', '-')}" for name in ("first", "second")]
+    blocked, healthy = f"blocks-{names[0]}", f"healthy-{names[0]}"
+    replicas = [bare_reconcilers.start(name, CONFIG) for name in names]
+    live.create(mistaken(blocked, mistake))
+    live.request_bind(blocked)
     dead_replica = live.until(
         "a process ends", lambda: next((replica for replica in replicas if not replica.process.alive), None)
     )
@@ -54,19 +58,13 @@ def test_a_plugin_that_blocks_is_named_counted_and_does_not_stop_others(
     assert "time.sleep(25)" in log
     assert '"plugin":"pair_mistakes"' in log.replace(" ", "")
     # The other replica leads because the Lease has been released.
-    live.create(pod("healthy"))
-    live.request_bind("healthy")
-
-    def phase_with_restarts(name: str) -> str | None:
-        """Return the final phase of a request. Restarts what has ended, as a kubelet does."""
-        for number, replica in enumerate(replicas):
-            if not replica.process.alive:
-                replicas[number] = bare_reconcilers.start(f"{replica.name}-again", CONFIG)
-        phase = (live.request(name).get("status") or {}).get("phase")
-        return phase if phase in ("Succeeded", "Failed") else None
-
-    assert live.until("the other request ends", lambda: phase_with_restarts("healthy")) == "Succeeded"
-    assert live.until("the blocked request ends", lambda: phase_with_restarts("blocks")) == "Failed"
-    status = live.request("blocks")["status"]
-    assert status["failedAttempts"] == 1, "the same request ends no second process"
-    assert status["failure"]["reason"] == "BackoffLimitExceeded"
+    live.create(pod(healthy))
+    live.request_bind(healthy)
+    live.phase(healthy, "Succeeded")
+    text = f"plugin pair_mistakes: {point} blocked the event loop"
+    status = live.until(
+        "the next leader reports it",
+        lambda: text in (live.request(blocked)["status"].get("reason") or "") and live.request(blocked)["status"],
+    )
+    assert (status["phase"], status.get("failedAttempts", 0), status.get("suggestion")) == ("Pending", 0, None)
+    assert sum(replica.process.alive for replica in replicas) == 1, "the same request ends no second process"

@@ -70,6 +70,13 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
             "undone but for an object that is not read, or may be another's; the message names it",
         ),
     ),
+    names.CONDITION_SET_ASIDE: (
+        (
+            "True",
+            "an extension point",
+            "a plugin's call for the request has blocked the process and ended it: not taken up again for an hour",
+        ),
+    ),
     names.CONDITION_POD_BOUND: (
         ("True", "Bound", "replaces an earlier False; a bind without a failure writes none"),
         ("False", names.EVENT_RETRY, "an attempt failed; it is retried"),

@@ -73,7 +73,7 @@ class AttemptRunner:
             state.attempt.stop()
         ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
         if status.code is not Code.OK or not running.posts.acknowledged:
-            status, snapshot = await self._resolve(running, status, snapshot, state)
+            status, snapshot = await self._resolve(ctx, running, status, snapshot, state)
         state.attempt.finish()
         return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
 
@@ -106,7 +106,7 @@ class AttemptRunner:
         return request
 
     async def _resolve(
-        self, running: Running, status: Status, snapshot: Snapshot, state: RequestState
+        self, ctx: BindContext, running: Running, status: Status, snapshot: Snapshot, state: RequestState
     ) -> tuple[Status, Snapshot]:
         """Return the status of an attempt without an acknowledged Binding, by a live read of the pod if anybody may
         have bound it: OK only if it is on its node. And the snapshot after it.
@@ -128,8 +128,8 @@ class AttemptRunner:
             return status, snapshot
         # A call that the plugin has sent may still take effect.
         state.attempt.end_bind(self.clock.monotonic())
-        why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
-        return Status.retry(why).from_plugin(status.plugin), snapshot
+        why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
+        return self.runner.bound_nothing(ctx, status.plugin, why), snapshot
 
     async def _run_points(self, ctx: BindContext, running: Running, state: RequestState) -> Status:
         """Call the plugins up to the Binding."""

@@ -39,7 +39,7 @@ from bowline_reconciler.binding.state import (
     Running,
 )
 from bowline_reconciler.bound_pods import AwaitedBind
-from bowline_reconciler.decide.actions import Action, OutcomeAction
+from bowline_reconciler.decide.actions import Action, OutcomeAction, RequeueAfter
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
 from bowline_reconciler.decide.snapshot import (
@@ -50,6 +50,7 @@ from bowline_reconciler.decide.snapshot import (
     Target,
     Times,
     preceding_request,
+    set_aside_for,
     stored_pause,
     stored_wait,
 )
@@ -125,6 +126,9 @@ class Reads:
                 request = decode_bind_request(raw_request)
                 state = self._states.of(request)
                 snapshot = replace(self.from_cache(request, state), live=frozenset({Target.REQUEST}))
+            if (left := set_aside_for(snapshot.request, self._clock.now())) > _ZERO:
+                why = snapshot.request.condition(names.CONDITION_SET_ASIDE).get("message")
+                return snapshot, RequeueAfter(left, str(why))
             snapshot = replace(snapshot, answers=self._answers(snapshot))
             decision = self.decide_on(snapshot, state)
             if not isinstance(decision, ReadLive):

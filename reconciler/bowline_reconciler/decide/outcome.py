@@ -4,10 +4,9 @@ Pure, one exhaustive ``match``. An outcome that equals a decision is returned as
 ``Fail``, ``Wait``), so that each has one code path. Decisions 1 and 119.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import assert_never
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
@@ -32,7 +31,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
     sentence,
 )
-from bowline_reconciler.decide.report import began, retrying_status, rollback_incomplete_status
+from bowline_reconciler.decide.report import began, retrying_status
 from bowline_reconciler.decide.snapshot import Outcome, Times
 
 # Suggestions after which a retry on the same node cannot succeed.
@@ -66,19 +65,6 @@ def classify_outcome(
             return Fail.of(status, Reason.REJECTED, f"SKIP is no end of an attempt: {status.message}", None)
         case _:
             assert_never(status.code)
-
-
-def handed_over_status(request: BindRequest, failure: Status, now: datetime) -> Mapping[str, Any]:
-    """Return the status that ends a request whose attempt ends the process, before it can roll back.
-
-    The next leader ends it as Failed after the rollback, whatever the backoff limit: another attempt would end that
-    process, too.
-    """
-    count = request.failed_attempts + 1
-    end = Fail.of(failure, Reason.BACKOFF_LIMIT_EXCEEDED, failure.message, Suggestion.RESCHEDULE_ELSEWHERE)
-    end = replace(end, history=_gave_up(count))
-    pending = Status.retry("the process ended before the rollback")
-    return rollback_incomplete_status(request, end, pending, now)
 
 
 def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, now: datetime) -> RetryAt | Fail:

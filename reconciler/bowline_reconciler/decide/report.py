@@ -146,6 +146,13 @@ def unfinished_status(request: BindRequest, cause: Unfinished, now: datetime) ->
     }
 
 
+def set_aside_status(request: BindRequest, point: str, why: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a request for which a plugin's call, ``point``, ends this process."""
+    why = f"{why}; repair or disable it, then delete the request, or wait until it is taken up again"
+    updated = conditions(request, {names.CONDITION_SET_ASIDE: ("True", point, why)}, now)
+    return _block(request, None) | {"conditions": updated}
+
+
 def released_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
     """Return the status of an unfinished request that was rolled back and that this binder attempts no more."""
     return _block(request, None) | {
@@ -331,9 +338,11 @@ def conditions(
 ) -> list[Mapping[str, Any]]:
     """Return the complete list with the updates merged in; a lastTransitionTime changes only with its status.
 
-    ``updates``: condition type to (status, reason, message).
+    ``updates``: condition type to (status, reason, message). A request of which something is reported is not set
+    aside any more.
     """
     existing = {condition["type"]: condition for condition in request.conditions}
+    existing.pop(names.CONDITION_SET_ASIDE, None)
     updated: dict[Any, Mapping[str, Any]] = dict(existing)
     for kind, (status, reason, message) in updates.items():
         before = existing.get(kind, {})

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
+from bowline.api import names
 from bowline.api.bindrequest import PREPARED, AllocationKind, BindRequest, Phase, is_same_decision
 from bowline.api.meta import (
     Object,
@@ -39,6 +40,10 @@ NODE_HEALTH = "health of the node"
 _ZERO = timedelta()
 # A plugin may request a longer pause than binding.backoff.max. A pause longer than this is a clock that was set.
 MAX_PAUSE = timedelta(hours=1)
+# A request whose call ends a process is not taken up again for so long: each time, all others wait for a leader.
+SET_ASIDE_FOR = timedelta(hours=1)
+# Extension points that are called before the pod is bound only.
+_OF_ATTEMPTS = ("pre_bind", "binding_annotations", "binding_labels", "bind", "on_failure")
 # A wait does not expire before this process has been connected to the API server for so long: an outage or a restart
 # is not the request's fault.
 FRESH_CONTACT = timedelta(seconds=60)
@@ -234,6 +239,20 @@ def order_key(request: BindRequest) -> tuple[bool, bool, str, str]:
     """
     created = request.raw["metadata"].get("creationTimestamp", "")
     return (not request.status.get("startTime"), not request.has_finalizer, created, request.key.name)
+
+
+def set_aside_for(request: BindRequest, now: datetime) -> timedelta:
+    """Return for how long no plugin is asked about the request: a call for it has ended a process by blocking it.
+
+    What has blocked an attempt does not keep a request that is being deleted from its rollback.
+    """
+    condition = request.condition(names.CONDITION_SET_ASIDE)
+    since = parse_time(condition.get("lastTransitionTime"))
+    if since is None or condition.get("status") != "True":
+        return _ZERO
+    if request.deleting and condition.get("reason") in _OF_ATTEMPTS:
+        return _ZERO
+    return max(_ZERO, min(since + SET_ASIDE_FOR - now, SET_ASIDE_FOR))
 
 
 def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:

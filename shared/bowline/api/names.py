@@ -155,6 +155,8 @@ NUMA_MEMORY_GROUPS_PREDICTED: Final = "kai.scheduler/numa-memory-groups-predicte
 CONDITION_POD_BOUND: Final = "PodBound"
 # Beside it, for programs: which decision has failed (``bowline.api.failed_decision``).
 CONDITION_DECISION_FAILED: Final = "bowline.dev/DecisionFailed"
+# Of a BindRequest: a plugin's call for it has ended a process by blocking it.
+CONDITION_SET_ASIDE: Final = "SetAside"
 
 # --- Reasons of the events on a pod; the reasons of its PodBound condition are these or those of a failure ---------
 EVENT_BOUND: Final = "Bound"

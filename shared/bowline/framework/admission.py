@@ -361,7 +361,7 @@ class AdmissionChain:
         self._current = ReviewCall(plugin.name, "has_side_effects")
         try:
             return plugin.has_side_effects(request, None)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
+        except BaseException as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
             self._on_error(plugin.name, "has_side_effects", error)
             return True
         finally:
@@ -374,7 +374,7 @@ class AdmissionChain:
         self._current = ReviewCall(plugin.name, point)
         try:
             mutate()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
+        except BaseException as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
             target.revert(mark)
             self._on_error(plugin.name, point, error)
         finally:
@@ -389,7 +389,7 @@ class AdmissionChain:
             strangers = [error for error in errors if not isinstance(error, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; what cannot be validated is denied
+        except BaseException as error:  # noqa: BLE001 - reported through on_error; what cannot be validated is denied
             self._on_error(plugin.name, point, error)
             message = (
                 f"plugin {plugin.name} failed while reviewing this object ({type(error).__name__}); "

@@ -114,7 +114,7 @@ class Registry:
                 plugin_args = args[plugin_class.name]
                 if plugin_args is not None:  # else invalid, and reported
                     plugins.append(plugin_class(plugin_args, effective))
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
+            except BaseException as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
                 selection.error(plugin_class.name, f"cannot be created: {type(error).__name__}: {error}")
         if selection.errors:
             raise ConfigurationError(selection.errors)
@@ -174,7 +174,7 @@ class Registry:
             return None
         try:
             plugin_class: PluginClass = candidates[0].load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
+        except BaseException as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
             selection.errors.append(FieldError(PLUGIN, path, name, f"cannot be loaded: {error!r}"))
             return None
         errors = class_errors(plugin_class, name, path)

@@ -94,15 +94,25 @@ def annotation_errors(annotations: Mapping[str, str], present: Mapping[str, str]
         if not _is_qualified(key):
             message = f"{_QUALIFIED}; rename the annotation"
             errors.append(FieldError(ANNOTATION_KEY, annotation_path(key), annotations[key], message))
-    together = {**present, **annotations}
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in together.items())
+    size = _size({**present, **annotations})
     if size > MAX_ANNOTATION_BYTES:
         message = (
             f"bytes in all annotations, those of the Binding included, must be at most {MAX_ANNOTATION_BYTES}; "
-            "shorten those of the pod"
+            "shorten them"
         )
         errors.append(FieldError(ANNOTATION_SIZE, "metadata.annotations", size, message))
     return errors
+
+
+def addition_errors(annotations: Mapping[str, str], present: Mapping[str, str]) -> list[FieldError]:
+    """Return what is wrong with one plugin's annotations; that the pod's own, where they are larger, leave no room is
+    not its mistake.
+    """
+    return annotation_errors(annotations, present if _size(annotations) > _size(present) else {})
+
+
+def _size(annotations: Mapping[str, str]) -> int:
+    return sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
 
 
 def label_errors(labels: Mapping[str, str]) -> list[FieldError]:

@@ -49,7 +49,7 @@ class Callbacks:
         """Return the result of ``call``; ``default`` if it raises."""
         try:
             return call()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; other objects and other owners go on
+        except BaseException as error:  # noqa: BLE001 - reported; other objects and other owners go on
             self.record_failure(callback, key, error)
             return default
 

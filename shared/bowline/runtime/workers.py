@@ -94,7 +94,9 @@ async def run_worker(
                     retry_after=error.retry_after,
                     rest=error.rest,
                 )
-            except (Exception, SystemExit):  # noqa: BLE001 - ``on_error`` reports every exception
+            except asyncio.CancelledError:
+                raise
+            except BaseException:  # noqa: BLE001 - ``on_error`` reports every exception
                 on_error(key)
                 queue.add_rate_limited(key, at_least=_DEFECT_PAUSE)
         finally:

@@ -1,4 +1,4 @@
-"""A plugin for tests of a process: the pod's annotation makes pre_bind block, or ignore its cancellation."""
+"""A plugin for tests of a process: the pod's annotation makes it block, or ignore its cancellation."""
 
 import asyncio
 import time
@@ -22,7 +22,10 @@ class Mistakes(BindingPlugin):
 
     def applies(self, pod: Object, request: BindRequest) -> bool:
         """Only pods with the annotation are concerned."""
-        return MISTAKE in _annotations(pod)
+        mistake = _annotations(pod).get(MISTAKE)
+        if mistake == "block every query":
+            time.sleep(25)
+        return mistake is not None
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Never end, with or without giving the event loop back."""

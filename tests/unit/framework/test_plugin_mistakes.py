@@ -1,6 +1,8 @@
 """Common mistakes of a plugin's author, at every extension point: none of them lets a pod pass unprepared."""
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +13,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Suggestion
 from bowline.framework.waiting import UNLIMITED
+from bowline.kube.binding import MAX_ANNOTATION_BYTES
 from tests.unit.framework.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
 
@@ -27,7 +30,11 @@ async def _coroutine() -> None:
 
 MISTAKES = {
     "raises": raises(KeyError("typo")),
-    "exits": raises(SystemExit(1)),  # type: ignore[arg-type]  # what sys.exit() raises
+    "exits": raises(SystemExit(1)),
+    "is interrupted": raises(KeyboardInterrupt()),
+    "raises what is no Exception": raises(BaseException("quit")),
+    "ends its generator": raises(GeneratorExit()),
+    "is cancelled by itself": raises(asyncio.CancelledError()),
     "returns None": returns(None),
     "returns True": returns(True),
     "returns a string": returns("OK"),
@@ -115,15 +122,42 @@ async def test_on_failure_reclassifies_to_any_other_failure(replacement: Status)
     assert observer.errors == []
 
 
-@pytest.mark.parametrize("annotations", [{"x/y": 1}, {1: "x"}, ["x"], "x=y", {"x/y": None}])
-async def test_annotations_that_are_no_strings_fail_before_the_bind(annotations: Any) -> None:
+LARGE = "x" * MAX_ANNOTATION_BYTES
+
+
+@pytest.mark.parametrize(
+    ("point", "additions"),
+    [
+        *((point, additions)
+            for point in ("binding_annotations", "binding_labels")
+            for additions in ({"x/y": 1}, {1: "x"}, ["x"], "x=y", {"x/y": None}, {"a b": "1"}, {"first/key": "2"})),
+        ("binding_annotations", {"x/y": LARGE}),
+        ("binding_annotations", {"x/y": LARGE[:-200]}),
+        ("binding_labels", {"x/y": "a b"}),
+        ("binding_labels", {"x/y": "x" * 64}),
+    ],
+)  # fmt: skip
+async def test_what_the_pod_cannot_have_is_the_mistake_of_the_plugin_that_adds_it(point: str, additions: Any) -> None:
+    """The API server would name no plugin, and stores some of it: then no update of the pod is possible."""
     calls: Calls = []
-    run, observer = runner(RecordingPlugin("author", calls, {"binding_annotations": returns(annotations)}))
+    first = RecordingPlugin("first", calls, {point: returns({"first/key": "1"})})
+    author = RecordingPlugin("author", calls, {point: returns(additions)})
+    run, observer = runner(first, author)
     c = context()
+    c = replace(c, pod={**(c.pod or {}), "metadata": {"annotations": {"its/own": LARGE[:1000]}}})
     status = await run.run_bind(c)
-    assert (status.code, status.plugin, c.annotations) == (WAIT, "author", {})
-    assert observer.errors == [("author", "binding_annotations")]
+    assert (status.code, status.timeout, status.plugin) == (WAIT, UNLIMITED, "author")
+    assert observer.errors == [("author", point)]
     assert "author.bind" not in calls
+
+
+async def test_a_pod_whose_own_annotations_leave_no_room_is_no_mistake_of_a_plugin() -> None:
+    author = RecordingPlugin("author", [], {"binding_annotations": returns({"x/y": "1"}), "bind": Status.ok})
+    run, observer = runner(author)
+    c = context()
+    c = replace(c, pod={**(c.pod or {}), "metadata": {"annotations": {"its/own": LARGE[:-8]}}})
+    assert (await run.run_bind(c)).code is Code.OK  # what posts the Binding refuses it
+    assert observer.errors == []
 
 
 class Author(RecordingPlugin):

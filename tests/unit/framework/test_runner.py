@@ -67,7 +67,7 @@ def returning(status: Status) -> Callable[[], Status]:
     return lambda: status
 
 
-def raises(error: Exception) -> Callable[[], Any]:
+def raises(error: BaseException) -> Callable[[], Any]:
     def act() -> Any:
         raise error
 
@@ -206,7 +206,7 @@ async def test_a_wait_for_a_plugin_with_a_defect_names_the_defect() -> None:
     first = RecordingPlugin("a", [], {"binding_labels": lambda: {"y": "1"}})
     second = RecordingPlugin("b", [], {"binding_labels": lambda: {"y": "2"}})
     status = await runner(first, second)[0].run_bind(context())
-    assert "binding_labels: a sets y to '1' and b to '2'" in status.message
+    assert "binding_labels returned y: '2', and a sets it to '1'" in status.message
     c = context()
     c.annotations["bowline.dev/prepared-for"] = "uid"
     replacing = RecordingPlugin("a", [], {"binding_annotations": lambda: {"bowline.dev/prepared-for": "other"}})

@@ -69,7 +69,7 @@ def test_golden_texts() -> None:
     )
     assert str(annotation_errors({"a": "x" * 300_000}, {})[0]) == (
         "metadata.annotations: 300001: bytes in all annotations, those of the Binding included, must be at most "
-        "262144; shorten those of the pod"
+        "262144; shorten them"
     )
 
 

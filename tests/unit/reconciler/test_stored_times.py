@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.meta import format_time
-from bowline_reconciler.decide.snapshot import stored_pause, stored_wait
+from bowline_reconciler.decide.report import retrying_status, set_aside_status
+from bowline_reconciler.decide.snapshot import set_aside_for, stored_pause, stored_wait
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,3 +38,29 @@ def test_a_stored_wait_of_a_clock_ahead_has_only_just_begun() -> None:
     ahead = {**condition, "lastTransitionTime": format_time(NOW + HOUR)}
     assert stored_wait(request({"conditions": [ahead]}), NOW) == timedelta()
     assert stored_wait(request({"conditions": [condition]}), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("point", "ago", "deleting", "left"),
+    [
+        pytest.param("pre_bind", timedelta(), False, HOUR, id="an attempt"),
+        pytest.param("pre_bind", 59 * 60 * SECOND, False, 60 * SECOND, id="an attempt, later"),
+        pytest.param("pre_bind", HOUR, False, timedelta(), id="it is over"),
+        pytest.param("pre_bind", -3 * HOUR, False, HOUR, id="by a clock three hours ahead"),
+        pytest.param("pre_bind", timedelta(), True, timedelta(), id="its rollback is called all the same"),
+        pytest.param("rollback", timedelta(), True, HOUR, id="a rollback"),
+        pytest.param("applies", timedelta(), True, HOUR, id="a query that precedes the rollback too"),
+    ],
+)
+def test_a_request_whose_call_has_ended_a_process_is_set_aside(
+    point: str, ago: timedelta, deleting: bool, left: timedelta
+) -> None:
+    """No attempt is counted, and nothing ends; what is reported of it later ends that."""
+    before = request({"failedAttempts": 1, "phase": "Pending"})
+    after = request(
+        set_aside_status(before, point, "it blocks", NOW - ago),
+        **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}),
+    )
+    assert set_aside_for(after, NOW) == left
+    assert (after.failed_attempts, after.phase, after.is_rollback_incomplete) == (1, before.phase, False)
+    assert not set_aside_for(request(retrying_status(after, 2, "x", NOW, NOW, NOW)), NOW)

@@ -1,24 +1,25 @@
 """One call of one plugin's binding method: its limit of time, the check of its result, and the Status of its failure.
 
 An unknown result is never treated as a harmless one: a pre_bind skipped by mistake would bind a pod without its
-devices. An exception and an invalid result are a wait for the plugin's repair; they name the plugin and the extension
-point, are counted and logged. An error of the API server or of the network is TRANSIENT instead, and so is a call
-that has spent its time waiting for the API server. No exception of a plugin leaves this module, except the
-cancellation of the attempt itself. Which plugins are called, and what a result means for the others, is decided in
-``runner``. Decisions 125 and 280.
+devices. An exception, an invalid result and an exhausted budget are a wait for the plugin's repair; they name the
+plugin and the extension point, are counted and logged. An error of the API server or of the network is TRANSIENT
+instead, and so is a call that has spent its time waiting for the API server. Nothing that a plugin raises leaves this
+module, except the cancellation of the attempt itself. Which plugins are called, and what a result means for the
+others, is decided in ``runner``. Decisions 125 and 280.
 """
 
 import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
 
-from bowline.api.bindrequest import AllocationKind
+from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.field_error import FieldError
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.post import denied_status, not_stored_status
@@ -49,7 +50,7 @@ _ABANDONED = "ignores its cancellation: its task continues without an attempt, a
 
 
 class InvalidResult(TypeError):  # noqa: N818 - the plugin's error, not this package's
-    """A plugin returned a value that is invalid at its extension point."""
+    """What a plugin returned, or how its call ended, is invalid at its extension point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,9 @@ class PluginCaller:
     def __init__(self, observer: Observer, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._monotonic = monotonic
-        # The call that each task is in.
+        # The call that each task is in, and the synchronous one that is being executed.
         self._calls: dict[asyncio.Task[Any] | None, PluginCall] = {}
+        self._asking: tuple[str, str, BindRequest] | None = None
 
     @property
     def in_progress(self) -> Collection[PluginCall]:
@@ -101,6 +103,10 @@ class PluginCaller:
 
     def current(self, loop: asyncio.AbstractEventLoop) -> PluginCall | None:
         """Return the call that the event loop is executing. May be called from another thread."""
+        asking = self._asking
+        if asking is not None:
+            plugin, point, request = asking
+            return PluginCall(plugin, point, request.key, request.uid, self._monotonic())
         return self._calls.get(asyncio.current_task(loop))
 
     def ask(
@@ -108,20 +114,25 @@ class PluginCaller:
         plugin: Plugin,
         point: str,
         check: Callable[[Any], T],
+        request: BindRequest,
         ctx: BindContext | None,
         method: Callable[[Unpack[Ts]], Any],
         *arguments: *Ts,
     ) -> T | Failed:
         """Call a synchronous method. Returns its checked result, or ``Failed`` after an exception or an invalid
-        result.
+        result. ``ctx``: None outside of an attempt.
         """
+        self._asking = (plugin.name, point, request)
         try:
-            if ctx is None:
-                return check(method(*arguments))
-            with self._current(plugin, point, ctx):
-                return check(method(*arguments))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
-            return Failed(self._failure_status(plugin, point, ctx, error))
+            return check(method(*arguments))
+        except BaseException as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
+            return Failed(self._failure_status(plugin, point, ctx, _as_exception(error)))
+        finally:
+            self._asking = None
+
+    def defect(self, plugin: Plugin, point: str, ctx: BindContext, what: str) -> Status:
+        """Report a defect that shows after the call, and return its Status."""
+        return self._failure_status(plugin, point, ctx, InvalidResult(what))
 
     async def run(
         self,
@@ -171,8 +182,9 @@ class PluginCaller:
             if budget.is_api_time:
                 why = f"{point} waited {budget_s:g} s for the API server"
                 return Status(Code.TRANSIENT, (why,), plugin.name)
-            return Status.retry(f"{point} took longer than {budget_s:g} s").from_plugin(plugin.name)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
+            late = InvalidResult(f"took longer than {budget_s:g} s; a call that needs longer returns WAIT")
+            return self._failure_status(plugin, point, ctx, late)
+        except Exception as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
             return self._failure_status(plugin, point, ctx, error)
         # The reasons of an OK count where they name what is not undone.
         if status is None or (status.code is Code.OK and not (status.reasons and point in _UNDOING)):
@@ -187,12 +199,14 @@ class PluginCaller:
         method: Callable[[Unpack[Ts]], Awaitable[Any]],
         *arguments: *Ts,
     ) -> Any:
-        """Call an asynchronous method in the present task. A SystemExit that leaves a task ends the event loop."""
+        """Call an asynchronous method in the present task. What is no Exception would end a worker or the process."""
         with self._current(plugin, point, ctx):
             try:
                 return await method(*arguments)
-            except SystemExit as error:
-                raise RuntimeError(f"called sys.exit({error.code!r})") from error
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                raise _as_exception(error) from error
 
     @contextmanager
     def _current(self, plugin: Plugin, point: str, ctx: BindContext | None) -> Iterator[None]:
@@ -207,16 +221,11 @@ class PluginCaller:
         key, uid = (ctx.request.key, ctx.request.uid) if ctx is not None else (None, ObjectUID(""))
         return PluginCall(plugin.name, point, key, uid, self._monotonic())
 
-    def _failure_status(
-        self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception | SystemExit
-    ) -> Status:
+    def _failure_status(self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception) -> Status:
         if isinstance(error, InfrastructureError):
             return Status(Code.TRANSIENT, (str(error),), plugin.name, retry_after=error.retry_after)
         if isinstance(error, NotStoredError):
             return not_stored_status(error).from_plugin(plugin.name)
-        if isinstance(error, SystemExit):
-            # A plugin that exits the process would end the work of all others.
-            error = RuntimeError(f"called sys.exit({error.code!r})")
         if isinstance(error, Unreadable):
             if point in _UNDOING:
                 request = ctx.request.key if ctx is not None else ""
@@ -241,6 +250,15 @@ def _is_denial(error: Exception) -> TypeGuard[ApiError]:
         return False
     denial = Denial.of(error.message)
     return isinstance(error, Forbidden) or bool(denial.policy or denial.webhook)
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return what a plugin has raised as an exception: anything else would end the work of all others."""
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, SystemExit):
+        return InvalidResult(f"called sys.exit({error.code!r})")
+    return InvalidResult(f"raised {type(error).__name__}: {error}")
 
 
 def as_status(result: Any) -> Status:
@@ -274,6 +292,27 @@ def as_metadata(result: Any) -> Mapping[str, str]:
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidResult(f"returned {key!r}: {value!r}; keys and values must be strings")
     return result
+
+
+def as_additions(
+    entries: Mapping[str, str],
+    owners: Mapping[str, str],
+    check: Callable[[Mapping[str, str]], Sequence[FieldError]],
+    result: Any,
+) -> Mapping[str, str]:
+    """Check the annotations or labels of a plugin beside ``entries``, those of ``owners``: what the API server would
+    not store, or would store and then reject every update of the pod, and another value of a key.
+    """
+    added = as_metadata(result)
+    errors = [
+        f"returned {key}: {value!r}, and {owners[key]} sets it to {entries[key]!r}; use a key of its own"
+        for key, value in added.items()
+        if entries.get(key, value) != value
+    ]
+    errors += [f"returned {error}" for error in check(added)]
+    if errors:
+        raise InvalidResult("; ".join(errors))
+    return added
 
 
 def as_demands(result: Any) -> frozenset[AllocationKind]:

@@ -206,7 +206,7 @@ def _sources(plugin: BindingPlugin) -> tuple[EventSource, ...]:
     """Return the plugin's event sources. Raises PluginError for an exception or an invalid result."""
     try:
         sources = tuple(plugin.event_sources())
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise PluginError(f"plugin {plugin.name}: event_sources raised {type(error).__name__}: {error}") from error
     for source in sources:
         if not isinstance(source, EventSource):
@@ -220,7 +220,9 @@ async def _call(plugin: BindingPlugin, point: str, method: Callable[[], Awaitabl
     try:
         async with deadline:
             await raise_foreign_cancellation(method())
-    except (Exception, SystemExit) as error:
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
         why = f"took longer than {budget_s:g} s" if deadline.expired() else f"raised {type(error).__name__}: {error}"
         raise PluginError(f"plugin {plugin.name}: {point} {why}") from error
 
@@ -263,7 +265,7 @@ def _sizes(plugin: BindingPlugin) -> Mapping[str, int]:
     """Return what the plugin states; nothing if it raises, which is logged."""
     try:
         return {state: int(size) for state, size in plugin.sizes().items()}
-    except Exception:
+    except BaseException:
         log.exception("plugin raised", extra={"plugin": plugin.name, "point": "sizes"})
         return {}
 

@@ -3,9 +3,9 @@
 Every binding method may be called again after a crash, with only the API objects as state, and must first check
 whether its effect already exists.
 
-Exceptions are counted and logged with the plugin's name. An exception and a result of the wrong type are a wait for
-the repair of the plugin, an ``InfrastructureError`` of ``bowline.errors`` is a TRANSIENT; a call that exceeds its
-budget is a RETRY, or a TRANSIENT if the API server took the time. Decision 280.
+A defect is counted and logged with the plugin's name, and the request waits for the repair: an exception, a result of
+the wrong type, a call that exceeds its budget. An ``InfrastructureError`` of ``bowline.errors`` is a TRANSIENT, and so
+is an exceeded budget if the API server took the time. Decision 280.
 """
 
 from collections.abc import Collection, Iterable, Mapping

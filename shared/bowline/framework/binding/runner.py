@@ -7,26 +7,27 @@ previous one. It writes nothing and decides nothing about the request. What happ
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import orjson
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.framework.binding.calls import (
     Failed,
     PluginCaller,
+    as_additions,
     as_demands,
     as_failure,
     as_flag,
-    as_metadata,
     as_none,
     as_status,
     as_terminal,
-    defect,
 )
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
@@ -34,6 +35,7 @@ from bowline.framework.binding.points import POINTS, at_point
 from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Answers, Code, Status, merge_waits, undone
 from bowline.framework.reason import Reason
+from bowline.kube.binding import addition_errors, label_errors
 from bowline.runtime.tasks import all_done
 
 WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
@@ -76,7 +78,9 @@ class Runner:
         idle, defects, errors = set(), [], []
         for plugin in self._plugins[BindingPlugin.applies] if pod is not None else ():
             request_copy, pod_copy = copies()
-            applies = self._caller.ask(plugin, "applies", as_flag, None, plugin.applies, pod_copy or {}, request_copy)
+            applies = self._caller.ask(
+                plugin, "applies", as_flag, request, None, plugin.applies, pod_copy or {}, request_copy
+            )
             if isinstance(applies, Failed):
                 defects.append(applies.status)
             elif not applies:
@@ -89,7 +93,9 @@ class Runner:
         demands: set[AllocationKind] = set()
         for plugin in self._plugins[BindingPlugin.supported_allocations]:
             method, (request_copy, _) = plugin.supported_allocations, copies()
-            result = self._caller.ask(plugin, "supported_allocations", as_demands, None, method, request_copy)
+            result = self._caller.ask(
+                plugin, "supported_allocations", as_demands, request, None, method, request_copy
+            )
             if isinstance(result, Failed):
                 errors.append(f"{plugin.name}: {result.status.message}")
             else:
@@ -102,7 +108,8 @@ class Runner:
     def _has_effects(self, plugin: BindingPlugin, request: BindRequest, pod: Object | None) -> bool:
         if plugin not in self._plugins[Plugin.has_side_effects]:
             return True
-        result = self._caller.ask(plugin, "has_side_effects", as_flag, None, plugin.has_side_effects, request, pod)
+        method = plugin.has_side_effects
+        result = self._caller.ask(plugin, "has_side_effects", as_flag, request, None, method, request, pod)
         return isinstance(result, Failed) or result
 
     def _applying(self, point: Callable[..., Any], ctx: BindContext) -> list[BindingPlugin]:
@@ -148,8 +155,10 @@ class Runner:
         """Call the bind plugins in order; the first result that is not SKIP decides. If all skip, the result is
         FATAL.
         """
-        failure = self._collect("binding_annotations", ctx, ctx.annotations) or self._collect(
-            "binding_labels", ctx, ctx.labels
+        present = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
+        check = partial(addition_errors, present=present)
+        failure = self._collect("binding_annotations", ctx, ctx.annotations, check) or self._collect(
+            "binding_labels", ctx, ctx.labels, label_errors
         )
         if failure is not None:
             return self._reclassify(ctx, failure)
@@ -159,32 +168,39 @@ class Runner:
                 plugin, "bind", as_status, plugin.budgets.call_s, self._of_plugin(plugin, ctx), plugin.bind
             )
             if status.code is Code.OK:
-                return status
+                return status.from_plugin(plugin.name)
             if status.code is not Code.SKIP:
                 return self._reclassify(ctx, status)
         names = ", ".join(plugin.name for plugin in binders) or "none is enabled"
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
 
-    def _collect(self, point: str, ctx: BindContext, entries: dict[str, str]) -> Status | None:
+    def bound_nothing(self, ctx: BindContext, name: str, why: str) -> Status:
+        """Report that the bind of the plugin answered OK, and the pod is not bound; returns the attempt's Status."""
+        plugin = next(plugin for plugin in self._plugins[BindingPlugin.bind] if plugin.name == name)
+        return self._caller.defect(plugin, "bind", ctx, why)
+
+    def _collect(
+        self,
+        point: str,
+        ctx: BindContext,
+        entries: dict[str, str],
+        check: Callable[[Mapping[str, str]], Sequence[FieldError]],
+    ) -> Status | None:
         """Add the plugins' annotations or labels to those of the Binding; return the first failure.
 
-        Two values of one key are a defect of a plugin: neither is silently lost.
+        What only one of them can be blamed for is found here, before the Binding: the API server names no plugin.
         """
         owners = dict.fromkeys(entries, "the framework")
         for plugin in self._applying(getattr(BindingPlugin, point), ctx):
             method = getattr(plugin, point)
-            added = self._caller.ask(plugin, point, as_metadata, ctx, method, self._of_plugin(plugin, ctx))
+            plugin_ctx = self._of_plugin(plugin, ctx)
+            additions = partial(as_additions, entries, owners, check)
+            added = self._caller.ask(plugin, point, additions, ctx.request, ctx, method, plugin_ctx)
             if isinstance(added, Failed):
                 return added.status
-            for key, value in added.items():
-                if entries.setdefault(key, value) != value:
-                    why = (
-                        f"{point}: {owners[key]} sets {key} to {entries[key]!r} and {plugin.name} to {value!r}; "
-                        "use a key of the plugin's own"
-                    )
-                    return defect(plugin.name, why)
-                owners.setdefault(key, plugin.name)
+            entries.update(added)
+            owners.update(dict.fromkeys(added, plugin.name))
         return None
 
     async def run_post_bind(self, ctx: BindContext) -> None:
@@ -307,7 +323,7 @@ class Runner:
         for plugin in self._applying(BindingPlugin.on_failure, ctx):
             plugin_ctx = self._of_plugin(plugin, ctx)
             replacement = self._caller.ask(
-                plugin, "on_failure", as_failure, ctx, plugin.on_failure, plugin_ctx, status
+                plugin, "on_failure", as_failure, ctx.request, ctx, plugin.on_failure, plugin_ctx, status
             )
             # An invalid result is reported; the failure is kept.
             if isinstance(replacement, Status):
