@@ -33,7 +33,7 @@ class Prepares(BindingPlugin):
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         self.calls.append(("rollback", ctx.request.key.name))
-        return Status.transient("does not answer") if self.down else Status.ok()
+        return Status.outage("does not answer") if self.down else Status.ok()
 
 
 async def record_of(stage: Stage, name: str) -> str:

@@ -38,7 +38,7 @@ class Seats(BindingPlugin):
 
     async def release(self, ctx: BindContext) -> Status:
         self.calls.append(("release", ctx.request.pod_uid, ctx.pod is not None))
-        return Status.transient("the server does not answer") if self.down else Status.ok()
+        return Status.outage("the server does not answer") if self.down else Status.ok()
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         self.calls.append(("rollback", ctx.request.pod_uid, ctx.pod is not None))

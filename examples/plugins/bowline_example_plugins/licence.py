@@ -37,14 +37,14 @@ class Licence(BindingPlugin[LicenceConfig]):
             case 404:
                 return Status.fatal(f"there is no licence of {product}", "NoLicence", Suggestion.DELETE_POD)
             case code:
-                return Status.transient(f"the licence server answered {code}")
+                return Status.outage(f"the licence server answered {code}")
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         return await self.release(ctx)
 
     async def release(self, ctx: BindContext) -> Status:
         code = await self._call("DELETE", ctx)  # by the UID: the pod may be gone
-        return Status.ok() if code in (200, 204, 404) else Status.retry(f"the licence server answered {code}")
+        return Status.ok() if code in (200, 204, 404) else Status.outage(f"the licence server answered {code}")
 
     async def _call(self, method: str, ctx: BindContext, product: str = "") -> int | str:
         url = f"{self.args.server}/seats/{ctx.request.pod_uid}"

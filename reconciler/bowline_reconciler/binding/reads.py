@@ -323,6 +323,7 @@ class Reads:
         if wait.cause == NO_WAIT:
             return Times(age, _ZERO, contact, retry_in)
         watch_time = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
+        now = wait.paused_at if wait.paused_at is not None else now
         waited = {cause: _since(first_wait, now) for cause, first_wait in wait.first_waits.items()}
         wait_time = _since(wait.began, now) if waited else _ZERO
         return Times(age, wait_time, watch_time, retry_in, waited, wait.longest)

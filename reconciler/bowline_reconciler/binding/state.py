@@ -171,6 +171,7 @@ class WaitState:
     restored_at: float = 0.0  # when the wait was restored from the status; 0 if it was not
     first_waits: MutableMapping[str, float] = field(default_factory=dict)  # of each cause that has a limit
     longest: timedelta = timedelta()  # limit of the series
+    paused_at: float | None = None  # in a wait without a limit, which is no part of the others' time
     last_report: str = ""  # the message that was last reported in status and event
     report_at: float | None = None
     reports: int = 0  # of the series
@@ -186,6 +187,11 @@ class WaitState:
         if GATES in self.first_waits and GATES not in limits:
             self.first_waits.clear()  # they do not come back: another series begins
             self.longest = timedelta()
+        if self.paused_at is not None and self.first_waits:
+            self.began += now - self.paused_at
+            for limited_cause in self.first_waits:
+                self.first_waits[limited_cause] += now - self.paused_at
+        self.paused_at = None if limits else now
         first_wait = now
         if not self.cause and stored_wait is not None:
             first_wait = self.began = now - stored_wait.total_seconds()
@@ -217,7 +223,7 @@ class WaitState:
         self.nominated = request
         self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
         self.first_waits.clear()
-        self.longest = timedelta()
+        self.longest, self.paused_at = timedelta(), None
         self.last_report, self.report_at, self.reports = "", None, 0
 
 

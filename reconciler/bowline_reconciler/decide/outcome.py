@@ -12,9 +12,8 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import decision_of
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import UNLIMITED, Code, Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import UNLIMITED
 from bowline.runtime.backoff import full_jitter
 from bowline_reconciler.decide.actions import (
     GANG,

@@ -28,8 +28,8 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.node_view import NodeView, node_view
-from bowline.framework.plugin_status import Answers, Status
-from bowline.framework.waiting import UNLIMITED
+from bowline.api.request_facts import wait_of
+from bowline.framework.plugin_status import UNLIMITED, Answers, Status
 
 # Causes of waits before an attempt.
 PRECEDING = "preceding request"
@@ -255,12 +255,18 @@ def set_aside_for(request: BindRequest, now: datetime) -> timedelta:
     return max(_ZERO, min(since + SET_ASIDE_FOR - now, SET_ASIDE_FOR))
 
 
-def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:
-    """Return for how long the stored status has reported a wait; None if it reports none."""
+def stored_wait(request: BindRequest, now: datetime, *, is_limited: bool = True) -> timedelta | None:
+    """Return for how long the stored status has reported a wait; None if it reports none.
+
+    ``is_limited``: as part of the time of a wait with a limit, which one without is not.
+    """
     condition = request.condition(PREPARED)
     since = parse_time(condition.get("lastTransitionTime"))
     if condition.get("status") != "False" or condition.get("reason") != "Waiting" or since is None:
         return None
+    fact = wait_of(request.status)
+    if is_limited and fact is not None and fact.deadline is None:
+        return _ZERO
     return max(_ZERO, now - since)
 
 

@@ -16,6 +16,8 @@ from bowline.api.bindrequest import AllocationKind
 from bowline.api.meta import ObjectRef
 from bowline.framework.reason import Reason, Suggestion
 
+# A wait for what only an operator or another release can change: no request ends by it.
+UNLIMITED = timedelta(days=36500)
 # A plugin's own reason.
 _WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 
@@ -156,13 +158,13 @@ class Status:
         )
 
     @classmethod
-    def transient(cls, why: str, after: timedelta = timedelta(seconds=10)) -> "Status":
-        """Return the outage of what the plugin depends on, such as a licence server: asked again after ``after``.
+    def outage(cls, why: str, retry_after: timedelta = timedelta(seconds=10)) -> "Status":
+        """Return that what the plugin depends on does not answer, such as a licence server.
 
-        It says nothing about the pod or the node: no attempt is counted, and no other node is suggested. It lasts as
-        long as any wait, then the request ends Failed/WaitTimeout with the suggestion RetrySameNode.
+        It says nothing about the pod or the node: the request waits as long as that lasts, no attempt is counted, and
+        the limits of its other waits stand still. Reported after 5 s.
         """
-        return cls.wait(why, retry_after=after, suggestion=Suggestion.RETRY_SAME_NODE)
+        return cls.wait(why, retry_after=retry_after, timeout=UNLIMITED)
 
     @classmethod
     def retry(cls, why: str, after: timedelta | None = None, suggestion: Suggestion | None = None) -> "Status":

@@ -16,10 +16,6 @@ from bowline.framework.plugin import PluginConfig
 PREREQUISITE = timedelta(seconds=30)
 
 
-# A wait for what only an operator or another release can change: no request ends by it.
-UNLIMITED = timedelta(days=36500)
-
-
 class BindTimeoutConfig(PluginConfig):
     """``args`` of a plugin that waits for what its own decision has started."""
 

@@ -10,9 +10,8 @@ import pytest
 
 from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import UNLIMITED, Code, Status
 from bowline.framework.reason import Suggestion
-from bowline.framework.waiting import UNLIMITED
 from bowline.kube.binding import MAX_ANNOTATION_BYTES
 from tests.unit.framework.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner

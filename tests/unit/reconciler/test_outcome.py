@@ -12,9 +12,8 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import defect
 from bowline.framework.binding.post import denied_status
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Code, Status, merge_waits
+from bowline.framework.plugin_status import UNLIMITED, Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import UNLIMITED
 from bowline.testing.builders import pod
 from bowline_reconciler.binding.writer import status_patch
 from bowline_reconciler.decide.actions import (

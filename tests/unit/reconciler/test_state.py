@@ -71,6 +71,17 @@ def test_a_wait_without_a_limit_is_not_counted_for_the_one_that_follows() -> Non
     assert (wait.began, wait.first_waits) == (5000.0, {"plugin a": 5000.0})
 
 
+def test_the_limit_of_a_wait_stands_still_in_a_wait_without_one() -> None:
+    """An outage in the middle of a wait ends no request, however long it lasts."""
+    wait = WaitState()
+    wait.start("plugin a", {"plugin a": MINUTE}, 100.0, None)
+    for now in (140.0, 150.0, 5000.0):
+        wait.start("plugin a", {}, now, None)
+        assert wait.first_waits["plugin a"] == now - 40
+    wait.start("plugin a", {"plugin a": MINUTE}, 5010.0, None)
+    assert (wait.began, wait.first_waits["plugin a"]) == (4970.0, 4970.0)
+
+
 def test_the_first_wait_of_a_process_goes_on_from_the_stored_one() -> None:
     wait = WaitState()
     wait.start("plugin a", {"plugin a": MINUTE}, 1000.0, MINUTE)

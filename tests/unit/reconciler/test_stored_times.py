@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.meta import format_time
-from bowline_reconciler.decide.report import retrying_status, set_aside_status
+from bowline_reconciler.decide.actions import Wait
+from bowline_reconciler.decide.report import retrying_status, set_aside_status, waiting_status
 from bowline_reconciler.decide.snapshot import set_aside_for, stored_pause, stored_wait
 from tests.builders import request
 
@@ -38,6 +39,13 @@ def test_a_stored_wait_of_a_clock_ahead_has_only_just_begun() -> None:
     ahead = {**condition, "lastTransitionTime": format_time(NOW + HOUR)}
     assert stored_wait(request({"conditions": [ahead]}), NOW) == timedelta()
     assert stored_wait(request({"conditions": [condition]}), NOW) is None
+
+
+def test_a_stored_wait_without_a_limit_is_no_part_of_one_with_a_limit() -> None:
+    wait = Wait((), "the server does not answer", HOUR, "plugin a", expires=False)
+    stored_request = request(waiting_status(request(), wait, NOW - 3 * HOUR, NOW))
+    assert stored_wait(stored_request, NOW) == timedelta()
+    assert stored_wait(stored_request, NOW, is_limited=False) == 3 * HOUR
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,8 @@ from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.post import denied_status, not_stored_status
 from bowline.framework.plugin import Plugin
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import UNLIMITED, Code, Status
 from bowline.framework.reason import Reason
-from bowline.framework.waiting import UNLIMITED
 from bowline.kube.accounting import Budget
 from bowline.kube.denial import Denial
 from bowline.kube.errors import ApiError, Forbidden, InfrastructureError, NotStoredError, Unreadable

@@ -4,7 +4,7 @@ Every binding method may be called again after a crash, with only the API object
 whether its effect already exists.
 
 A defect is counted and logged with the plugin's name, and the request waits for the repair: an exception, a result of
-the wrong type, a call that exceeds its budget. An ``InfrastructureError`` of ``bowline.errors`` is a TRANSIENT, and so
+the wrong type, a call that exceeds its budget. An ``InfrastructureError`` of ``bowline.errors`` is TRANSIENT, and so
 is an exceeded budget if the API server took the time. Decision 280.
 """
 

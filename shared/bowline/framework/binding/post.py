@@ -7,9 +7,8 @@ from datetime import timedelta
 from bowline.api.failed_decision import denial_print, failed_decision_of
 from bowline.api.meta import Object
 from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import UNLIMITED, Code, Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import UNLIMITED
 from bowline.kube.binding import BindingResult, BindOutcome, annotation_errors, label_errors, post_binding
 from bowline.kube.denial import Denial
 from bowline.kube.errors import InfrastructureError, NotStoredError

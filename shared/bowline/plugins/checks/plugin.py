@@ -15,8 +15,7 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, key_of, uid_of
-from bowline.framework.plugin_status import merge_waits
-from bowline.framework.waiting import UNLIMITED
+from bowline.framework.plugin_status import UNLIMITED, merge_waits
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound, UnrecognizedReply
 from bowline.kube.resources import BINDCHECKS
 from bowline.plugin import (

@@ -18,7 +18,7 @@ from bowline.api import names
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
-from bowline.framework.waiting import UNLIMITED
+from bowline.framework.plugin_status import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, UNENDED
 from bowline.plugin import (
