@@ -188,7 +188,7 @@ def _deleting(facts: Facts, request: Object) -> Explanation:
         return Explanation(cause, since, "their owners remove them")
     cause = f"its BindRequest is being deleted; finalizer {names.FINALIZER} keeps it until it is rolled back"
     message = condition_of({"status": reported_status(request)}, "RolledBack").get("message")
-    details = (f"rollback: {message}",) if message else ()
+    details = (f"not undone: {message}",) if message else ()
     lack = _lack_of_reconciler(facts, request)
     if lack is None:
         describe = f"kubectl -n {facts.key.namespace} describe bindrequest {request['metadata']['name']}"

@@ -43,6 +43,7 @@ from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event
+from bowline_reconciler.decide.report import unreleased_status
 from bowline_reconciler.decide.snapshot import Absent, set_aside_for
 from bowline_reconciler.informers import Informers
 
@@ -89,7 +90,6 @@ class Releases:
         self._runner = runner
         self._uninstalling = uninstalling
         self._keys_by_pod: dict[HeldPod, set[ObjectKey]] = {}
-        self._reported: set[ObjectKey] = set()
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
             group=lambda key: key.namespace,
             workers=WORKERS,
@@ -137,8 +137,6 @@ class Releases:
         if new is not None:
             self._keys_by_pod.setdefault(pod_of(new), set()).add(key)
             self._queue.add(key)
-        else:
-            self._reported.discard(key)
 
     def _pod_has_ended(self, pod: dict[str, Any]) -> Object | None:
         """Transform: enqueue the requests of an ended pod, and cache none."""
@@ -189,15 +187,17 @@ class Releases:
         """Call the plugins, then drop the finalizer."""
         ctx = self._reads.context(replace(self._reads.from_cache(request, None), pod=pod))
         status = await self._runner.run_release(ctx)
+        now = self._client.clock.now()
         if status.code is not Code.OK:
-            if request.key not in self._reported:
-                self._reported.add(request.key)
+            if (report := unreleased_status(request, status.message, now)) != request.status:
+                await self._writer.patch_status(request, report)
                 event = Event("Warning", names.EVENT_RELEASE_FAILED, f"not released yet: {status.message}")
                 self._writer.record_event(request, event, on_pod=False)
                 ctx.log.warning("a release is not complete", extra={"why": status.message})
             raise ReconcileError(status.message, at_least=status.retry_after or timedelta())
+        if request.is_rollback_incomplete and not request.deleting:
+            request = await self._writer.patch_status(request, unreleased_status(request, "", now))
         await self._writer.drop_finalizer(request)
-        self._reported.discard(request.key)
         ctx.log.info("released what the pod held")
 
     async def _abandon(self, request: BindRequest) -> None:

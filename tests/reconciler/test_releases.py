@@ -145,10 +145,25 @@ async def test_a_seat_that_cannot_be_returned_is_reported_and_returned_by_the_ne
         await remove_pod(stage)
         await until_awaited(partial(stage.events, "pod"), lambda reasons: "ReleaseFailed" in reasons)
         assert await finalizers(stage) == [names.FINALIZER]
+        status = await until_awaited(stage.status, lambda status: "reason" in status)
+    assert (status["phase"], status["reason"]) == ("Succeeded", "ReleaseFailed: seats: the server does not answer")
     seats = Seats()
     async with stage.working(seats):
         await stage.request_deleted()
     assert len(seats.calls) == 1
+
+
+async def test_what_is_returned_at_last_is_reported_no_more(stage: Stage) -> None:
+    seats = Seats(down=True)
+    async with stage.working(seats):
+        await bound(stage)
+        await end_pod(stage)
+        await until_awaited(stage.status, lambda status: "reason" in status)
+        seats.down = False
+        await until_awaited(partial(finalizers, stage), lambda value: value is None)
+    status = await stage.status()
+    assert "reason" not in status
+    assert "RolledBack" not in {condition["type"] for condition in status["conditions"]}
 
 
 async def test_a_plugin_that_is_disabled_keeps_no_request(stage: Stage) -> None:

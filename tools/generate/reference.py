@@ -25,9 +25,9 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "Normal",
         "the request waits; the note names cause, object and limit; `status.reason` has the deadline",
     ),
-    names.EVENT_RETRY: ("Warning", "an attempt failed, or a bound pod's request cannot be completed; it is retried"),
+    names.EVENT_RETRY: ("Warning", "an attempt failed, or a bound pod's request cannot be completed; it is repeated"),
     names.EVENT_FAILED: ("Warning", "the request has ended: `Reason: sentence (suggestion: ...)`"),
-    names.EVENT_ROLLBACK_FAILED: ("Warning", "what was prepared cannot be undone yet; it is retried"),
+    names.EVENT_ROLLBACK_FAILED: ("Warning", "what was prepared cannot be undone yet; it is repeated"),
     names.EVENT_RELEASE_FAILED: (
         "Warning",
         "of the request: its pod has ended, and what a plugin holds for it cannot be returned yet; it is retried",
@@ -64,6 +64,11 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     ROLLED_BACK: (
         ("True", "RolledBack", "all preparations are undone"),
         ("False", "RollbackFailed", "the rollback is incomplete and is retried; the message names the obstacle"),
+        (
+            "False",
+            "ReleaseFailed",
+            "what a plugin holds for a pod that has ended cannot be returned yet; it is retried",
+        ),
         (
             "Unknown",
             "NotUndone",
@@ -104,6 +109,7 @@ PROGRESS: Final[Mapping[str, str]] = {
     "Retrying": "an attempt failed; `status.nextAttemptTime`; without one, a call has failed for 5 s",
     "Released": "see condition Prepared",
     "RollbackFailed": "see condition RolledBack",
+    "ReleaseFailed": "see condition RolledBack",
 }
 
 _NO_SUGGESTION: Final = (

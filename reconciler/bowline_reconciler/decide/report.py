@@ -319,6 +319,15 @@ def rollback_incomplete_status(
     return block | {"conditions": conditions(request, updates, now)}
 
 
+def unreleased_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a Succeeded request whose pod has ended: why what it held is not returned yet, if so."""
+    block = {key: value for key, value in request.status.items() if key != "reason"}
+    if why:
+        updates = {ROLLED_BACK: ("False", "ReleaseFailed", why)}
+        return block | {"reason": reason_text("ReleaseFailed", why), "conditions": conditions(request, updates, now)}
+    return block | {"conditions": [entry for entry in request.conditions if entry["type"] != ROLLED_BACK]}
+
+
 def rolled_back_status(request: BindRequest, remains: str, now: datetime) -> dict[str, Any]:
     """Return the status of a Failed request whose rollback has completed after the failure was reported.
 
