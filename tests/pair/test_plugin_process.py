@@ -38,6 +38,7 @@ def test_a_process_whose_plugin_ignores_its_cancellation_ends_by_sigterm(
     assert "lease released" in log
     assert "exiting: tasks ignore their cancellation" in log
     assert "pair_mistakes.pre_bind" in log
+    live.kubectl("delete", "bindrequest", "ignores")
 
 
 @pytest.mark.parametrize(("mistake", "point"), [("block", "pre_bind"), ("block every query", "applies")])
@@ -68,3 +69,5 @@ def test_a_plugin_that_blocks_is_named_and_its_request_set_aside_while_the_other
     )
     assert (status["phase"], status.get("failedAttempts", 0), status.get("suggestion")) == ("Pending", 0, None)
     assert sum(replica.process.alive for replica in replicas) == 1, "the same request ends no second process"
+    live.kubectl("delete", "bindrequest", blocked)
+    next(replica for replica in replicas if replica.process.alive).stop()
