@@ -25,9 +25,9 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "Normal",
         "the request waits; the note names cause, object and limit; `status.reason` has the deadline",
     ),
-    names.EVENT_RETRY: ("Warning", "an attempt failed, or a bound pod's request cannot be completed; it is repeated"),
+    names.EVENT_RETRY: ("Warning", "an attempt failed, or a bound pod's request cannot be completed; it is retried"),
     names.EVENT_FAILED: ("Warning", "the request has ended: `Reason: sentence (suggestion: ...)`"),
-    names.EVENT_ROLLBACK_FAILED: ("Warning", "what was prepared cannot be undone yet; it is repeated"),
+    names.EVENT_ROLLBACK_FAILED: ("Warning", "what was prepared cannot be undone yet; it is retried"),
     names.EVENT_RELEASE_FAILED: (
         "Warning",
         "of the request: its pod has ended, and what a plugin holds for it cannot be returned yet; it is retried",

@@ -71,4 +71,4 @@ def test_a_request_whose_call_has_ended_a_process_is_set_aside(
     )
     assert set_aside_for(after, NOW) == left
     assert (after.failed_attempts, after.phase, after.is_rollback_incomplete) == (1, before.phase, False)
-    assert not set_aside_for(request(retrying_status(after, 2, "x", NOW, NOW, NOW)), NOW)
+    assert not set_aside_for(request(retrying_status(after, 2, "x", "", NOW, NOW, NOW)), NOW)
