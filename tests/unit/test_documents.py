@@ -26,6 +26,7 @@ EXECUTORS = {
     "docs/gitops.md": "tests/chart/test_rendered_text_live.py",
     "docs/install.md": "tests/chart/test_operations_live.py",
     "docs/lint.md": "tests/unit/cli/test_lint_page.py",
+    "docs/maintain-a-gpu-node.md": "tests/plugins/test_node_maintenance.py",
     "docs/metrics.md": "tests/pair/test_pages_live.py",
     "docs/operations.md": "tests/chart/test_operations_live.py",
     "docs/recovery.md": "tests/chart/test_recovery_live.py",

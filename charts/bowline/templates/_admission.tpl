@@ -295,15 +295,16 @@ matchExpressions:
 {{- end }}
 {{- end }}
 
-{{/* Annotations of both configurations; cert-manager reads from them which CA to write. */}}
+{{/*
+Annotations of both configurations. cert-manager reads from them which CA to write; the admissions enforcer of Azure's AKS, which would
+take over the namespaceSelector, that it must not.
+*/}}
 {{- define "bowline.configurationAnnotations" -}}
 {{- $own := dict -}}
 {{- if eq .Values.webhook.tls.mode "cert-manager" -}}
 {{- $own = dict "cert-manager.io/inject-ca-from" (printf "%s/%s" .Release.Namespace (include "bowline.webhook.name" .)) -}}
 {{- end -}}
-{{- with merge (dict) $own (.Values.webhook.annotations | default dict) -}}
-{{- toYaml . -}}
-{{- end -}}
+{{- toYaml (merge (dict) $own (.Values.webhook.annotations | default dict) (dict "admissions.enforcer/disabled" "true")) -}}
 {{- end }}
 
 {{/* Where the API server calls. Takes dict "root" and "path". No caBundle: who makes the certificate owns it. */}}

@@ -255,8 +255,10 @@ servers, admission plugins and mutating webhooks add without giving the pod more
   reason: Forbidden
 {{- end }}
 - expression: >-
-    {{ $isCreate }}!has(object.metadata.ownerReferences) && !has(object.metadata.finalizers)
-  message: the reconciler creates only reservation pods, without owners and finalizers
+    {{ $isCreate }}(!has(object.metadata.ownerReferences) || (size(object.metadata.ownerReferences) == 1
+    && object.metadata.ownerReferences.all(o, o.apiVersion == 'v1' && o.kind == 'Node' && has(object.spec.nodeName) && o.name == object.spec.nodeName)))
+    && !has(object.metadata.finalizers)
+  message: the reconciler creates only reservation pods, without finalizers and other owners than their node
   reason: Forbidden
 - expression: {{ $isCreate }}!has(object.spec.dnsConfig) || object.spec.dnsConfig.all(k, k == 'options')
   message: the reconciler creates only reservation pods, with the cluster's name servers

@@ -30,7 +30,7 @@ def node_view(node: Object) -> NodeView:
 def reduced_node(node: dict[str, Any]) -> Object:
     """Keep a node's identity, deletion timestamp and GPU labels, its taints and whether it is cordoned.
 
-    Of its conditions that of GPU fractioning.
+    Of its conditions that of GPU fractioning; of its allocatable resources the whole GPUs.
     """
     metadata, identity = node["metadata"], identity_of(node)
     if metadata.get("deletionTimestamp"):
@@ -41,8 +41,19 @@ def reduced_node(node: dict[str, Any]) -> Object:
     conditions = (node.get("status") or {}).get("conditions") or ()
     ready = [entry for entry in conditions if entry.get("type") == names.NODE_FRACTIONING_READY]
     # Only what a decision uses: a heartbeat must not make another object.
-    status = {"conditions": [{"type": entry["type"], "status": entry.get("status")} for entry in ready]}
-    return {"metadata": metadata} | ({"spec": spec} if spec else {}) | ({"status": status} if ready else {})
+    status: dict[str, Any] = {}
+    if ready:
+        status["conditions"] = [{"type": entry["type"], "status": entry.get("status")} for entry in ready]
+    allocatable = (node.get("status") or {}).get("allocatable")
+    if allocatable:
+        status["allocatable"] = {names.RESOURCE_GPU: str(allocatable.get(names.RESOURCE_GPU) or "0")}
+    return {"metadata": metadata} | ({"spec": spec} if spec else {}) | ({"status": status} if status else {})
+
+
+def lacks_gpus(node: Object) -> bool:
+    """Return whether a raw or reduced node offers no whole GPU; False where its resources are not known."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return bool(allocatable) and str(allocatable.get(names.RESOURCE_GPU) or "0") == "0"
 
 
 def _gpu_labels(node: Object) -> dict[str, str]:

@@ -267,7 +267,7 @@ class GroupController:
                 if claim.request in self._claims.get(claim.group, ()):  # not released meanwhile
                     self._claims[claim.group][claim.request] = replace(claim, joined_uid=verdict.uid)
                 return verdict
-            case Pending():
+            case Pending() | Full():
                 return verdict
             case Lost():
                 if verdict.remove is not None:
@@ -371,7 +371,7 @@ class GroupController:
     ) -> None:
         """Execute one step of the search for the lost device."""
         loss, now = self._losses[group], self._clock.monotonic()
-        evidence = await self._client.evidence(group, users)
+        evidence = await self._client.evidence(group, node, users)
         step = next_step(group, node, reservations, evidence, loss.last_uid)
         blockers = tuple(reservation for reservation in reservations if reservation.is_blocker)
         if is_released and blockers:
@@ -382,13 +382,10 @@ class GroupController:
             case Reserve():
                 await self._remove_all(step.remove, reservations)
                 claim = DeviceRequest(
-                    _NO_REQUEST,
-                    ObjectUID(""),
-                    users[0].key,
-                    node,
-                    group,
+                    *(_NO_REQUEST, ObjectUID(""), users[0].key, node, group),
                     evidence.tolerations,
                     evidence.compute_mode,
+                    node_uid=evidence.node_uid,
                 )
                 reservation = await self._client.create(claim, step.name, evidence.devices)
                 if isinstance(reservation, str):

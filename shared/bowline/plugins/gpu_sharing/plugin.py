@@ -18,6 +18,7 @@ from bowline.api import names
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
+from bowline.api.node_view import lacks_gpus
 from bowline.framework.plugin_status import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, UNENDED
@@ -410,6 +411,8 @@ def _claim(ctx: BindContext, group: str) -> DeviceRequest:
         awaited_uid=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
         joined_uid=ctx.state.get("joined", {}).get(group, ObjectUID("")),
         portion=_portion(ctx),
+        node_uid=uid_of(ctx.node) if ctx.node is not None else None,
+        lacks_gpus=ctx.node is not None and lacks_gpus(ctx.node),
     )
 
 

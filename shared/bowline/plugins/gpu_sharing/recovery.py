@@ -31,11 +31,16 @@ SEARCH_INTERVAL = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the pods on the device show of it. ``devices``: the possible UUIDs; empty if unknown."""
+    """What the pods on the device, and their node, show of it.
+
+    ``devices``: the possible UUIDs; empty if unknown. ``node_uid``: None if the node cannot be read.
+    """
 
     devices: frozenset[str]
     tolerations: tuple[Object, ...] = ()
     compute_mode: str = ""
+    node_uid: ObjectUID | None = None
+    is_cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +130,10 @@ def next_step(
         if reservation.has_ended and reservation.expected_devices and not reservation.device
     ]
     waiting = unreported_reservations(on_node)
-    if not evidence.devices:
+    if evidence.is_cordoned or not evidence.devices:
         why = "the ConfigMaps of its pods do not agree on its device"
+        if evidence.is_cordoned:
+            why = f"node {node} is cordoned, so no scheduler gives its device to another pod"
         replacements = (reservation for reservation in waiting if reservation.expected_devices)
         return Abandon(why, (*blockers, *rejections, *replacements))
     if waiting:

@@ -93,7 +93,8 @@ class DeviceRequest:
     """A request for the device of a group.
 
     ``awaited_uid``: the reservation that the request has been waiting for; ``joined_uid``: the one whose device it
-    has been given before. ``portion``: the part of the device that it takes.
+    has been given before. ``portion``: the part of the device that it takes. ``node_uid``: None if not known.
+    ``lacks_gpus``: the node offers no whole GPU.
     """
 
     request: ObjectKey
@@ -106,6 +107,8 @@ class DeviceRequest:
     awaited_uid: ObjectUID = _NONE
     joined_uid: ObjectUID = _NONE
     portion: Decimal = Decimal(0)
+    node_uid: ObjectUID | None = None
+    lacks_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """Other pods use what the request needs of the group's device."""
+    """Other pods use what the request needs of the group's device, or the node offers none."""
 
     why: str
 
@@ -173,7 +176,7 @@ class Create:
     instead_of: tuple[Reservation, ...] = ()
 
 
-Verdict = Held | Pending | Lost | Create
+Verdict = Held | Pending | Lost | Full | Create
 ReservationState = Held | Pending | Blocked | Lost | Full | Orphaned
 Answer = ReservationState | Unreleased | None
 
@@ -252,6 +255,11 @@ def check_reservations(
         return _loss_verdict(claim, previous, timed_out)
     if alive:
         return Pending(alive[0])
+    if claim.lacks_gpus:
+        return Full(
+            f"node {claim.node} offers no {names.RESOURCE_GPU} (status.allocatable), and a shared device is reserved "
+            "as one; choose a node whose GPUs a device plugin serves"
+        )
     return Create(tuple(reservation for reservation in reservations if reservation.key.name == name))
 
 

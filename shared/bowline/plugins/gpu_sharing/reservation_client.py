@@ -37,7 +37,16 @@ from bowline.kube.errors import (
 from bowline.kube.events import EventNote, event_body, event_name, name_suffix
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import rejects_fields
-from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNENDED, UNFINISHED_BINDREQUESTS, Selection
+from bowline.kube.resources import (
+    BINDREQUESTS,
+    CONFIGMAPS,
+    EVENTS,
+    NODES,
+    PODS,
+    UNENDED,
+    UNFINISHED_BINDREQUESTS,
+    Selection,
+)
 from bowline.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
 from bowline.plugins.gpu_sharing.reservation import (
     Blocked,
@@ -127,8 +136,8 @@ class ReservationClient:
         )
         return dict(user for user in users if user is not None)
 
-    async def evidence(self, group: str, users: Sequence[User]) -> Evidence:
-        """Return what the ConfigMaps of the group's running pods show of its device."""
+    async def evidence(self, group: str, node: str, users: Sequence[User]) -> Evidence:
+        """Return what the node and the ConfigMaps of the group's running pods show of its device."""
         device_sets, tolerations, mode = [], (), ""
         for user in users:
             try:
@@ -142,7 +151,12 @@ class ReservationClient:
             devices, shown = await self._shown(group, share, user)
             device_sets.append(devices)
             mode = mode or shown
-        return Evidence(common_devices(device_sets), tolerations, mode)
+        try:
+            live_node = await self.kube.get(NODES, "", node)
+        except (NotFound, Unreadable):
+            return Evidence(common_devices(device_sets), tolerations, mode)
+        is_cordoned = bool((live_node.get("spec") or {}).get("unschedulable"))
+        return Evidence(common_devices(device_sets), tolerations, mode, uid_of(live_node), is_cordoned)
 
     async def _shown(self, group: str, share: Share, user: User) -> tuple[frozenset[str], str]:
         """Return the possible devices and the mode of the group, according to the pod's ConfigMaps."""

@@ -41,6 +41,8 @@ def reservation_object(
     # KAI-Scheduler 0.17 reads the mode; its absence is time-slicing.
     optional_annotations = {names.COMPUTE_MODE: claim.compute_mode, names.ANNOTATION_EXPECTED_DEVICES: expected}
     annotations = {names.DO_NOT_DISRUPT: "true", **{key: text for key, text in optional_annotations.items() if text}}
+    # Without a controller `kubectl drain` and NVIDIA's driver upgrade refuse to move the pods of the node.
+    owner = {"apiVersion": "v1", "kind": "Node", "name": claim.node, "uid": claim.node_uid, "controller": True}
     is_fake = spec.is_fake(claim.node)
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
     settings = spec.settings
@@ -61,6 +63,7 @@ def reservation_object(
             "namespace": spec.namespace,
             "labels": {"app": settings.reservation_app_label, names.LABEL_GPU_GROUP: claim.group},
             "annotations": annotations,
+            **({"ownerReferences": [owner]} if claim.node_uid else {}),
         },
         "spec": {
             "nodeName": claim.node,

@@ -55,6 +55,8 @@ def test_a_search_continues(reservations: list[Reservation], step: Step) -> None
 @pytest.mark.parametrize(
     ("reservations", "evidence", "why", "releases"),
     [
+        pytest.param([BLOCKER, NEW], replace(KNOWN, is_cordoned=True), "node n1 is cordoned", [BLOCKER, NEW],
+            id="its node is being drained"),
         pytest.param([BLOCKER], Evidence(frozenset()), "do not agree", [BLOCKER], id="its device is not known"),
         pytest.param([blocker(1), REFUSED], KNOWN, "no devices left", [blocker(1), REFUSED], id="the node is full"),
         pytest.param([blocker(n) for n in range(MOST_BLOCKERS)], KNOWN, "got other devices",

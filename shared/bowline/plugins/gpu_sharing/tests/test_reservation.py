@@ -8,11 +8,13 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import ObjectUID
+from bowline.api.node_view import lacks_gpus, reduced_node
 from bowline.api.taints import MAX_TOLERATIONS
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import (
     Create,
     DeviceRequest,
+    Full,
     Held,
     Lost,
     Pending,
@@ -67,6 +69,28 @@ def test_the_name_is_the_agreed_one() -> None:
 )  # fmt: skip
 def test_a_first_claim(reservations: list[Reservation], verdict: Verdict) -> None:
     assert check_reservations(claim(), reservations, {}) == verdict
+
+
+def test_no_device_is_reserved_where_none_is_offered() -> None:
+    dra_only = replace(claim(), lacks_gpus=True)
+    verdict = check_reservations(dra_only, [], {})
+    assert isinstance(verdict, Full)
+    assert "offers no nvidia.com/gpu" in verdict.why
+    assert check_reservations(dra_only, [reservation(device="GPU-1")], {}) == Held("GPU-1")
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "expected"),
+    [
+        pytest.param({"cpu": "8"}, True, id="no device plugin"),
+        pytest.param({"nvidia.com/gpu": "0"}, True, id="no healthy GPU"),
+        pytest.param({"nvidia.com/gpu": "8"}, False, id="GPUs"),
+        pytest.param({}, False, id="a node that has reported nothing"),
+    ],
+)
+def test_what_a_cached_node_offers(allocatable: Json, expected: bool) -> None:
+    node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "status": {"allocatable": allocatable}}
+    assert lacks_gpus(reduced_node(node)) is lacks_gpus(node) is expected
 
 
 AWAITING = claim(awaited_uid="r1")
