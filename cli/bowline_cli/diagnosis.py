@@ -140,7 +140,7 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     suggestion = next((each for each in Suggestion if each.value == status.get("suggestion")), None)
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
     end, node = parse_time(status.get("completionTime")), (request.get("spec") or {}).get("selectedNode")
-    until = "the cause is corrected; then its BindRequest is deleted, or the pod, for a new decision"
+    until = f"the cause is corrected; then scheduler {scheduler} decides again, or the request is deleted"
     if suggestion is not None:
         until = suggestion.next_step.format(scheduler=f"scheduler {scheduler}")
         if end is not None and facts.now - end > IDLE:
@@ -150,17 +150,18 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     cause = str(condition_of({"status": status}, "Bound").get("message") or status.get("reason") or "")
     began = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or end
     since = _earliest(began, record_of(pod), cause, reason)
-    commands, instead = helping_commands(facts, failure.objects, failure.reason, str(node or "")), ""
+    commands = helping_commands(facts, failure.objects, failure.reason, str(node or ""))
+    afterwards: tuple[str, ...] = ()
     delete_pod = f"kubectl -n {facts.key.namespace} delete pod {facts.key.name}"
     if suggestion is Suggestion.DELETE_POD:
         commands = (*commands, delete_pod)
     elif suggestion is None:
-        commands, instead = (*commands, delete_request(request)), delete_pod
+        afterwards = (delete_request(request), delete_pod)
     at = format_time(end) if end is not None else "an unknown time"
     more = str(status.get("reason") or "").partition(cause)[2]  # advice, and what preceded the failure
     ended = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}{more}"
     details = (*states(facts, failure.objects, cause), ended, *running(facts, scheduler), *devices(facts, pod))
-    return Explanation(cause, since, until, commands, details, instead=instead)
+    return Explanation(cause, since, until, commands, details, afterwards=afterwards)
 
 
 def _orphan(facts: Facts, request: Object) -> Explanation:

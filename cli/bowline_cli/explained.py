@@ -29,10 +29,12 @@ def for_reader(rights: Rights, subject: ExplainedObject) -> ExplainedObject:
     explanation = subject.explanation
     commands = [command for command in explanation.commands if rights.allow(command)]
     denied = [command for command in explanation.commands if command not in commands]
-    if explanation.instead and explanation.commands[-1] in denied and rights.allow(explanation.instead):
-        commands.append(explanation.instead)
-    details = (*explanation.details, *(f"ask an administrator to run: {command}" for command in denied))
-    return replace(subject, explanation=replace(explanation, commands=tuple(commands), details=details))
+    details = [*explanation.details, *(f"ask an administrator to run: {command}" for command in denied)]
+    if explanation.afterwards:
+        allowed = next(filter(rights.allow, explanation.afterwards), "")
+        who = "" if allowed else "ask an administrator to run, "
+        details.append(f"{who}once the cause is corrected: {allowed or explanation.afterwards[0]}")
+    return replace(subject, explanation=replace(explanation, commands=tuple(commands), details=tuple(details)))
 
 
 def as_text(subject: ExplainedObject) -> str:

@@ -79,7 +79,7 @@ class Facts:
 class Explanation:
     """What happens, since when, until when, and the commands that help; ``is_stuck``: it needs someone to act.
 
-    ``instead``: for a reader who may not run the last command.
+    ``afterwards``: what helps once the cause is corrected, the first command that the reader may run.
     """
 
     cause: str
@@ -88,7 +88,7 @@ class Explanation:
     commands: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
     is_stuck: bool = True
-    instead: str = ""
+    afterwards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,8 +256,7 @@ def test_a_request_without_an_allocation_for_the_claim(pair: Live, explain: Expl
     out = explain("pod")
     assert "the bind has failed with Invalid at 20" in out
     # An editor may delete the pod, not the request.
-    assert f"kubectl -n {pair.namespace} delete pod pod" in commands(out)
-    assert f"ask an administrator to run: kubectl -n {pair.namespace} delete bindrequest pod" in out
+    assert f"once the cause is corrected: kubectl -n {pair.namespace} delete pod pod\n" in out
     pair.kubectl("delete", "bindrequest", "pod")
     pair.request_bind(**claim_decisions("d0"))
     pair.phase("pod", "Succeeded")
@@ -318,7 +317,7 @@ def test_a_deleted_request_is_not_rolled_back(pair: Live, explain: Explain) -> N
     pair.until("the request is deleted", lambda: pair.not_found(pair.request_path()))
 
 
-def deployment(pair: Live, name: str = "served", **change: object) -> dict[str, object]:
+def deployment(pair: Live, name: str = "served", **change: object) -> dict[str, Any]:
     pod_template = {"metadata": {"labels": {"app": name}}, "spec": {**pod("x", pair.namespace)["spec"], **change}}
     return {
         "apiVersion": "apps/v1",
@@ -343,6 +342,39 @@ def test_a_controller_whose_pods_are_not_created_until_the_webhook_answers(pair:
     out = until_explained(pair, explain, "served", "no scheduler has decided")
     assert f"ReplicaSet {pair.namespace}/served: 1 of 1 pods wait" in out
     assert "failed calling webhook" not in explain("rs/served"), "the event of the outage is no cause any more"
+
+
+def test_every_controllers_pods_that_are_not_created_are_listed(
+    pair: Live, explain: Explain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pair.pair.webhook is not None
+    pair.pair.webhook.stop()
+    arguments = ["explain", "-A", "-o", "json", f"--kubeconfig={pair.cluster.kubeconfig}"]
+
+    def listed() -> set[str]:
+        assert main(arguments) == 0
+        items = json.loads(capsys.readouterr().out)["items"]
+        own_items = [item for item in items if item["namespace"] == pair.namespace and item["kind"] != "Pod"]
+        assert all("failed calling webhook" in item["cause"] for item in own_items)
+        return {item["kind"] for item in own_items}
+
+    try:
+        body = deployment(pair)
+        pods = {
+            "template": {
+                **body["spec"]["template"],
+                "spec": {**body["spec"]["template"]["spec"], "restartPolicy": "Never"},
+            }
+        }
+        pair.create({**body, "kind": "ReplicaSet"})
+        pair.create({**body, "kind": "StatefulSet", "spec": {**body["spec"], "serviceName": "served"}})
+        pair.create({**body, "kind": "DaemonSet", "spec": {k: v for k, v in body["spec"].items() if k != "replicas"}})
+        pair.create({**body, "apiVersion": "batch/v1", "kind": "Job", "spec": pods})
+        kinds = {"ReplicaSet", "StatefulSet", "DaemonSet", "Job"}
+        pair.until("all are listed", lambda: listed() == kinds or None)
+    finally:
+        pair.pair.launch_webhook().wait_ready()
+    pair.until("none is, once their pods are created", lambda: not listed() or None)
 
 
 def test_a_workload_by_its_name_is_explained_by_its_pod(pair: Live, explain: Explain) -> None:

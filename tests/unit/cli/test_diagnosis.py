@@ -279,26 +279,28 @@ class Answers:
         return any(word in command for word in self.allowed)
 
 
+DELETE_REQUEST = "kubectl -n team delete bindrequest train"
+
+
 @pytest.mark.parametrize(
-    ("allowed", "commands"),
+    ("allowed", "commands", "afterwards"),
     [
-        (("nodes", "delete"), ["kubectl get nodes", "kubectl -n team delete bindrequest train"]),
-        (("delete pod",), ["kubectl -n team delete pod train"]),
-        ((), []),
+        (("nodes", "delete"), ["kubectl get nodes"], f"once the cause is corrected: {DELETE_REQUEST}"),
+        (("delete pod",), [], "once the cause is corrected: kubectl -n team delete pod train"),
+        ((), [], f"ask an administrator to run, once the cause is corrected: {DELETE_REQUEST}"),
     ],
 )
 def test_only_commands_that_the_reader_may_run_are_the_next_ones(
-    allowed: tuple[str, ...], commands: list[str]
+    allowed: tuple[str, ...], commands: list[str], afterwards: str
 ) -> None:
-    facts = Facts(
-        KEY, NOW, pod(), [request("x", "Failed", failure=FailureFact("NodeGone").as_field())], leases=[lease()]
-    )
+    failed_request = request("x", "Failed", failure=FailureFact("NodeGone").as_field())
+    facts = Facts(KEY, NOW, pod(), [failed_request], leases=[lease()])
     explanation = explain(facts)
     assert explanation is not None
     answer = for_reader(Answers(*allowed), ExplainedObject("Pod", facts, explanation)).explanation  # type: ignore[arg-type]
     assert list(answer.commands) == commands
-    asked = "ask an administrator to run: kubectl -n team delete bindrequest train" in answer.details
-    assert asked is ("delete" not in allowed)
+    assert answer.details[-1] == afterwards
+    assert ("ask an administrator to run: kubectl get nodes" in answer.details) is (not commands)
 
 
 @pytest.mark.parametrize(
