@@ -18,10 +18,10 @@ from tests.documents import ROOT, run
 
 PICTURE = ROOT / "docs" / "diagrams" / "demo.svg"
 COMMAND = f"{sys.executable} -u -m bowline.localcluster demo"
-COLUMNS, ROWS = 118, 26
+COLUMNS, ROWS = 70, 26
 LINE_PX, CHARACTER_PX, MARGIN_PX = 17, 7.25, 14
 # How long a line stands alone, in seconds: a line of output, one before the next command, the end.
-LINE_S, READING_S, END_S = 0.12, 1.6, 6.0
+LINE_S, READING_S, END_S = 0.12, 1.3, 6.0
 _SVG = "{http://www.w3.org/2000/svg}"
 _STYLE = """
 text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre; fill: #1f2328 }
@@ -35,10 +35,14 @@ rect { fill: #f6f8fa; stroke: #d0d7de }
 
 
 def wrapped(output: str) -> list[str]:
-    """Return the lines of the demo as a terminal of COLUMNS shows them."""
+    """Return the lines of the demo's scenes as a terminal of COLUMNS, as wide as a phone can show, has them.
+
+    The start of the cluster and the demo's end are left out: their figures are those of the machine.
+    """
+    scenes = output[output.index("\n== ") + 1 : output.rindex("\nThat was")].rstrip()
     return [
         part
-        for line in output.rstrip().splitlines()
+        for line in re.sub("\n\n+", "\n\n", scenes).splitlines()
         for part in textwrap.wrap(line, COLUMNS, subsequent_indent="    ", break_on_hyphens=False) or [""]
     ]
 
@@ -64,7 +68,7 @@ def svg(lines: Sequence[str]) -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">\n'
-        f"<title>make demo: a denied pod, a bound pod, a retry and a stuck pod that is explained</title>\n"
+        f"<title>make demo: a denied pod, a bound pod, and a stuck pod that is explained</title>\n"
         f"<style>{_STYLE}"
         f"#screen {{ animation: scroll {seconds:.1f}s step-end infinite }}\n"
         f"@keyframes scroll {{\n{''.join(_keyframes(moments, seconds))}}}\n"
