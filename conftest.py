@@ -37,9 +37,14 @@ OWN_TARGETS = {
 }
 
 
-# How work is distributed. One worker has all tests of a folder below tests/, because they share clusters; of these
-# folders, workers have single files, because each has a cluster of its own or none.
-BY_FILE = ("tests/chart/", "tests/unit/", "shared/")
+# How work is distributed. One worker has all tests of a folder below tests/, because they share clusters and
+# renderings; of these folders and names, workers have single files, because each has a cluster of its own or none.
+BY_FILE = (
+    "tests/unit/",
+    "shared/",
+    *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency", "gitops", "operations", "presets")),
+    *(f"tests/chart/test_{name}_live.py" for name in ("recovery", "rendered_text", "uninstall")),
+)
 # Small folders whose tests use the same control plane, as one.
 TOGETHER = {"tests/api/": "tests/kube/"}
 # What is given to workers first: what takes longest, so that at the end no worker is alone with it.

@@ -1,22 +1,24 @@
 """What a release runs: ``python -m tests.all [PART ...]`` runs all parts, or those named, one after the other.
 
-The result of each part, its date and its commit are written into docs/testing.md as soon as it has ended. A part that
-was not run keeps its former row; one that was never run says so. The exit status is 1 if a part that was run has not
-passed.
+The result of each part, its date and its commit are stored in docs/test-results.json as soon as it has ended; the
+table of docs/testing.md is written from that file. A part that was not run keeps its former result. The exit status
+is 1 if a part that was run has not passed.
 """
 
 import argparse
+import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "testing.md"
+RESULTS = ROOT / "docs" / "test-results.json"
 LOGS = ROOT / "build" / "test-all"
 BEGIN, END = "<!-- results: `make test-all` writes this -->\n", "<!-- end of results -->\n"
 NOT_RUN = "not run"
@@ -64,7 +66,7 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A row of the table: how a part has ended, how long it took, on which day, at which commit."""
+    """How a part has ended, how long it took, on which day, at which commit."""
 
     result: str
     minutes: str = ""
@@ -91,9 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ).returncode
         result = result_of(code, log.read_text(encoding="utf-8", errors="replace"))
         minutes = f"{(time.monotonic() - began) / 60:.0f} min"
-        page = PAGE.read_text(encoding="utf-8")
-        outcome = Outcome(result, minutes, f"{datetime.now(UTC):%Y-%m-%d}", commit)
-        PAGE.write_text(with_outcomes(page, {**outcomes_of(page), part.name: outcome}), encoding="utf-8")
+        outcomes = stored_outcomes()
+        outcomes[part.name] = Outcome(result, minutes, f"{datetime.now(UTC):%Y-%m-%d}", commit)
+        document = {name: asdict(outcome) for name, outcome in outcomes.items()}
+        RESULTS.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        PAGE.write_text(with_outcomes(PAGE.read_text(encoding="utf-8"), outcomes), encoding="utf-8")
         sys.stdout.write(f"{part.name}: {result} ({minutes}; {log})\n")
         sys.stdout.flush()
         has_failed = has_failed or not result.startswith("passed")
@@ -110,14 +114,9 @@ def result_of(code: int, output: str) -> str:
     return f"{'passed' if code == 0 else f'FAILED ({code})'}: {words}"
 
 
-def outcomes_of(page: str) -> dict[str, Outcome]:
-    """Return the rows of the page, by the part's name."""
-    rows = page.partition(BEGIN)[2].partition(END)[0].splitlines()
-    cells = [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows if row.startswith("| `make")
-    ]
-    names = {f"`{part.command}`": part.name for part in PARTS}
-    return {names[command]: Outcome(*rest) for command, _, *rest in cells if command in names}
+def stored_outcomes() -> dict[str, Outcome]:
+    """Return the last result of each part that was run, by the part's name."""
+    return {name: Outcome(**fields) for name, fields in json.loads(RESULTS.read_text(encoding="utf-8")).items()}
 
 
 def with_outcomes(page: str, outcomes: Mapping[str, Outcome]) -> str:
@@ -129,7 +128,7 @@ def with_outcomes(page: str, outcomes: Mapping[str, Outcome]) -> str:
     lines = ["| command | what it shows | result | took | on | commit |", "|---|---|---|---|---|---|"]
     for part in PARTS:
         outcome = outcomes.get(part.name, Outcome(NOT_RUN))
-        result = outcome.result.replace("\\|", "|").replace("|", "\\|")
+        result = outcome.result.replace("|", "\\|")
         row = (f"`{part.command}`", part.text, result, outcome.minutes, outcome.date, outcome.commit)
         lines.append(f"| {' | '.join(row)} |")
     return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{END}{after}"

@@ -167,8 +167,13 @@ def refused_upgrades_change_nothing_and_list_every_error(installation: Installed
     installation.await_settled()
     before = installation.objects(*kinds)
     cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-        ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
-        ({"config": LEASE}, ("leaderElection", "renewDeadline", "binding.backoff.max")),
+        (
+            {"config": INVALID | LEASE},
+            (
+                *("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder"),
+                *("leaderElection", "renewDeadline", "binding.backoff.max"),
+            ),
+        ),
         # An error of each process.
         (
             {

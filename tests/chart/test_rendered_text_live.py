@@ -39,10 +39,6 @@ KUSTOMIZATION = {
     ],
 }
 TEXT = f"helm template bowline charts/bowline --namespace {NAMESPACE} --values values.yaml"
-WAYS = {
-    "kubectl apply --server-side": f"{TEXT} | kubectl apply --server-side --force-conflicts -f -",
-    "kustomize": "kubectl kustomize --enable-helm . | kubectl apply --server-side --force-conflicts -f -",
-}
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +86,19 @@ def wait_for_jobs(cluster: Cluster) -> None:
     wait_until(ended, "the end of every Job")
 
 
-@pytest.mark.parametrize("way", WAYS)
+def test_kustomize_renders_the_same_objects(cluster: Cluster, helm_command: Helm, folder: Path) -> None:
+    def objects(command: str) -> dict[tuple[str, str], Object]:
+        text = shell(cluster, helm_command, folder, command)
+        return {(obj["kind"], obj["metadata"]["name"]): obj for obj in yaml.safe_load_all(text) if obj}
+
+    assert objects("kubectl kustomize --enable-helm .") == objects(TEXT)
+
+
 def test_the_whole_rendered_text_stops_nothing_however_often_it_is_applied(
-    cluster: Cluster, helm_command: Helm, folder: Path, way: str
+    cluster: Cluster, helm_command: Helm, folder: Path
 ) -> None:
     for _ in range(2):
-        shell(cluster, helm_command, folder, WAYS[way])
+        shell(cluster, helm_command, folder, f"{TEXT} | kubectl apply --server-side --force-conflicts -f -")
         wait_for_jobs(cluster)
         assert replicas(cluster) == {"bowline-reconciler": 2, "bowline-webhook": 2}
         # A finished Job is gone after its TTL; then the next apply would run it again.

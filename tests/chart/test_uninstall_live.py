@@ -15,7 +15,7 @@ from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
 from bowline_reconciler.uninstall import LIMIT
 from tests.live import Live
-from tests.pairs import installed_pair, own_namespace
+from tests.pairs import installed_pair
 from tests.plugins.sharing import RESERVATIONS, Shares, group_of
 
 VALUES = {
@@ -30,7 +30,7 @@ SILENT = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}}
 DEPLOYMENT = "/apis/apps/v1/namespaces/bowline-system/deployments/bowline-reconciler"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[Cluster]:
     with Cluster.start(ClusterSpec()) as local_cluster:
         local_cluster.make_nodes(1)
@@ -41,7 +41,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def pair(cluster: Cluster) -> Iterator[Pair]:
-    """The release, which each test uninstalls, with its processes."""
+    """The release, which the test uninstalls, with its processes."""
     pair = installed_pair(cluster, VALUES)
     yield pair
     pair.stop()
@@ -81,45 +81,38 @@ def waiting(live: Live, shares: Shares) -> None:
         live.event(f"waiting-{number}", "BindingWaiting")
 
 
-def test_an_uninstall_leaves_no_finalizer_and_only_reservations_of_running_pods(cluster: Cluster, pair: Pair) -> None:
+def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_the_next_one_leaves_no_finalizer(
+    cluster: Cluster, pair: Pair, helm_command: Helm
+) -> None:
+    """Reservation pods stay only where a pod runs."""
     cluster.make_namespace("team")
     live = Live(cluster, "team", pair)
-    with running_jobs(cluster, "bowline-system"), scaled_processes(cluster, pair):
+    waiting_names = [f"waiting-{number}" for number in range(3)]
+    with scaled_processes(cluster, pair):
         shares = Shares(live)
         shares.share("running", "used")
         live.phase("running", "Succeeded")
         waiting(live, shares)
-        assert finalizers(cluster) == [f"waiting-{number}" for number in range(3)]
-        pair.uninstall()
+        assert finalizers(cluster) == waiting_names
+        uninstall = ["uninstall", "bowline", "--namespace=bowline-system", "--timeout=5s"]
+        with pytest.raises(CommandError, match="bowline-uninstall"):
+            helm_command.run(uninstall, cluster.kubeconfig)
+        job = cluster.api.get("/apis/batch/v1/namespaces/bowline-system/jobs/bowline-uninstall")
+        # The process reports what is left before the Job ends, and Helm either within two minutes.
+        assert LIMIT.total_seconds() + 15 < job["spec"]["activeDeadlineSeconds"] < 120
+        assert cluster.api.get(DEPLOYMENT)["spec"]["replicas"] == 1
+        assert finalizers(cluster) == waiting_names
+        # Helm deletes it as well, but meanwhile its pod would be run here.
+        cluster.kubectl("--namespace=bowline-system", "delete", "job", "bowline-uninstall", "--cascade=foreground")
+        with running_jobs(cluster, "bowline-system"):
+            pair.uninstall()
         assert finalizers(cluster) == []
         assert [group_of(pod) for pod in cluster.api.get(RESERVATIONS)["items"]] == ["used"]
         assert live.pod("running")["spec"]["nodeName"] == "gpu-node-0"
-        for number in range(3):
-            name = f"waiting-{number}"
+        for name in waiting_names:
             assert "nodeName" not in live.pod(name)["spec"]
             assert names.LABEL_GPU_GROUP not in live.pod(name)["metadata"].get("labels", {})
             status = live.request(name)["status"]
             assert status["phase"] == "Pending"
             assert status["reason"].startswith("Released: Bowline is being uninstalled")
         cluster.kubectl("delete", "namespace", "team", "--timeout=110s")
-
-
-def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_can_be_repeated(
-    cluster: Cluster, pair: Pair, helm_command: Helm
-) -> None:
-    with own_namespace(cluster, pair) as live, scaled_processes(cluster, pair):
-        waiting(live, Shares(live))
-        with pytest.raises(CommandError, match="bowline-uninstall"):
-            helm_command.run(
-                ["uninstall", "bowline", "--namespace=bowline-system", "--timeout=10s"], cluster.kubeconfig
-            )
-        job = cluster.api.get("/apis/batch/v1/namespaces/bowline-system/jobs/bowline-uninstall")
-        # The process reports what is left before the Job ends, and Helm either within two minutes.
-        assert LIMIT.total_seconds() + 15 < job["spec"]["activeDeadlineSeconds"] < 120
-        assert cluster.api.get(DEPLOYMENT)["spec"]["replicas"] == 1
-        assert len(finalizers(cluster)) == 3
-        # Helm deletes it as well, but meanwhile its pod would be run here.
-        cluster.kubectl("--namespace=bowline-system", "delete", "job", "bowline-uninstall", "--cascade=foreground")
-        with running_jobs(cluster, "bowline-system"):
-            pair.uninstall()
-        assert finalizers(cluster) == []

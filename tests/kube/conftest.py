@@ -22,6 +22,8 @@ from tests.kube.wire import Wire
 from tests.live import LiveCluster
 from tests.waiting import until_awaited
 
+RBAC = "rbac.authorization.k8s.io"
+
 
 async def connect(client: KubeClient) -> None:
     """Open the client's connection for writes: the next one has the whole timeout for itself, however short it is."""
@@ -37,9 +39,13 @@ async def connect(client: KubeClient) -> None:
 
 def administrator(cluster: Cluster, namespace: str, name: str) -> Path:
     """Create an account with every right in the namespace; returns its kubeconfig, with the right in force."""
-    account = f"--serviceaccount={namespace}:{name}"
-    cluster.kubectl("create", "serviceaccount", name, f"--namespace={namespace}")
-    cluster.kubectl("create", "rolebinding", name, "--clusterrole=cluster-admin", account, f"--namespace={namespace}")
+    body = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
+    }
+    cluster.api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": body["metadata"]})
+    cluster.api.post(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", body)
     user = f"system:serviceaccount:{namespace}:{name}"
     LiveCluster(cluster, namespace).until_allowed(user, "create", "pods")
     return cluster.service_account_kubeconfig(namespace, name)
@@ -102,7 +108,8 @@ async def proxy_client(bare_cluster: Cluster, proxy: FaultProxy, namespace: str)
 @pytest.fixture
 async def unprivileged(bare_cluster: Cluster, namespace: str) -> AsyncIterator[KubeClient]:
     """A client of a ServiceAccount in the test's namespace without any rights."""
-    bare_cluster.kubectl("create", "serviceaccount", "unprivileged", "-n", namespace)
+    account = {"metadata": {"name": "unprivileged"}}
+    bare_cluster.api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
     path = bare_cluster.service_account_kubeconfig(namespace, "unprivileged")
     async with KubeClient(await load_access(api_server(path))) as client:
         yield client

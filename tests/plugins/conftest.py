@@ -35,6 +35,7 @@ GUARDED_CONFIG = {
         {"name": "nv_fractions"},
         {"name": "checks", "args": {"checks": _CHECKS}},
     ],
+    "config.binding.inFlightTimeout": TEST_CONFIG["config.binding.inFlightTimeout"],
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
-from bowline.kube.resources import BINDREQUESTS, NAMESPACES, Resource
+from bowline.kube.resources import BINDREQUESTS, NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
@@ -19,7 +19,7 @@ from bowline_reconciler.controller import Term
 from tests.live import LiveCluster
 from tests.reconciler.stage import Stage
 
-SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+RBAC = "rbac.authorization.k8s.io"
 
 
 @pytest.fixture
@@ -54,18 +54,26 @@ async def stage(bare_cluster: Cluster) -> AsyncIterator[Stage]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def administrator(bare_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kubeconfig of an account with every right, which authenticates with a token: a proxy passes it on."""
+    body = {
+        "metadata": {"name": "administrator"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "administrator"}],
+    }
+    bare_cluster.create_missing("/api/v1/namespaces/default/serviceaccounts", {"metadata": body["metadata"]})
+    bare_cluster.create_missing(f"/apis/{RBAC}/v1/clusterrolebindings", body)
+    user = "system:serviceaccount:default:administrator"
+    LiveCluster(bare_cluster, "default").until_allowed(user, "*", "*", group="*")
+    path = tmp_path_factory.mktemp("administrator") / "kubeconfig"
+    return bare_cluster.service_account_kubeconfig("default", "administrator", path)
+
+
 @pytest.fixture
 async def proxy_route(
-    bare_cluster: Cluster, stage: Stage, tmp_path: Path
+    bare_cluster: Cluster, administrator: Path, tmp_path: Path
 ) -> AsyncIterator[tuple[FaultProxy, ClusterAccess]]:
     """A proxy that can disturb single requests, and the access of a reconciler behind it."""
-    account = tmp_path / "account.kubeconfig"
-    name = f"reconciler-{stage.namespace}"
-    await stage.client.create(SERVICEACCOUNTS, "default", {"metadata": {"name": name}})
-    bare_cluster.kubectl(
-        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--serviceaccount=default:{name}"
-    )
-    bare_cluster.service_account_kubeconfig("default", name, path=account)
-    LiveCluster(bare_cluster, "default").until_allowed(f"system:serviceaccount:default:{name}", "*", "*", group="*")
     with FaultProxy(bare_cluster.server, bare_cluster.ca_pem) as proxy:
-        yield proxy, await load_access(api_server(proxy.kubeconfig(account, tmp_path / "proxied.kubeconfig")))
+        yield proxy, await load_access(api_server(proxy.kubeconfig(administrator, tmp_path / "proxied.kubeconfig")))

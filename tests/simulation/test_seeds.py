@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from tests.simulation.command import simulate
 
-# A minute with the start of the process; as many seeds as that permits.
-SECONDS = 55
+# As many seeds as that permits; CI runs an hour of them every night.
+SECONDS = 20
 
 
 def test_nothing_is_violated_in_random_runs() -> None:
@@ -16,5 +16,5 @@ def test_nothing_is_violated_in_random_runs() -> None:
 
 
 def test_equal_seeds_give_equal_runs() -> None:
-    arguments = ("seeds", "--focus", "general,late,outages", "--first", "7", "--count", "3")
+    arguments = ("seeds", "--focus", "general,outages", "--first", "7", "--count", "1")
     assert simulate(*arguments) == simulate(*arguments)

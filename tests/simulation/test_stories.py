@@ -10,8 +10,8 @@ import pytest
 from tests.simulation.command import simulate
 from tests.simulation.stories import BIND, CALLS, KINDS
 
-# Of so many parts one is played, each story undisturbed as well.
-PARTS = 250
+# Of so many parts one is played, each story undisturbed as well; CI plays a twentieth every night.
+PARTS = 500
 # No story has so many scenes: only the undisturbed one is played.
 NONE = "1/1000000"
 
@@ -28,8 +28,8 @@ def test_an_undisturbed_bind_makes_few_calls(kind: str, limit: int) -> None:
     assert outcome.counts[CALLS] <= limit
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_fault_at_one_call_violates_nothing(kind: str) -> None:
-    outcome = simulate("stories", "--kinds", kind, "--part", f"{datetime.now(UTC).toordinal() % PARTS}/{PARTS}")
+def test_one_fault_at_one_call_violates_nothing() -> None:
+    """In one process: the start of one takes as long as some of the stories."""
+    outcome = simulate("stories", "--part", f"{datetime.now(UTC).toordinal() % PARTS}/{PARTS}")
     assert outcome.violations == {}
-    assert outcome.counts["bound"] > 0
+    assert outcome.counts["bound"] > len(KINDS)

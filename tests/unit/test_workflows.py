@@ -15,7 +15,6 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding=
 SCRIPT = ".ci/run"
 # Targets that no workflow calls, and why.
 EXCEPTIONS = {
-    "test-unit": "make test has all of its tests",
     "test-all": "it takes hours; a release runs it",
     "test-availability": "it prints a table, in minutes",
 }

@@ -73,10 +73,13 @@ def callers() -> LocalAuthority:
     return LocalAuthority()
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(False, id="open to all"), pytest.param(True, id="client certificates required")],
-)
+# Most tests need one process: what a caller without a certificate may send ends in the handshake.
+OPEN = pytest.param(False, id="open to all")
+CLOSED = pytest.param(True, id="client certificates required")
+both_processes = pytest.mark.parametrize("process", [OPEN, CLOSED], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=[OPEN])
 def process(
     request: pytest.FixtureRequest,
     leaf: Leaf,
@@ -207,6 +210,7 @@ async def test_another_caller_is_answered_during(attack: Attack, parts: tuple[by
     assert await attack.review_status(encode(review(pod({"note": "x" * 500_000})))) == 200
 
 
+@both_processes
 @pytest.mark.parametrize(
     "sources",
     [
@@ -264,6 +268,7 @@ async def test_denials_are_logged_with_the_callers_address_and_at_a_limited_rate
     assert omissions
 
 
+@both_processes
 async def test_another_caller_is_answered_during_thousands_of_connections_without_a_byte(attack: Attack) -> None:
     for _ in range(0, 3000, 100):
         with contextlib.suppress(OSError):

@@ -33,7 +33,7 @@ from bowline.localcluster.spec import ClusterSpec
 _START_TRIES = 3
 _KUBECTL_TIMEOUT_S = 120
 # A token's lifetime, longer than any test or demo; for a process that outlives it the file must be rewritten.
-_DAY = "24h"
+_DAY_S = 24 * 3600
 _POLL_S = 0.1
 
 
@@ -194,9 +194,7 @@ class Cluster:
                 raise StartError(f"CRD {crd} is not served after {timeout:.0f} s: {conditions}")
             time.sleep(_POLL_S)
 
-    def service_account_kubeconfig(
-        self, namespace: str, name: str, path: Path | None = None, duration: str = _DAY, pod: str = ""
-    ) -> Path:
+    def service_account_kubeconfig(self, namespace: str, name: str, path: Path | None = None, pod: str = "") -> Path:
         """Return a kubeconfig for a ServiceAccount, with a token from a TokenRequest in a file beside it.
 
         With `pod` the token is bound to the pod of that name, like one that a kubelet mounts: the API server derives
@@ -204,13 +202,12 @@ class Cluster:
         then use.
         """
         target = path or self.data_dir / "tokens" / f"{namespace}.{name}.kubeconfig"
-        bound = []
+        spec: dict[str, Any] = {"expirationSeconds": _DAY_S}
         if pod:
             uid = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["metadata"]["uid"]
-            bound = ["--bound-object-kind=Pod", f"--bound-object-name={pod}", f"--bound-object-uid={uid}"]
-        flags = [f"--namespace={namespace}", f"--duration={duration}", *bound]
-        token = self.kubectl("create", "token", name, *flags)
-        token_file = write_private(target.with_name(f"{target.name}.token"), token.stdout.strip())
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
+        reply = self.api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", {"spec": spec})
+        token_file = write_private(target.with_name(f"{target.name}.token"), reply["status"]["token"])
         return write_private(
             target, kubeconfig_text(self.server, self.layout.ca_file, token_user(token_file), namespace)
         )
