@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -55,15 +56,26 @@ def cluster_and_pair() -> Iterator[tuple[Cluster, Pair]]:
         yield cluster, Pair.install(cluster, find_helm(), PairOptions(chart=local_chart(cluster)))
 
 
+@pytest.fixture(scope="module")
+def rendered_secret(cluster_and_pair: tuple[Cluster, Pair]) -> dict[str, Any]:
+    """The Secret of the CA as the chart renders it, without data."""
+    stored = cluster_and_pair[0].api.get(SECRET)
+    kept = {key: stored["metadata"][key] for key in ("name", "labels", "annotations") if key in stored["metadata"]}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": kept, "type": stored["type"]}
+
+
 @pytest.fixture
-def live(cluster_and_pair: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
+def live(cluster_and_pair: tuple[Cluster, Pair], rendered_secret: dict[str, Any]) -> Iterator[LiveCluster]:
     """The cluster without a CA and with empty CA bundles; processes that a test starts are stopped after it."""
     cluster, pair = cluster_and_pair
-    # Without data, as the chart renders it.
-    cluster.kubectl("delete", "secret", "bowline-ca", f"--namespace={NAMESPACE}", "--ignore-not-found")
-    pair.upgrade()
+    live = LiveCluster(cluster, "default")
+    if not live.not_found(SECRET):
+        cluster.api.delete(SECRET)
+    # As Helm does it, in a hundredth of the time.
+    apply = f"{SECRET}?fieldManager=helm&force=true"
+    cluster.api.request("PATCH", apply, rendered_secret, "application/apply-patch+yaml")
     trust(cluster, b"")
-    yield LiveCluster(cluster, "default")
+    yield live
     pair.stop()
 
 
