@@ -4,7 +4,7 @@ Beside them run kube-controller-manager's controllers, kwok's agents and, in ``p
 provisioner. A group and a volume are named after the run's namespace, so that runs do not affect each other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from bowline.framework.mutable import MutablePod
@@ -71,7 +71,14 @@ def _make_with_extended(live: LiveCluster, *, given_up: bool = False) -> None:
 def _make_share(live: LiveCluster, *groups: str, given_up: bool = False) -> None:
     body = share_body(live)
     body["metadata"]["annotations"] |= GIVEN_UP if given_up else {}
-    ask_for_share(live, post_share(live, body), *groups, given_up=given_up)
+    make_request(
+        live,
+        post_share(live, body),
+        receivedResourceType="Fraction",
+        receivedGPU={"count": len(groups), "portion": "0.50"},
+        selectedGPUGroups=[group_name(live, group) for group in groups],
+        **_once(given_up=given_up),
+    )
 
 
 def share_body(live: LiveCluster, **spec: Any) -> dict[str, Any]:
@@ -85,25 +92,6 @@ def post_share(live: LiveCluster, body: dict[str, Any]) -> str:
     """Create a pod, prepared as the webhook prepares it, which does not run; returns its UID."""
     prepare(MutablePod(body), live.namespace)
     return post_pod(live, body)
-
-
-def ask_for_share(
-    live: LiveCluster,
-    uid: str,
-    *groups: str,
-    given_up: bool = False,
-    annotations: Mapping[str, str] | None = None,
-) -> None:
-    """Create the sharing pod's request."""
-    make_request(
-        live,
-        uid,
-        annotations,
-        receivedResourceType="Fraction",
-        receivedGPU={"count": len(groups), "portion": "0.50"},
-        selectedGPUGroups=[group_name(live, group) for group in groups],
-        **_once(given_up=given_up),
-    )
 
 
 def _once(*, given_up: bool) -> dict[str, Any]:

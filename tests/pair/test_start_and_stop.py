@@ -49,17 +49,22 @@ binding: {inFlightTimeout: 2s}
 """
 
 
-@pytest.mark.parametrize("process", ["webhook", "reconciler"])
 @pytest.mark.parametrize(
-    ("document", "named"),
+    ("process", "document", "named"),
     [
-        pytest.param(BAD_CONFIG, ["schedulerName", "binding.workers", "binding.waitTimeout"], id="wrong keys"),
         pytest.param(
+            "webhook",
+            BAD_CONFIG,
+            ["schedulerName", "binding.workers", "binding.waitTimeout"],
+            id="webhook, wrong keys",
+        ),
+        pytest.param(
+            "reconciler",
             BAD_PLUGINS,
             ["plugins[0].name", "plugins[2].name", "plugins[3].args.anotation", "featureGates.Levitation"],
-            id="unknown plugin, duplicate, wrong argument, unknown gate",
+            id="reconciler, unknown plugin, duplicate, wrong argument, unknown gate",
         ),
-        pytest.param("{", ["not a YAML document"], id="not YAML"),
+        pytest.param("reconciler", "{", ["not a YAML document"], id="not YAML"),
     ],
 )
 def test_an_invalid_configuration_is_rejected_with_every_error(
