@@ -1,4 +1,4 @@
-"""Quantities as the API server parses them; tests/examples checks each row of the two tables with a real one."""
+"""Quantities as the API server parses them; tests/api checks each row of the two tables with a real one."""
 
 from decimal import Decimal
 from typing import Any

@@ -38,17 +38,17 @@ def quota(quantity: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("quantity", "value"), ACCEPTED)
-def test_quantities_that_can_be_read(cluster: Cluster, quantity: Any, value: str) -> None:
-    assert answer(cluster, QUOTAS, quota(quantity)) == (422 if str(value).startswith("-") else 201)
+def test_quantities_that_can_be_read(bare_cluster: Cluster, quantity: Any, value: str) -> None:
+    assert answer(bare_cluster, QUOTAS, quota(quantity)) == (422 if str(value).startswith("-") else 201)
 
 
 @pytest.mark.parametrize("quantity", [row for row in REFUSED if not is_infinite(row.values[0])])
-def test_quantities_that_cannot_be_read(cluster: Cluster, quantity: Any) -> None:
-    assert answer(cluster, QUOTAS, quota(quantity)) == 400
+def test_quantities_that_cannot_be_read(bare_cluster: Cluster, quantity: Any) -> None:
+    assert answer(bare_cluster, QUOTAS, quota(quantity)) == 400
 
 
 @pytest.mark.parametrize(("limits", "requests", "expectation"), RESOURCES)
-def test_resources_of_a_container(cluster: Cluster, limits: Any, requests: Any, expectation: Found) -> None:
+def test_resources_of_a_container(bare_cluster: Cluster, limits: Any, requests: Any, expectation: Found) -> None:
     resources = {"limits": limits, "requests": requests}
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}}
-    assert (answer(cluster, PODS, body) == 201) == (expectation == [])
+    assert (answer(bare_cluster, PODS, body) == 201) == (expectation == [])
