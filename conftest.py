@@ -45,8 +45,14 @@ BY_FILE = (
     *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency", "gitops", "operations", "presets")),
     *(f"tests/chart/test_{name}_live.py" for name in ("recovery", "rendered_text", "uninstall")),
 )
-# Small folders whose tests use the same control plane, as one.
-TOGETHER = {"tests/api/": "tests/kube/"}
+# Folders, and files of others, whose tests use the same control plane, as one.
+TOGETHER = {
+    "tests/api/": "tests/kube/",
+    "tests/simulation/": "tests/kube/",
+    "tests/pair/test_observability.py": "tests/reconciler/",
+    "tests/pair/test_plugin_process.py": "tests/reconciler/",
+    "tests/pair/test_start_and_stop.py": "tests/reconciler/",
+}
 # What is given to workers first: what takes longest, so that at the end no worker is alone with it.
 FIRST = (
     "tests/plugins/",
@@ -116,7 +122,7 @@ class FolderScheduling(LoadFileScheduling):
         if not nodeid.startswith("tests/") or nodeid.startswith(BY_FILE):
             return super()._split_scope(nodeid)
         folder = "/".join(nodeid.split("/")[:2]) + "/"
-        return TOGETHER.get(folder, folder)
+        return TOGETHER.get(nodeid.partition("::")[0]) or TOGETHER.get(folder, folder)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         self.workqueue.move_to_end(min(self.workqueue, key=_place), last=False)

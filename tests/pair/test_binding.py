@@ -1,8 +1,13 @@
 """From a BindRequest to a bound pod, or to the true reason of its failure, as the API server stores it."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bowline.api import names
+from bowline.localcluster.podsplace import has_pods_place
+from bowline.localcluster.workload import WorkloadOptions
 from tests.audit import PLAIN_BIND, writes_about
 from tests.live import FLAKY, Live
 
@@ -132,3 +137,19 @@ def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
     pair.create_pod(schedulerName="other-scheduler")
     pair.request_bind()
     assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "NotOurs"
+
+
+@pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace, which this machine does not allow")
+def test_a_pods_own_credentials_are_sufficient(pair: Live) -> None:
+    standby = pair.pair.launch_reconciler(WorkloadOptions(name="in-a-pods-place", in_pod=True))
+    try:
+        standby.wait_ready()
+        assert standby.kubeconfig is None
+        assert not Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists(), (
+            "the files must not be visible outside"
+        )
+        _, page = standby.get("/metrics?name[]=bowline_reflector_relists_total")
+        assert 'bowline_reflector_relists_total{resource="bindrequests"} 1.0' in page
+    finally:
+        standby.stop()
+        pair.pair.reconcilers.remove(standby)

@@ -12,10 +12,9 @@ import pytest
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
-from bowline.localcluster.podsplace import has_pods_place
-from bowline.localcluster.workload import LocalProcess, WorkloadOptions
+from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import pod
-from tests.live import Live, LiveCluster
+from tests.live import LiveCluster
 from tests.pair.conftest import PLUGINS, BareReconcilers
 from tests.waiting import LIMIT_S
 
@@ -164,19 +163,3 @@ def test_a_pod_is_never_bound_without_its_device(bare_cluster: Cluster, bare_rec
     assert live.phase("sharer", "Failed")["status"]["failure"]["reason"] == "NoPlugin"
     assert "nodeName" not in live.pod("sharer")["spec"]
     assert process.stop()
-
-
-@pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace, which this machine does not allow")
-def test_a_pods_own_credentials_are_sufficient(pair: Live) -> None:
-    standby = pair.pair.launch_reconciler(WorkloadOptions(name="in-a-pods-place", in_pod=True))
-    try:
-        standby.wait_ready()
-        assert standby.kubeconfig is None
-        assert not Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists(), (
-            "the files must not be visible outside"
-        )
-        _, page = standby.get("/metrics?name[]=bowline_reflector_relists_total")
-        assert 'bowline_reflector_relists_total{resource="bindrequests"} 1.0' in page
-    finally:
-        standby.stop()
-        pair.pair.reconcilers.remove(standby)

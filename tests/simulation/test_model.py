@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from random import Random
 from typing import Any, Protocol
@@ -18,7 +18,6 @@ from bowline.kube.messages import Request, TransportOptions
 from bowline.kube.transport import HTTPTransport
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
-from tests.pairs import bare_control_plane
 from tests.simulation.calls import (
     BINDREQUESTS,
     CLAIMS,
@@ -93,17 +92,10 @@ def _name(event: Any) -> str:
     return str(event["object"]["metadata"]["name"])
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """An API server in which nothing acts."""
-    with bare_control_plane() as control_plane:
-        yield control_plane
-
-
 @pytest.fixture
-async def transport(cluster: Cluster) -> AsyncIterator[HTTPTransport]:
+async def transport(bare_cluster: Cluster) -> AsyncIterator[HTTPTransport]:
     made = HTTPTransport(
-        await load_access(api_server(cluster.kubeconfig)), TransportOptions("bowline-test", 30, 10, 4)
+        await load_access(api_server(bare_cluster.kubeconfig)), TransportOptions("bowline-test", 30, 10, 4)
     )
     await made.open()
     yield made

@@ -24,8 +24,9 @@ NODE = "facts-many-gpus"
 
 
 @pytest.fixture
-def account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+def account(bare_cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig of a ServiceAccount without rights."""
+    cluster = bare_cluster
     cluster.kubectl("create", "serviceaccount", ACCOUNT, f"--namespace={NAMESPACE}")
     yield cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT, tmp_path / "kubeconfig")
     for kind in ("clusterrolebinding", "clusterrole"):
@@ -51,7 +52,8 @@ async def watching(kubeconfig: Path, registry: CollectorRegistry | None = None) 
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_inventory_follows_the_nodes(cluster: Cluster, account: Path) -> None:
+async def test_the_inventory_follows_the_nodes(bare_cluster: Cluster, account: Path) -> None:
+    cluster = bare_cluster
     grant(cluster)
     async with watching(account) as watcher:
         await until(lambda: watcher.current() is not None)
@@ -67,11 +69,13 @@ async def test_the_inventory_follows_the_nodes(cluster: Cluster, account: Path) 
         await until(lambda: watcher.current() == before)
 
 
-async def test_without_the_right_there_is_no_inventory_until_it_is_granted(cluster: Cluster, account: Path) -> None:
+async def test_without_the_right_there_is_no_inventory_until_it_is_granted(
+    bare_cluster: Cluster, account: Path
+) -> None:
     registry = CollectorRegistry()
     forbidden = {"verb": "list", "resource": "nodes", "code": "403"}
     async with watching(account, registry) as watcher:
         await until(lambda: bool(registry.get_sample_value("bowline_kube_requests_total", forbidden)))
         assert watcher.current() is None
-        grant(cluster)
+        grant(bare_cluster)
         await until(lambda: watcher.current() is not None)
