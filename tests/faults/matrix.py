@@ -96,10 +96,13 @@ class Matrix:
         self._unrecorded_effects: list[str] = []
         reconciler.proxy.inspect(_HANDLES, self._check_effects)
 
-    def sweep(self, scenario: Scenario) -> None:
-        """Run the scenario undisturbed, then with a kill at each of its writes; raises at the first wrong end."""
+    def sweep(self, scenario: Scenario, part: slice = slice(None)) -> None:
+        """Run the scenario undisturbed, then with a kill at each of its writes; raises at the first wrong end.
+
+        ``part``: of the writes.
+        """
         reference_run, points = self._run_undisturbed(scenario)
-        for point in points:
+        for point in points[part]:
             run = Run(scenario, self._lab.namespace(scenario.name), point, reference_run.expected)
             self.runs.append(run)
             self._run_disturbed(run)

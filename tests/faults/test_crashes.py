@@ -1,8 +1,11 @@
 """Wherever a reconciler is killed: the same final state, each effect once, nothing left over.
 
 The simulation kills and disturbs at every request of its stories. Here it is a real process, the chart's rights and
-policies, and the API server: all tests include each write of a share; the marker ``faults`` has the other scenarios.
+policies, and the API server: all tests include every third write of a share, others each day; the marker ``faults``
+has all writes, and the other scenarios.
 """
+
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,17 +14,23 @@ from tests.faults.matrix import Matrix
 from tests.faults.plugin_scenarios import FRACTION, PLUGIN_SCENARIOS
 from tests.faults.scenarios import SCENARIOS, Scenario
 
-OTHERS = [
-    pytest.param(scenario, marks=pytest.mark.faults)
-    for scenario in (*SCENARIOS, *PLUGIN_SCENARIOS)
-    if scenario is not FRACTION
-]
+PARTS = 3
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("scenario", [FRACTION, *OTHERS], ids=lambda scenario: scenario.name)
-def test_a_crash_before_the_reply_to_any_write_changes_nothing(lab: Lab, scenario: Scenario) -> None:
+def crash(lab: Lab, scenario: Scenario, part: slice) -> None:
+    """Kill a reconciler before the reply to the writes of this part."""
     with lab.reconciler("crashing") as reconciler:
         matrix = Matrix(lab, reconciler)
-        matrix.sweep(scenario)
+        matrix.sweep(scenario, part)
         matrix.conclude()
+
+
+def test_a_crash_before_the_reply_to_a_write_of_a_share_changes_nothing(lab: Lab) -> None:
+    crash(lab, FRACTION, slice(datetime.now(UTC).toordinal() % PARTS, None, PARTS))
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *PLUGIN_SCENARIOS], ids=lambda scenario: scenario.name)
+def test_a_crash_before_the_reply_to_any_write_changes_nothing(lab: Lab, scenario: Scenario) -> None:
+    crash(lab, scenario, slice(None))
