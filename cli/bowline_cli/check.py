@@ -224,7 +224,7 @@ def _request() -> Object:
         "receivedResourceType": "Regular",
         "receivedGPU": {"count": 0, "portion": "0.00"},
     }
-    metadata = {"generateName": "bowline-check-"}
+    metadata = {"name": "bowline-check"}
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
 
 

@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
-from bowline.api.bindrequest import BindRequest, PodID
-from bowline.api.meta import Object, key_of, uid_of
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object, ObjectKey, ObjectUID, key_of, uid_of
 from bowline.kube.client import KubeClient
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import PODS, Selection
@@ -45,14 +45,14 @@ class BoundPodWatch:
 
     def __init__(self, client: KubeClient, schedulers: Collection[str], on_bound: Callable[[Object], None]) -> None:
         self._on_bound = on_bound
-        self._awaited: WeakValueDictionary[PodID, AwaitedBind] = WeakValueDictionary()
+        self._awaited: WeakValueDictionary[tuple[ObjectKey, ObjectUID], AwaitedBind] = WeakValueDictionary()
         self._is_late = False
         selector = _STARTING + "".join(f",spec.schedulerName={name}" for name in schedulers if len(schedulers) == 1)
         self.reflector = Reflector(client, Selection(PODS, field_selector=selector), transform=self._observe)
 
     def expect(self, request: BindRequest) -> AwaitedBind:
         """Await the bind of the request's pod; called before the Binding is sent."""
-        bind = self._awaited[request.pod_id] = AwaitedBind()
+        bind = self._awaited[request.key, request.pod_uid] = AwaitedBind()
         return bind
 
     async def pod_of(self, bind: AwaitedBind) -> Object | None:

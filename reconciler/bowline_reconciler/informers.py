@@ -5,9 +5,10 @@ Event handlers here only maintain indexes and pass keys on; reading, deciding an
 Decision 12.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
@@ -34,7 +35,7 @@ from bowline.kube.reflector import EventType, Listener, OnList, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
 from bowline_reconciler.bound_pods import BoundPodWatch
-from bowline_reconciler.decide.snapshot import Absent, PodView, following_request, is_withdrawn, pod_view
+from bowline_reconciler.decide.snapshot import Absent, PodView, is_withdrawn, pod_view
 from bowline_reconciler.pod_cache import PodCache
 
 UNBOUND = "spec.nodeName="
@@ -74,14 +75,12 @@ class Listed:
 
 
 class Informers:
-    """The four reflectors, and an index of requests by pod. ``schedulers``: whose pods are bound."""
+    """The four reflectors. A request has the key of its pod. ``schedulers``: whose pods are bound."""
 
     def __init__(self, client: KubeClient, handlers: EventHandlers, schedulers: Collection[str] = ()) -> None:
         self._client = client
         self._handlers = handlers
-        # The cached requests, decoded; and the same by pod.
-        self._by_key: dict[ObjectKey, BindRequest] = {}
-        self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
+        self._by_key: dict[ObjectKey, BindRequest] = {}  # the cached requests, decoded
         self.requests = Reflector(
             client,
             UNFINISHED_BINDREQUESTS,
@@ -200,11 +199,6 @@ class Informers:
         node = self.node(name)
         return node_view(node) if node is not None else None
 
-    def rivals(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
-        """Return the cached requests for the pod that have not ended; most pods have one."""
-        named = self._by_pod.get(pod_key, {}).values()
-        return [request for request in named if request.pod_uid == pod_uid and request.is_unfinished]
-
     def still_wanted(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
         """Return whether, by the caches, an attempt for the request may continue.
 
@@ -241,50 +235,30 @@ class Informers:
     def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         before = self._by_key.pop(key, None)
         after = decode_bind_request(new, before) if new is not None else None
-        if before is not None:
-            self._unindex(before)
-        if after is not None:
-            self._by_key[key] = after
-            self._by_pod.setdefault(after.pod_key, {})[key] = after
-        for pod in {request.pod_key for request in (before, after) if request is not None}:
-            self._pod_cache.name(pod, pod in self._by_pod)
+        self._pod_cache.name(key, after is not None)
         if after is None:
             self._handlers.on_delete(key)
         else:
-            self._judge(self.requests, key, after.resource_version, lambda: [key])
-        request = after or before
-        following = self._following(request) if request is not None else None
-        if following is not None:
-            self._handlers.on_change(following)  # what it waits for may have ended
+            self._by_key[key] = after
+            self._judge(self.requests, key, after.resource_version)
         self._handlers.on_object(BINDREQUESTS, key)
-
-    def _following(self, request: BindRequest) -> ObjectKey | None:
-        return following_request(request, self.rivals(request.pod_key, request.pod_uid))
 
     def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
-        return reduced_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
+        return reduced_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_key else None
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
-        if key in self._by_pod:
-            version = version_of(new) if new is not None else ""
-            self._judge(self.pods, key, version, lambda: self._by_pod.get(key, ()))
+        if key in self._by_key:
+            self._judge(self.pods, key, version_of(new) if new is not None else "")
         self._handlers.on_object(PODS, key)
 
-    def _judge(
-        self, watch: Reflector, key: ObjectKey, version: str, requests: Callable[[], Collection[ObjectKey]]
-    ) -> None:
-        """Report a change of an object that requests depend on, unless it is known as a write of this process.
+    def _judge(self, watch: Reflector, key: ObjectKey, version: str) -> None:
+        """Report a change of a request or its pod, unless it is known as a write of this process.
 
         A list may show such a write together with another client's. What has left the watch has no version.
         """
-
-        def on_foreign() -> None:
-            for request in list(requests()):
-                self._handlers.on_change(request)
-
-        for request in list(requests()):
-            self._handlers.on_cached(request)
+        on_foreign = partial(self._handlers.on_change, key)
+        self._handlers.on_cached(key)
         if watch.version and version:
             self._client.own_writes.judge(WrittenObject(watch.selection.resource, key), version, on_foreign)
         else:
@@ -305,13 +279,6 @@ class Informers:
             for request in self._by_key.values():
                 if request.selected_node == key.name:
                     self._handlers.on_change(request.key)
-
-    def _unindex(self, request: BindRequest) -> None:
-        rivals = self._by_pod.get(request.pod_key)
-        if rivals is not None:
-            rivals.pop(request.key, None)
-            if not rivals:
-                del self._by_pod[request.pod_key]
 
 
 def _repels(node: Object | None, pod: PodView | None) -> bool:

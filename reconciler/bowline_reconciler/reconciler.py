@@ -17,7 +17,7 @@ from bowline.framework.binding.post import denied_status
 from bowline.kube.errors import Forbidden, InfrastructureError, KubeError, NotStoredError
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.attempt import AttemptRunner, EndedAttempt
-from bowline_reconciler.binding.complete import ROLLBACK_PAUSE, Completer
+from bowline_reconciler.binding.complete import Completer
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import DeferredBind, Requeue
 from bowline_reconciler.binding.state import RequestState, RequestStates
@@ -97,9 +97,8 @@ class Reconciler:
             return self._leave(key)
         snapshot, action = answer
         state = self.states.observe(snapshot.request, identity.cached, is_live=Target.REQUEST in snapshot.live)
-        begins = isinstance(action, Attempt | Fail | Rollback)
-        if begins and snapshot.request.pod_uid and not self.states.acquire_pod(snapshot.request):
-            return Result(ROLLBACK_PAUSE)  # another request has begun since the decision
+        if isinstance(action, Attempt | Fail | Rollback):
+            state.begin(snapshot.request)
         self.observation.on_decision(snapshot.request, action)
         return await self._execute(action, snapshot, state)
 
@@ -142,7 +141,6 @@ class Reconciler:
         if pending is not None:
             return pending
         state.finish(request.resource_version)
-        self.states.release_pod(request.key, state)
         return self._leave(request.key)
 
     def _leave(self, key: ObjectKey) -> Result:

@@ -119,7 +119,7 @@ async def build(
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
     caller = PluginCaller(observation, clock.monotonic)
     runner = Runner(plugins, caller)
-    states = RequestStates(clock.monotonic, informers.rivals, handlers.on_change)
+    states = RequestStates(clock.monotonic)
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
     work = UnfinishedWork(clock)
     writer = Writer(client, recorder.record, states.wrote, work.stored_since)

@@ -27,8 +27,10 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 
 def bind_request(name: str, body: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
-    """The object of a spec, with the scheduler's label."""
+    """The object of a spec, with the scheduler's label; the pod of a spec of ``spec`` has the same name."""
     labels = {"selected-node": "gpu-node-0"}
+    if body.get("podName") == "pod":
+        body = {**body, "podName": name}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,

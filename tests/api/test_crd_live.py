@@ -27,7 +27,7 @@ def test_what_the_scheduler_writes_is_stored_as_written(crd_cluster: Cluster, bo
     annotations = {"example.kai.scheduler/key": "value"}
     request_body = bind_request("good", body, ownerReferences=[owner], annotations=annotations)
     stored_request = crd_cluster.api.post(ALL + STRICT, request_body)
-    assert stored_request["spec"] == body, "neither defaulted nor pruned"
+    assert stored_request["spec"] == request_body["spec"], "neither defaulted nor pruned"
     assert stored_request["metadata"]["labels"] == request_body["metadata"]["labels"]
     assert stored_request["metadata"]["ownerReferences"] == [owner]
     assert stored_request["status"] == {"reason": UNREPORTED}
@@ -133,11 +133,11 @@ def test_all_errors_are_reported_together(crd_cluster: Cluster) -> None:
 def test_a_field_of_a_newer_scheduler_is_stored_and_returned(crd_cluster: Cluster) -> None:
     newer = spec(somethingNew={"a": [1, {"b": None}]}, receivedGPU={"count": 1, "portion": "1.00"})
     stored_request = crd_cluster.api.post(ALL, bind_request("newer", newer))
-    assert stored_request["spec"] == newer
+    assert stored_request["spec"] == {**newer, "podName": "newer"}
     path = f"{ALL}/newer"
     crd_cluster.api.patch(f"{path}/status", {"status": {"phase": "Pending", "reason": "Waiting: x"}})
     crd_cluster.api.patch(path, {"spec": {"backoffLimit": 3}})
-    assert crd_cluster.api.get(path)["spec"] == {**newer, "backoffLimit": 3}
+    assert crd_cluster.api.get(path)["spec"] == {**newer, "podName": "newer", "backoffLimit": 3}
     with pytest.raises(LocalApiError, match="cannot change: selectedNode"):
         crd_cluster.api.patch(path, {"spec": {"selectedNode": "another"}})
 
@@ -151,7 +151,14 @@ def test_a_misspelt_field_beside_the_spec_is_rejected_under_strict_validation(cr
 def test_requests_of_each_kai_scheduler_are_stored_as_written(crd_cluster: Cluster, version: str) -> None:
     for number, body in enumerate(REQUESTS[version]):
         name = f"kai-{version.replace('.', '-')}-{number}"
-        assert crd_cluster.api.post(ALL + STRICT, bind_request(name, body))["spec"] == body
+        request = bind_request(name, body)
+        assert crd_cluster.api.post(ALL + STRICT, request)["spec"] == request["spec"]
+
+
+def test_a_request_has_the_name_of_its_pod(crd_cluster: Cluster) -> None:
+    rule = r"spec.podName: Invalid value.*a pod has one BindRequest, and that has its name: name it other"
+    with pytest.raises(LocalApiError, match=rule):
+        crd_cluster.api.post(ALL, bind_request("misnamed", spec(podName="other")))
 
 
 # --- change ---
@@ -207,7 +214,7 @@ CHANGED = [
 @pytest.mark.parametrize(("field", "value"), CHANGED)
 def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any) -> None:
     stored_request = crd_cluster.api.post(ALL, bind_request("fixed", EVERYTHING))
-    changed_spec = {key: v for key, v in {**EVERYTHING, field: value}.items() if v is not None}
+    changed_spec = {key: v for key, v in {**stored_request["spec"], field: value}.items() if v is not None}
     with pytest.raises(LocalApiError) as error_info:
         crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored_request, "spec": changed_spec})
     assert error_info.value.status == 422
@@ -224,7 +231,7 @@ def test_the_decision_cannot_grow(crd_cluster: Cluster, field: str) -> None:
 ALLOWED = [
     pytest.param({"spec": {"backoffLimit": 3}}, id="the limit is set"),
     pytest.param({"spec": {"backoffLimit": None}}, id="the limit is removed"),
-    pytest.param({"spec": {"podName": "pod", "receivedGPU": {"count": 1}}}, id="an unchanged write"),
+    pytest.param({"spec": {"podName": "open", "receivedGPU": {"count": 1}}}, id="an unchanged write"),
     pytest.param({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, id="labels and annotations"),
     pytest.param({"metadata": {"finalizers": ["bowline.dev/rollback"]}}, id="the finalizer"),
     pytest.param(

@@ -49,7 +49,7 @@ from tests.faults.world import (
 # Of the API server, and so the time before a new leader's first rollback. Leaders must live longer than that, or no
 # failure would ever end.
 REQUEST_TIMEOUT_S = 3
-LEADER_LIVES_S = (8, 14)
+LEADER_LIVES_S = (20, 30)
 # How often the leader's age is checked.
 _CHECK_S = (0.2, 0.4)
 # From a request's creation. No wait reaches it before the storm is over, and by then all gates that open are open.

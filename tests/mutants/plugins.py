@@ -128,7 +128,7 @@ GPU_SHARING = (
         "if await self._client.label(pod, changes, record, at_version=True) is not None:",
         "if await self._client.label(pod, changes, record) is not None:",
         live=("tests/reconciler/test_prepared_shares.py",),
-        simulation=("late", "rivals"),
+        simulation=("late", "again"),
     ),
     Mutant(
         "configmaps-kept",
@@ -146,7 +146,7 @@ GPU_SHARING = (
         '    is_recorded = prepared_for == request_uid or (prepared_for is None and not pod["spec"].get("nodeName"))',
         "    is_recorded = True",
         live=("tests/reconciler/test_prepared_shares.py",),
-        simulation=("rivals", "share/decide again"),
+        simulation=("again", "share/decide again"),
     ),
     Mutant(
         "labels-of-another-group-kept",
@@ -154,7 +154,7 @@ GPU_SHARING = (
         f"{_SHARING}rules.py",
         "return {key: None for key in labels if _is_group_label(key) and key not in changes} | changes",
         "return changes",
-        simulation=("rivals",),
+        simulation=("again",),
     ),
 )
 

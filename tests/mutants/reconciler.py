@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 _DECIDE = "reconciler/bowline_reconciler/decide/"
 _BINDING = "reconciler/bowline_reconciler/binding/"
 _RECONCILER = "reconciler/bowline_reconciler/"
-_RANDOM = ("general", "late", "kill", "lag", "rivals")
+_RANDOM = ("general", "late", "kill", "lag", "again")
 
 DECISIONS = (
     Mutant(
@@ -64,14 +64,6 @@ DECISIONS = (
         "if facts.times.retry_in > timedelta():",
         "if facts.times.retry_in > timedelta(days=1):",
         simulation=_RANDOM,
-    ),
-    Mutant(
-        "late-writes-of-rivals-ignored",
-        "An attempt begins while a former leader's write for another request of the pod may still take effect.",
-        f"{_DECIDE}decide.py",
-        "if facts.rival_writes > timedelta():",
-        "if facts.rival_writes > timedelta(days=1):",
-        simulation=("rivals", "late", "kill"),
     ),
     Mutant(
         "orphan-of-earlier-pod",
@@ -141,14 +133,6 @@ DECISIONS = (
         "        or current.phase is not Phase.PENDING\n        or not is_same_decision(current, request)\n",
         "        or current.phase is not Phase.PENDING\n",
         live=("tests/reconciler/test_foreign_crd.py",),
-    ),
-    Mutant(
-        "last-rival-woken",
-        "When a request ends, the last request for its pod is woken, not the next one.",
-        f"{_DECIDE}snapshot.py",
-        "return min(later, key=order_key).key if later else None",
-        "return max(later, key=order_key).key if later else None",
-        simulation=("rivals",),
     ),
     Mutant(
         "gang-always-complete",
@@ -229,7 +213,7 @@ ATTEMPTS = (
         "        # The Runner collects the content from here on, and no plugin replaces it.\n",
         "",
         live=("tests/reconciler/test_withdrawal.py",),
-        simulation=("gangs", "rivals"),
+        simulation=("gangs", "again"),
     ),
     Mutant(
         "finalizer-before-post-bind",
@@ -298,27 +282,6 @@ ATTEMPTS = (
         '"uid": request.uid}',
         live=("tests/reconciler/test_own_writes.py", "tests/reconciler/test_terms.py"),
         simulation=_RANDOM,
-    ),
-    Mutant(
-        "next-request-not-woken",
-        "When a request ends, the next one for its pod is not woken.",
-        f"{_BINDING}state.py",
-        "                self._wake(min(waiting, key=order_key).key)",
-        "                pass",
-        live=("tests/reconciler/test_rivals.py",),
-        simulation=("rivals",),
-    ),
-    Mutant(
-        "no-request-holds-its-pod",
-        "No request holds its pod: attempts of two requests overlap.",
-        f"{_BINDING}state.py",
-        "        if self._holders.setdefault(request.pod_id, request.key) != request.key:\n"
-        "            return False\n"
-        "        self._by_key[request.key].hold(request)\n"
-        "        return True",
-        "        return True",
-        live=("tests/reconciler/test_rivals.py",),
-        simulation=("lag",),
     ),
     Mutant(
         "finished-state-dropped-early",
@@ -408,7 +371,7 @@ PROCESS = (
         "        state.attempt.withdraw()\n        if not state.is_finished:",
         "        if not state.is_finished:",
         live=("tests/reconciler/test_withdrawal.py",),
-        simulation=("rivals", "lag"),
+        simulation=("again", "lag"),
     ),
     Mutant(
         "withdrawn-attempts-go-on",
@@ -417,7 +380,7 @@ PROCESS = (
         "        return not is_withdrawn(\n",
         "        return True or not is_withdrawn(\n",
         live=("tests/reconciler/test_withdrawal.py",),
-        simulation=("rivals",),
+        simulation=("again",),
     ),
     Mutant(
         "all-requests-are-new",
@@ -427,15 +390,6 @@ PROCESS = (
         "return Listed(began, changed_keys | unknown, None)",
         live=("tests/reconciler/test_terms.py",),
         simulation=("kill",),
-    ),
-    Mutant(
-        "next-rival-not-requeued",
-        "The request behind one that has ended is not requeued by the watch.",
-        f"{_RECONCILER}informers.py",
-        "        if following is not None:\n            self._handlers.on_change(following)",
-        "        if following is None:\n            return\n        if after is None:\n            self._handlers.on_change(following)",
-        live=("tests/reconciler/test_rivals.py",),
-        simulation=("rivals",),
     ),
     Mutant(
         "writes-after-the-lease",

@@ -294,7 +294,7 @@ KUBE = (
         "    return not await wait_until(stopping, pause)\n",
         "    await wait_until(stopping, pause)\n    return True\n",
         live=("tests/kube/test_binding.py",),
-        simulation=("rivals", "late"),
+        simulation=("again", "late"),
     ),
     Mutant(
         "rejection-after-lost-reply",

@@ -233,15 +233,30 @@ async def test_a_wait_that_the_status_cannot_store_has_its_objects_and_deadline(
     assert wait.deadline is not None
 
 
+async def test_a_request_with_another_name_than_its_pod_ends_invalid_and_touches_nothing(stage: Stage) -> None:
+    plugin = Scripted(effects=True)
+    async with stage.working(plugin):
+        pod_uid = await stage.create_pod()
+        await stage.request_bind("another", podName="pod", metadata={"finalizers": [names.FINALIZER]})
+        status = await stage.phase("another", "Failed")
+        assert "finalizers" not in (await stage.request("another"))["metadata"]
+        assert (await stage.pod())["metadata"]["uid"] == pod_uid
+        await stage.request_bind("pod")
+        await stage.phase("pod", "Succeeded")
+    assert status["reason"].startswith("Invalid: metadata.name")
+    assert plugin.points("another") == []
+
+
 @pytest.mark.parametrize(
-    ("change", "bound_name", "node", "group"),
+    ("change", "end", "node", "shown_at_end"),
     [
-        pytest.param({"podName": "q"}, "q", "gpu-node-0", "a", id="pod"),
-        pytest.param({"selectedNode": "gpu-node-1", "groups": "b"}, "p", "gpu-node-1", "b", id="node and group"),
+        pytest.param({"podName": "q"}, "Failed", "", ("", [], ""), id="pod"),
+        pytest.param({"selectedNode": "gpu-node-1", "groups": "b"}, "Succeeded", "gpu-node-1", ("b", ["GPU-b"]),
+            id="node and group"),
     ],
-)
+)  # fmt: skip
 async def test_a_changed_decision_is_another_request(
-    stage: Stage, change: dict[str, Any], bound_name: str, node: str, group: str
+    stage: Stage, change: dict[str, Any], end: str, node: str, shown_at_end: tuple[Any, ...]
 ) -> None:
     """The CRD has no rule against it. What was prepared is rolled back with the former spec, before anything else."""
     is_ready, devices = asyncio.Event(), Devices(stage, f"{stage.namespace}-devices")
@@ -263,24 +278,28 @@ async def test_a_changed_decision_is_another_request(
 
     async def phase() -> str:
         await devices.report()
-        return str((await stage.status("r")).get("phase", ""))
+        return str((await stage.status("p")).get("phase", ""))
 
     async with stage.working(devices.plugin(), Scripted(pre_bind=wait)) as working:
         for name in ("p", "q"):
             await devices.make_pod(name)
-        await devices.ask("r", "a", "p")
+        await devices.ask("a", "p")
         await until_awaited(devices.reported, lambda found: [device_of(each) for each in found] == ["GPU-a"])
         await until_awaited(partial(shown, "p"), lambda answer: answer[:2] == (devices.group("a"), ["GPU-a"]))
-        await stage.past_the_silent_period(working, "r")
-        spec = {"podUID": (await stage.pod(bound_name))["metadata"]["uid"], **change}
+        await stage.past_the_silent_period(working, "p")
+        spec = dict(change)
         if "groups" in spec:
             spec["selectedGPUGroups"] = [devices.group(spec.pop("groups"))]
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "r", {"spec": spec})
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "p", {"spec": spec})
         is_ready.set()
-        await until_awaited(phase, lambda answer: answer == "Succeeded")
-    assert (await stage.pod(bound_name))["spec"]["nodeName"] == node
-    assert (await shown(bound_name))[:2] == (devices.group(group), [f"GPU-{group}"])
-    assert await shown("q" if bound_name == "p" else "p") == ("", [], "")
+        await until_awaited(phase, lambda answer: answer == end)
+        if end == "Failed":
+            assert (await stage.status("p"))["reason"].startswith("Invalid: metadata.name")
+    assert (await stage.pod("p"))["spec"].get("nodeName", "") == node
+    label, *others = shown_at_end
+    expected = (devices.group(label) if label else "", *others)
+    assert (await shown("p"))[: len(expected)] == expected
+    assert await shown("q") == ("", [], "")
 
 
 async def test_a_decision_that_is_changed_during_its_binding_is_reported_as_it_was_executed(stage: Stage) -> None:

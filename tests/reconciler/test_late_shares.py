@@ -56,11 +56,10 @@ class Devices:
         prepare(MutablePod(body), self.stage.namespace)
         await self.stage.client.create(PODS, self.stage.namespace, body)
 
-    async def ask(self, name: str, group: str, pod_name: str = "pod") -> None:
-        """Create the request of a share."""
+    async def ask(self, group: str, name: str = "pod") -> None:
+        """Create the pod's request of a share."""
         await self.stage.request_bind(
             name,
-            podName=pod_name,
             selectedGPUGroups=[self.group(group)],
             receivedResourceType="Fraction",
             receivedGPU={"count": 1, "portion": "0.50"},
@@ -118,17 +117,17 @@ async def test_a_reservation_that_lands_after_the_rollback_promises_no_device_tw
     await devices.make_pod("next")
     binding = Binding(in_flight_timeout=NO_FLIGHT)
     async with stage.working(devices.plugin(), access=access, binding=binding) as working:
-        await devices.ask("first", "a")
+        await devices.ask("a")
         assert await asyncio.to_thread(gate.wait_reached, 60)
-        await stage.withdraw("first")
-        await withdrawn(working, stage, "first")
+        await stage.withdraw()
+        await withdrawn(working, stage)
         lost.open()
-        await stage.request_deleted("first")
+        await stage.request_deleted("pod")
         gate.open()
         await landed(proxy)
         (late,) = await devices.reservations()
         await until(lambda: any(key_of(late) in reflector.store for reflector in working.parts.reflectors.values()))
-        await devices.ask("next", "b", "next")
+        await devices.ask("b", "next")
 
         async def ended() -> str:
             await devices.report()

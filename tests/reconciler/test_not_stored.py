@@ -68,7 +68,7 @@ class Place:
     async def share(self) -> Plugin:
         """Request half a GPU."""
         await self.devices.make_pod()
-        await self.devices.ask("pod", "a")
+        await self.devices.ask("a")
         return self.devices.plugin()
 
     async def effects(self) -> Plugin:

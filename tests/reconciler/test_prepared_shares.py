@@ -131,7 +131,7 @@ async def test_what_was_prepared_before_a_wait_is_read_before_the_bind(
     await devices.make_pod()
     volume = Volume()
     async with stage.working(devices.plugin(), volume) as working:
-        await devices.ask("pod", "a")
+        await devices.ask("a")
         await until_awaited(devices.reported, lambda present: present and all(map(device_of, present)))
         await until_awaited(devices.maps, lambda present: len(present) == 2)
         if not restarts:
@@ -216,7 +216,7 @@ async def assert_nothing_left(devices: Devices) -> None:
 async def test_nothing_is_left_of_a_share_that_a_policy_binds_elsewhere(stage: Stage, devices: Devices) -> None:
     await devices.make_pod()
     async with changed_bindings(stage, ELSEWHERE), stage.working(devices.plugin()):
-        await devices.ask("pod", "a")
+        await devices.ask("a")
         status = await ended(devices, "pod")
     assert status["failure"]["reason"] == "BoundElsewhere"
     assert (await stage.pod())["spec"]["nodeName"] != NODE
@@ -226,7 +226,7 @@ async def test_nothing_is_left_of_a_share_that_a_policy_binds_elsewhere(stage: S
 async def test_a_rollback_is_complete_when_what_it_deletes_is_gone(stage: Stage, devices: Devices) -> None:
     await devices.make_pod()
     async with stage.working(devices.plugin(), Volume()):
-        await devices.ask("pod", "a")
+        await devices.ask("a")
         await until_awaited(devices.reported, lambda present: present and all(map(device_of, present)))
         maps = await until_awaited(devices.maps, lambda present: len(present) == 2)
         kept_map = maps[1]["metadata"]["name"]
@@ -255,11 +255,11 @@ async def test_a_reservation_that_hangs_delays_no_share_of_another_group(
         for group in (*slow, *swift):
             await devices.make_pod(group)
         for group in slow:
-            await devices.ask(group, group, group)
+            await devices.ask(group, group)
         await until_awaited(devices.reported, lambda present: len(present) == len(slow))
         assert await asyncio.to_thread(gate.wait_reached, 60)
         for group in swift:
-            await devices.ask(group, group, group)
+            await devices.ask(group, group)
 
         async def phases() -> set[str]:
             await devices.report()

@@ -107,8 +107,9 @@ async def test_succeeded_requests_are_deleted_and_failed_ones_kept_with_their_po
 async def test_a_failed_request_without_an_owner_is_deleted(stage: Stage) -> None:
     """The garbage collector never deletes it, so its name would be blocked for every later request."""
     async with stage.working(Scripted(pre_bind=refuse)):
-        await stage.request_bind("owned", podName="pod", metadata=owned_by("pod", await stage.create_pod()))
-        await stage.request_bind("ownerless", podName="pod")
+        await stage.request_bind("owned", metadata=owned_by("owned", await stage.create_pod("owned")))
+        await stage.create_pod("ownerless")
+        await stage.request_bind("ownerless")
         for name in ("owned", "ownerless"):
             await stage.phase(name, "Failed")
     due = TTLController(stage.client, HOUR, stage.clock, page=1)

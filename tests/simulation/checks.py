@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from bowline.api import names
-from bowline.api.bindrequest import BOUND, PREPARED, PodID
+from bowline.api.bindrequest import BOUND, PREPARED
 from bowline.api.meta import ObjectKey
 from bowline.framework.reason import Suggestion
 from bowline.kube.client import ClientOptions
@@ -188,15 +188,11 @@ class Checks(logging.Handler):
             self.fail("bound although replaced", f"{process}: {path} {uid[:8]}, known are {known}")
 
     def _check_states(self, process: Process, parts: Components, request: Request) -> None:
-        """Of the requests for one pod plugins work on one at a time; what is known to be withdrawn is not bound."""
-        working: dict[PodID, ObjectKey] = {}
+        """What is known to be withdrawn is not bound."""
         for key, state in parts.states.items():
             running = state.attempt.running
             if running is None:
                 continue
-            other_key = working.setdefault(running.request.pod_id, key)
-            if other_key != key:
-                self.fail("two requests for one pod in work", f"{process}: {other_key} and {key}")
             cached_request = parts.informers.request(key)
             if cached_request is None or not cached_request.deleting:
                 continue
@@ -421,7 +417,7 @@ class Checks(logging.Handler):
         if gang is not None:
             self._past.gang_of[pod_uid] = gang
         if pod_uid in self._past.gang_of:
-            is_asked_for = is_asked_for or pod_uid in self._past.node_of or bool(self._rivals_of(request))
+            is_asked_for = is_asked_for or pod_uid in self._past.node_of
             until = math.inf if is_asked_for else self._now()
             self._past.gangs[self._past.gang_of[pod_uid]][pod_uid] = until
 
@@ -514,11 +510,9 @@ class Checks(logging.Handler):
             self._check_abandoned(request, who, "Failed")
 
     def _check_abandoned(self, request: Object, who: str, claim: str) -> None:
-        """A request that is abandoned leaves nothing on its unbound pod, unless another one is at work on it."""
+        """A request that is abandoned leaves nothing on its unbound pod."""
         pod_uid = uid_of_pod(request)
         if pod_uid in self._past.node_of:
-            return
-        if self._rivals_of(request):
             return
         left = [*self.left_of(pod_uid), *self._selected_for(request)]
         if left:
@@ -533,17 +527,6 @@ class Checks(logging.Handler):
             if (annotations := claim["metadata"].get("annotations") or {}).get(names.SELECTED_NODE)
             and annotations.get(names.PREPARED_FOR) == request["metadata"]["uid"]
             and claim["metadata"]["uid"] not in answered
-        ]
-
-    def _rivals_of(self, request: Object) -> list[Object]:
-        """Other requests for the same pod that have not ended."""
-        pod_uid, uid = uid_of_pod(request), request["metadata"]["uid"]
-        return [
-            rival
-            for rival in self._server.objects("bindrequests")
-            if rival["metadata"]["uid"] != uid
-            and uid_of_pod(rival) == pod_uid
-            and (rival.get("status") or {}).get("phase") not in ENDED
         ]
 
     def left_of(self, pod_uid: str) -> list[str]:

@@ -144,7 +144,7 @@ _FOCUSES: Mapping[str, Focus] = {
                 "silent": 0.0,
                 "unwise": 0.1,
             },
-            "deeds": ("delete request", "remake request", "rival request", "claim touched"),
+            "deeds": ("delete request", "remake request", "claim touched"),
         },
         {"rates": {Fault.LATE: 0.05, Fault.UNANSWERED: 0.03}},
         _ALONE,
@@ -188,13 +188,13 @@ _FOCUSES: Mapping[str, Focus] = {
     "lag": Focus(
         {
             **{"pods": 4, "deed_every_s": 1.0, "chaos_s": 90.0},
-            "deeds": ("remake request", "remake pod", "rival request", "delete request"),
+            "deeds": ("remake request", "remake pod", "delete request"),
         },
         {"lag_s": one_of(0.05, 2.0), "stall": 0.1, "cut": 0.1, "hang": 0.03, "expire": 0.05},
         {"reconcilers": 1, "page_limit": one_of(1, 500), "incidents": one_of({}, {"compact": 10.0})},
     ),
-    # Several requests for one pod at a time, made and withdrawn in quick succession, with replies that take long.
-    "rivals": Focus(
+    # Requests that are withdrawn and made again in quick succession, with replies that take long.
+    "again": Focus(
         {
             "kinds": one_of(("extended",), ("share",), ("claim",), ("share", "extended"), ("volume",), ("mixed",)),
             **{
@@ -206,7 +206,7 @@ _FOCUSES: Mapping[str, Focus] = {
                 "silent": 0.0,
                 "unwise": 0.3,
             },
-            "deeds": ("rival request", "rival request", "delete request", "remake request"),
+            "deeds": ("delete request", "remake request"),
         },
         {**_UNANSWERED, "slow": 0.3, "slow_s": one_of(SLOW_S, _VERY_SLOW_S), "lag_s": one_of(0.01, 1.0)},
         _ALONE,
@@ -225,7 +225,7 @@ _FOCUSES: Mapping[str, Focus] = {
                 "unwise": 0.1,
             },
             "deeds": one_of(
-                ("end pod", "delete pod", "delete request", "remake pod", "remake request", "rival request"),
+                ("end pod", "delete pod", "delete request", "remake pod", "remake request"),
                 ("end pod", "delete pod", "delete request", "reservation ends", "reservation goes"),
             ),
         },

@@ -256,7 +256,7 @@ class Simulation:
         kind = next((kind for kind in self.plan.profile.kinds if kind not in _NOT_PROBED), "plain")
         self.world.make_pod("probe", kind)
         await asyncio.sleep(2)
-        self.world.request_bind("probe", "probe", 0.5)
+        self.world.request_bind("probe", 0.5)
         await asyncio.sleep(90)
         request = self.server.find("bindrequests", "probe", NAMESPACE)
         status = (request or {}).get("status") or {}

@@ -27,11 +27,11 @@ BIND, WITHDRAW, AGAIN, REMADE = "bind", "withdraw", "decide again", "pod made ag
 BESIDE = "withdraw beside another"
 # The request waits, and is made again twice under its name while no watch shows that.
 SILENT = "made again in silence"
-# Two pods at once, for the same node; two requests for one pod at once.
-TOGETHER, RIVALS = "two pods", "two requests"
-STORIES = (BIND, WITHDRAW, AGAIN, REMADE, BESIDE, SILENT, TOGETHER, RIVALS)
+# Two pods at once, for the same node.
+TOGETHER = "two pods"
+STORIES = (BIND, WITHDRAW, AGAIN, REMADE, BESIDE, SILENT, TOGETHER)
 # Of these stories every pair of a call and a commit is played.
-_OF_PAIRS = (TOGETHER, RIVALS, AGAIN, BESIDE)
+_OF_PAIRS = (TOGETHER, AGAIN, BESIDE)
 # In these a user does something meanwhile: at each call, and in the middle when something else goes wrong.
 _DEEDS = (WITHDRAW, AGAIN, REMADE)
 # Until so many commits of others a call is held, or its process is stopped.
@@ -58,6 +58,7 @@ _MIDDLE_CALLS = 5
 _MIDDLE_S: Mapping[str, float] = {"share": 3.6, "shares": 3.6, "volume": 1.6, "provision": 1.6, "mixed": 3.6}
 # Undisturbed, the request has ended by then.
 _ENDED_S = 9.0
+_REQUEST = f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests/p"
 # The count of a story's requests to the API server.
 CALLS = "calls of the story"
 # Requests at which nothing of a story is decided.
@@ -130,7 +131,7 @@ class Story(Simulation):
         world.start_controllers()
         if scene.kind == "shared claim":
             world.make_pod("q", scene.kind)
-            world.request_bind("q", "rq", 0.3)
+            world.request_bind("q", 0.3)
             await asyncio.sleep(4)
         world.make_pod("p", scene.kind)
         await asyncio.sleep(2)
@@ -138,28 +139,27 @@ class Story(Simulation):
             world.make_pod("other", scene.kind)
             await asyncio.sleep(1)
         self._has_begun = True
-        world.request_bind("p", "r1", 0.1)
-        if scene.story in (TOGETHER, RIVALS):
+        world.request_bind("p", 0.1)
+        if scene.story == TOGETHER:
             await asyncio.sleep(0.01)
-            world.request_bind("other" if scene.story == TOGETHER else "p", "r2", 0.9)
+            world.request_bind("other", 0.9)
         if scene.story == SILENT:
             await self._make_again_in_silence()
         await self._until_middle()
         # The other pod needs another group: the same one would get the same device again.
-        groups = ["n0-g1" if _has_group(server.find("bindrequests", "r1", NAMESPACE), "n0-g0") else "n0-g0"]
+        former = server.find("bindrequests", "p", NAMESPACE)
+        groups = ["n0-g1" if _has_group(former, "n0-g0") else "n0-g0"]
         if scene.story in (WITHDRAW, AGAIN, BESIDE):
-            server.call("user", "DELETE", f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests/r1")
+            server.call("user", "DELETE", _REQUEST)
         if scene.story == REMADE:
             server.call("user", "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/p", {"gracePeriodSeconds": 0})
             world.make_pod("p", scene.kind)
         if scene.story in (AGAIN, REMADE):
-            # As soon as the first one is gone, and also before: under another name, with another decision.
-            await asyncio.sleep(1)
-            world.request_bind("p", "r2", 0.9)
+            await self._decide_again(former)
         if scene.story == BESIDE:
             await asyncio.sleep(20)
             world.make_pod("other", scene.kind)
-            world.request_bind("other", "r2", 0.9, groups=groups)
+            world.request_bind("other", 0.9, groups=groups)
         await asyncio.sleep(130)
         self._check_end()
         await asyncio.sleep(20)
@@ -174,15 +174,27 @@ class Story(Simulation):
                 async with asyncio.timeout(_ENDED_S):
                     await self._is_middle.wait()
 
+    async def _decide_again(self, former: Object | None) -> None:
+        """Create a request with another decision as soon as the former one is gone, which is deleted if it stays."""
+        for _ in range(200):
+            request = self.server.find("bindrequests", "p", NAMESPACE)
+            if request is None:
+                self.world.request_bind("p", 0.9)
+            elif former is None or request["metadata"]["uid"] != former["metadata"]["uid"]:
+                return
+            elif not request["metadata"].get("deletionTimestamp"):
+                self.server.call("user", "DELETE", _REQUEST)
+            await asyncio.sleep(0.5)
+
     async def _make_again_in_silence(self) -> None:
-        pod, request = f"/api/v1/namespaces/{NAMESPACE}/pods/p", f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests/r1"
+        pod = f"/api/v1/namespaces/{NAMESPACE}/pods/p"
         await asyncio.sleep(0.5)
         self.network.silence("bindrequests", SILENT_S)
         changes = ({"spec": {"schedulingGates": None}}, {"metadata": {"annotations": {"touched": "yes"}}})
         for number, change in enumerate(changes):
-            self.server.call("user", "DELETE", request)
+            self.server.call("user", "DELETE", _REQUEST)
             await asyncio.sleep(3 * number)
-            self.world.request_bind("p", "r1", 0.9)
+            self.world.request_bind("p", 0.9)
             self.server.call("user", "PATCH", pod, change)
             await asyncio.sleep(1)
         await asyncio.sleep(SILENT_S)
@@ -195,22 +207,13 @@ class Story(Simulation):
             for request in self.server.objects("bindrequests")
         }
         phases = {name: status.get("phase") for name, status in ends.items()}
-        if self.scene.story in (WITHDRAW, BESIDE) and "r1" in phases and phases["r1"] != "Succeeded":
+        if self.scene.story in (WITHDRAW, BESIDE) and phases.get("p") not in (None, "Succeeded"):
             self.checks.fail("withdrawn request remains", str(phases))
-        last = "r1" if self.scene.story in (BIND, SILENT) else "r2"
-        binding = (
-            ("r1", "r2")
-            if self.scene.story == TOGETHER
-            else ()
-            if self.scene.story in (WITHDRAW, RIVALS)
-            else (last,)
-        )
+        binding = {TOGETHER: ("p", "other"), WITHDRAW: (), BESIDE: ("other",)}.get(self.scene.story, ("p",))
         reasons = {name: status.get("reason") for name, status in ends.items()}
         for name in binding:
             if phases.get(name) != "Succeeded":
                 self.checks.fail(f"{name} is not Succeeded", str(reasons)[:300])
-        if self.scene.story == RIVALS and "Succeeded" not in phases.values():
-            self.checks.fail("neither request Succeeded", str(reasons)[:300])
         self.checks.is_undisturbed = self.scene.fault is None
         self.checks.at_rest(self.slots)
 

@@ -38,7 +38,7 @@ KINDS_OF_PODS = (
     "mixed",
 )  # fmt: skip
 DEEDS = (
-    "delete pod", "remake pod", "force delete", "delete request", "remake request", "rival request", "node goes",
+    "delete pod", "remake pod", "force delete", "delete request", "remake request", "node goes",
     "taint", "end pod", "open gate", "touch", "claim touched", "revise request", "ill node",
     "reservation ends", "reservation goes", "namespace goes",
 )  # fmt: skip
@@ -244,7 +244,6 @@ class World:
             "remake pod": (unbound or pods, self._remake_pod),
             "delete request": (pending or requests, self._delete),
             "remake request": (pending or requests, self._remake_request),
-            "rival request": (unbound, self._request_beside),
             "revise request": (pending, self._revise),
             "node goes": (self.server.objects("nodes"), self._lose_node),
             "taint": (self.server.objects("nodes"), partial(self._taint, key="x", seconds=30)),
@@ -275,12 +274,7 @@ class World:
 
     def _remake_request(self, request: Object, draw: float) -> None:
         self._delete(request, draw)
-        self.request_bind(request["spec"]["podName"], request["metadata"]["name"], draw)
-
-    def _request_beside(self, pod: Object, draw: float) -> None:
-        """Create another request for the pod, whose name precedes or follows that of the first."""
-        name = pod["metadata"]["name"]
-        self.request_bind(name, f"{name}-rival" if draw < 0.5 else f"a-{name}", draw)
+        self.request_bind(request["metadata"]["name"], draw)
 
     def _revise(self, request: Object, draw: float) -> None:
         self.server.call("user", "PATCH", path_of(request), {"spec": {"backoffLimit": int(draw * 4)}})
@@ -338,7 +332,7 @@ class World:
                         )
                         await asyncio.sleep(0)
                     else:
-                        self.request_bind(key["name"], key["name"], chance.random())
+                        self.request_bind(key["name"], chance.random())
                 elif (request.get("status") or {}).get("phase") == "Failed" or (
                     request["spec"].get("podUID") not in ("", None, key["uid"])
                 ):
@@ -346,12 +340,10 @@ class World:
 
     def _request_late(self, name: str, uid: str, draw: float) -> None:
         """A decision about a pod that may have been replaced since."""
-        self.request_bind(name, name, draw, uid)
+        self.request_bind(name, draw, uid)
 
-    def request_bind(
-        self, pod_name: str, name: str, draw: float, uid: str = "", groups: Collection[str] = ()
-    ) -> None:
-        """Create a BindRequest with a decision, for these GPU groups if any, unless there is nothing to decide."""
+    def request_bind(self, pod_name: str, draw: float, uid: str = "", groups: Collection[str] = ()) -> None:
+        """Create the pod's BindRequest, for these GPU groups if any, unless there is nothing to decide."""
         pod = self.server.find("pods", pod_name, NAMESPACE)
         if pod is None:
             return
@@ -377,7 +369,7 @@ class World:
             return
         if groups:
             devices = {**devices, "selectedGPUGroups": sorted(groups)}
-        metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
+        metadata: dict[str, Any] = {"name": pod_name, "namespace": NAMESPACE}
         if chance.random() < self.profile.owner_share:
             metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": pod_name, "uid": uid}]
         body = {"metadata": metadata, "spec": {**spec, **devices}}

@@ -71,6 +71,7 @@ def _version() -> Schema:
                 "type": "object",
                 "description": "A scheduler's decision that a pod is to run on a node, and its progress.",
                 "required": ["spec"],
+                "x-kubernetes-validations": [_named_as_pod()],
                 "properties": {
                     "apiVersion": {"type": "string"},
                     "kind": {"type": "string"},
@@ -116,6 +117,18 @@ def spec_schema() -> Schema:
         **schema,
         "x-kubernetes-preserve-unknown-fields": True,
         "x-kubernetes-validations": [*_fraction_rules(), _immutable(frozen)],
+    }
+
+
+def _named_as_pod() -> Schema:
+    # Of new requests only: one that was stored without the rule can be reported and released.
+    return {
+        "rule": "oldSelf.hasValue() || self.metadata.name == self.spec.podName",
+        "optionalOldSelf": True,
+        "message": "a BindRequest has the name of its pod, spec.podName",
+        "messageExpression": "'a pod has one BindRequest, and that has its name: name it ' + self.spec.podName",
+        "fieldPath": ".spec.podName",
+        "reason": "FieldValueInvalid",
     }
 
 

@@ -98,11 +98,11 @@ class Completer:
 
         ``request``: as it is now; ``former``: the state of the decision that was executed.
         """
-        holder = former.holding
-        if holder is None or holder.uid != request.uid or request.phase is not Phase.PENDING or request.deleting:
+        begun = former.begun
+        if begun is None or begun.uid != request.uid or request.phase is not Phase.PENDING or request.deleting:
             return None
-        raw = {**request.raw, "spec": holder.raw["spec"]}
-        as_executed = replace(request, raw=raw, spec=holder.spec, pod_uid=holder.pod_uid)
+        raw = {**request.raw, "spec": begun.raw["spec"]}
+        as_executed = replace(request, raw=raw, spec=begun.spec, pod_uid=begun.pod_uid)
         snapshot = await self.reads.with_live_pod(as_executed)
         return await self.complete(snapshot, former) if is_bound_as_asked(as_executed, snapshot.pod_view) else None
 
@@ -122,7 +122,8 @@ class Completer:
         state.rollback.end_with(fail)
         request = snapshot.request
         has_effects = request.has_finalizer or state.rollback.side_effects is not None
-        may_have_effects = has_effects or request.is_rollback_incomplete
+        # Of a request that names no pod of its name nothing was ever attempted.
+        may_have_effects = bool(request.pod_key.name) and (has_effects or request.is_rollback_incomplete)
         is_inherited = self.reads.may_predate_term(request)
         may_be_in_flight = is_inherited or state.attempt.may_have_late_writes
         if (may_have_effects or may_be_in_flight) and request.pod_key.name:
@@ -182,7 +183,7 @@ class Completer:
         Returns when to continue; None at the end.
         """
         state.gang.leave()
-        request = state.rollback.side_effects or (state.holding if state.attempt.may_have_late_writes else None)
+        request = state.rollback.side_effects or (state.begun if state.attempt.may_have_late_writes else None)
         if request is not None:
             snapshot = await self.reads.with_live_pod(request)
             if not is_bound_as_asked(request, snapshot.pod_view):
@@ -283,13 +284,12 @@ class Completer:
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
         await self.runner.drop_request(request.key, request.uid)
         state.finish(request.resource_version)
-        self.states.release_pod(request.key, state)
         return DONE
 
     async def _await_writes(self, snapshot: Snapshot, state: RequestState) -> Result | None:
         """Return when to continue if a write without a reply may still take effect; None if none can.
 
-        Until then nothing is rolled back, no failure is reported as final, and no other request for the pod begins.
+        Until then nothing is rolled back, and no failure is reported as final.
         The pod must have been read live.
         """
         left = await self.reads.writes_in_flight(snapshot, state.attempt)

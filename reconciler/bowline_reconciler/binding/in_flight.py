@@ -4,7 +4,7 @@ The API server may execute a request whose reply was lost until its request time
 are noted by the client (``bowline.kube.late_writes``): those of plugins and of their rollbacks, and the Bindings. Of
 the previous leader's, sent before it died or lost the Lease, any write can be in flight, and nothing is known of it
 but the BindRequest itself. A rollback in that time could remove what the pod is about to run on, or precede the side
-effect that it should remove; another request for the pod could be bound with what a late write replaces.
+effect that it should remove; the next request of that name could be bound with what a late write replaces.
 
 No wall clock of this process takes part: ages are measured, and whether a request existed when this process began to
 lead follows from creation timestamps alone, which the API server sets. Decision 10.
@@ -37,12 +37,6 @@ class InFlightWrites:
     def may_predate_term(self, request: BindRequest) -> bool:
         """Return whether a previous leader may have started on the request: it was created before this term."""
         return existed_before(request, self._newest_before)
-
-    def inherited(self, request: BindRequest) -> timedelta:
-        """Return for how long a write of a previous leader for the request may still take effect."""
-        if not self.may_predate_term(request):
-            return _ZERO
-        return max(_ZERO, self._limit - timedelta(seconds=self._clock.monotonic() - self._leading_since))
 
     def time_left(self, request: BindRequest, pod: PodView | Absent, attempt: AttemptState) -> timedelta:
         """Return for how long a write for the request may still take effect. ``pod`` must have been read live."""

@@ -49,7 +49,6 @@ from bowline_reconciler.decide.snapshot import (
     Snapshot,
     Target,
     Times,
-    preceding_request,
     set_aside_for,
     stored_pause,
     stored_wait,
@@ -257,19 +256,11 @@ class Reads:
 
         ``state``: the request's, if there is one.
         """
-        request, preceding, rival_writes = snapshot.request, None, _ZERO
-        holder, rivals = self._states.holder_and_rivals(request)
-        if holder != request.key:
-            preceding = holder
-            if rivals:
-                preceding = preceding_request(request, rivals) or holder
-                rival_writes = max(map(self._in_flight.inherited, rivals))
         answers = self._answers(snapshot)
         observed = Observed(
-            request,
+            snapshot.request,
             snapshot.pod_view,
             snapshot.node_view,
-            preceding,
             answers.demands,
             answers.effects,
             snapshot.times,
@@ -277,7 +268,6 @@ class Reads:
             answers.errors,
             snapshot.node_ill_for,
             self._uninstalling,
-            rival_writes,
             bool(answers.holders),
             state is not None and state.was_delayed,
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from bowline.api.bindrequest import BindRequest, PodID, is_same_decision
+from bowline.api.bindrequest import BindRequest, is_same_decision
 from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion, is_older
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
@@ -21,7 +21,7 @@ from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.report import BindingContent
-from bowline_reconciler.decide.snapshot import GATES, Outcome, order_key
+from bowline_reconciler.decide.snapshot import GATES, Outcome
 from bowline_reconciler.decide.transient import QUIET_FAILURES, Streak, classify, extend, next_mark_in
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
@@ -297,7 +297,7 @@ class RequestState:
 
     uid: ObjectUID
     since: float = 0.0  # when this process first observed the request
-    holding: BindRequest | None = None  # the request, while it holds its pod: see ``RequestStates.acquire_pod``
+    begun: BindRequest | None = None  # as its last attempt, failure or rollback began with it
     attempt: AttemptState = field(default_factory=AttemptState)
     rollback: RollbackState = field(default_factory=RollbackState)
     wait: WaitState = field(default_factory=WaitState)
@@ -305,10 +305,9 @@ class RequestState:
     gang: GangState = field(default_factory=GangState)
     overlay: CacheOverlay = field(default_factory=CacheOverlay)
 
-    def hold(self, request: BindRequest | None) -> BindRequest | None:
-        """Record that the request, as it is now, holds its pod; None: it does no more. Returns as what it held it."""
-        former, self.holding = self.holding, request
-        return former
+    def begin(self, request: BindRequest) -> None:
+        """Record that an attempt, a failure or a rollback of the request, as it is now, begins."""
+        self.begun = request
 
     @property
     def was_delayed(self) -> bool:
@@ -325,16 +324,12 @@ class RequestState:
 
         A foreign CRD lets clients change the spec: another generation is another request.
         """
-        begun_request = self.rollback.side_effects or self.holding or self.wait.nominated
+        begun_request = self.rollback.side_effects or self.begun or self.wait.nominated
         return request.uid == self.uid and (begun_request is None or is_same_decision(begun_request, request))
-
-    def is_past(self, cached_request: BindRequest) -> bool:
-        """Return whether nothing is to be done for a cached request of the name: it has ended, or was replaced."""
-        return self.is_finished if cached_request.uid == self.uid else self.overlay.precedes(cached_request)
 
     def finish(self, version: ResourceVersion) -> None:
         """Mark the request as finished; keep only what identifies stale events of the watch."""
-        self.attempt, self.rollback, self.wait = AttemptState(), RollbackState(), WaitState()
+        self.begun, self.attempt, self.rollback, self.wait = None, AttemptState(), RollbackState(), WaitState()
         self.failures.reset()
         self.gang.leave()
         self.overlay.finish(version)
@@ -360,23 +355,11 @@ class RequestStates:
 
     What is known of a name outlives its request: a finished state remains until the watch has passed it, so that no
     older request of that name, which the watch still shows, is taken for a new one.
-
-    Of the requests for one pod, one *holds* it from its first attempt or rollback until nothing of it is left: a
-    lock, and no order (decision 213). ``rivals`` returns the cached requests for a pod that have not ended; the first
-    of them is requeued with ``wake`` when no request holds the pod any more.
     """
 
-    def __init__(
-        self,
-        monotonic: Callable[[], float] = time.monotonic,
-        rivals: Callable[[ObjectKey, ObjectUID], Sequence[BindRequest]] = lambda *_: (),
-        wake: Callable[[ObjectKey], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._rivals = rivals
-        self._wake = wake
         self._by_key: dict[ObjectKey, RequestState] = {}
-        self._holders: dict[PodID, ObjectKey] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -426,7 +409,6 @@ class RequestStates:
         state = self.ensure(latest) if latest is not None else self._by_key.get(key)
         if state is not None:
             state.finish(latest.resource_version if latest is not None else state.overlay.known_version)
-            self.release_pod(key, state)
 
     def leave(self, key: ObjectKey, position: ResourceVersion) -> bool:
         """Drop the state of a finished request that is not cached, if the watch can show no older one of that name.
@@ -450,30 +432,6 @@ class RequestStates:
             state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
         return state
 
-    def holder_and_rivals(self, request: BindRequest) -> tuple[ObjectKey | None, Sequence[BindRequest]]:
-        """Return which request holds the request's pod, possibly this one; and its rivals: the other ones for the pod
-        that are cached and that this process has not finished.
-        """
-        others = [rival for rival in self._rivals(*request.pod_id) if rival.key != request.key]
-        states = [(other, self._by_key.get(other.key)) for other in others]
-        unfinished = [other for other, state in states if state is None or not state.is_past(other)]
-        return self._holders.get(request.pod_id), unfinished
-
-    def acquire_pod(self, request: BindRequest) -> bool:
-        """Let the request hold its pod; False if another one does."""
-        if self._holders.setdefault(request.pod_id, request.key) != request.key:
-            return False
-        self._by_key[request.key].hold(request)
-        return True
-
-    def release_pod(self, key: ObjectKey, state: RequestState) -> None:
-        """Let the request hold its pod no more: nothing of it is left. No change if it holds none."""
-        request = state.hold(None)
-        if request is not None and self._holders.pop(request.pod_id):
-            _, waiting = self.holder_and_rivals(request)
-            if waiting:
-                self._wake(min(waiting, key=order_key).key)
-
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
         """Remember the stored result of a write until the watch has delivered it."""
         state = self.get(before.key, before.uid)
@@ -487,11 +445,9 @@ class RequestStates:
         state = self._by_key.pop(key, None)
         if state is not None:
             state.gang.leave()
-            self.release_pod(key, state)
 
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
         self._by_key.clear()
-        self._holders.clear()
         return entries

@@ -9,7 +9,7 @@ from bowline.api.failed_decision import Decision
 from bowline.api.meta import ObjectRef, ObjectUID
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline_reconciler.decide.snapshot import DEFECT, GATES, NODE_HEALTH, PRECEDING
+from bowline_reconciler.decide.snapshot import DEFECT, GATES, NODE_HEALTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Wait:
     @property
     def is_of_attempt(self) -> bool:
         """Whether an attempt waits, and not the request before it."""
-        return self.cause not in (PRECEDING, GATES, NODE_HEALTH, DEFECT)
+        return self.cause not in (GATES, NODE_HEALTH, DEFECT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ rollback) and retries are never based on a cache alone: it may be stale.
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bowline.api import names
 from bowline.api.bindrequest import BOUND, AllocationKind, BindRequest, BindRequestSpec, Phase
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
@@ -32,10 +31,8 @@ from bowline_reconciler.decide.actions import (
 )
 from bowline_reconciler.decide.snapshot import (
     DEFECT,
-    FRESH_CONTACT,
     GATES,
     NODE_HEALTH,
-    PRECEDING,
     Absent,
     Observed,
     PodView,
@@ -107,10 +104,6 @@ def _first_row(facts: Observed, settings: Settings, ending: Fail | None) -> Acti
         return _invalid(request)
     if not request.pod_uid:
         return _without_owner(request, facts.pod, facts.times)
-    if facts.preceding is not None:
-        ref = ObjectRef(names.API_VERSION, names.KIND, facts.preceding)
-        why = f"BindRequest {facts.preceding} for the same pod came first"
-        return Wait((ref,), why, FRESH_CONTACT, PRECEDING, expires=False)
     if facts.pod is Absent.NOT_IN_CACHE:
         return ReadLive(Target.POD)
     on_pod = _of_pod(request, facts.pod)
@@ -128,18 +121,15 @@ def _of_finished(request: BindRequest, facts: Observed) -> Action | ReadLive:
     """Rows for a request that is being deleted, Succeeded or Failed, and for any while the release is uninstalled."""
     if not request.has_finalizer:
         return Forget()
+    if not request.pod_key.name:
+        return DropFinalizer()  # it names no pod of its name: nothing was ever attempted
     if request.phase is Phase.SUCCEEDED:
         return Forget() if facts.is_held else DropFinalizer()
-    if facts.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
+    if facts.pod is Absent.NOT_IN_CACHE:
         return ReadLive(Target.POD)
     if is_bound_as_asked(request, facts.pod):
         is_complete = request.phase is not Phase.PENDING or (request.deleting and not facts.is_held)
         return DropFinalizer() if is_complete else Complete()
-    if facts.preceding is not None:
-        # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
-        # because there is nothing to report.
-        why = f"BindRequest {facts.preceding} for the same pod precedes: what is prepared on the pod is its own"
-        return RequeueAfter(FRESH_CONTACT, why)
     if request.deleting:
         return Rollback(Status.fatal("the request was deleted", Reason.SUPERSEDED))
     if request.phase is Phase.PENDING:
@@ -230,6 +220,18 @@ def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: S
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
         ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
         return Wait((ref,), why, left, GATES, {GATES: limit})
+    on_node = _of_node(request, pod, facts, settings)
+    if on_node is not None:
+        return on_node
+    if facts.times.retry_in > timedelta():
+        return RequeueAfter(facts.times.retry_in)
+    return Attempt(facts.effects)
+
+
+def _of_node(
+    request: BindRequest, pod: PodView, facts: Observed, settings: Settings
+) -> Wait | Fail | ReadLive | None:
+    """Rows that depend on the node; None if the pod may be bound to it."""
     if facts.node is Absent.NOT_IN_CACHE:
         return ReadLive(Target.NODE)
     if facts.node is Absent.UNREADABLE:
@@ -255,18 +257,7 @@ def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: S
         state = "was cordoned" if taint is CORDONED else f"had the taint {describe(taint)}"
         why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"
         return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE)
-    return _attempt(request, pod, facts)
-
-
-def _attempt(request: BindRequest, pod: PodView, facts: Observed) -> Action:
-    """Rows that delay an attempt that may be made."""
-    if facts.times.retry_in > timedelta():
-        return RequeueAfter(facts.times.retry_in)
-    if facts.rival_writes > timedelta():
-        why = "a write of the former leader for another BindRequest of this pod may still take effect"
-        ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
-        return Wait((ref,), why, facts.rival_writes, PRECEDING, expires=False)
-    return Attempt(facts.effects)
+    return None
 
 
 def pending_failure(request: BindRequest) -> Fail | None:

@@ -2,14 +2,9 @@
 
 Pure views of raw objects. ``Absent`` distinguishes an object that the API server reports as not found from one that
 is only missing in a cache.
-
-The order of the requests for one pod is here as well. Their attempts and rollbacks are serial: what one has prepared
-(a label, a ResourceClaim's devices, a ConfigMap) and what another rolls back may be the same object, and the pod does
-not show which is whose. The order only decides who is next: a request that has begun holds the pod until it has ended
-and nothing of it is left to roll back (``binding.state.RequestStates``). Decisions 93 and 213.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -18,7 +13,6 @@ from bowline.api import names
 from bowline.api.bindrequest import PREPARED, AllocationKind, BindRequest, Phase, is_same_decision
 from bowline.api.meta import (
     Object,
-    ObjectKey,
     ObjectUID,
     ResourceVersion,
     has_ended,
@@ -32,7 +26,6 @@ from bowline.api.request_facts import wait_of
 from bowline.framework.plugin_status import UNLIMITED, Answers, Status
 
 # Causes of waits before an attempt.
-PRECEDING = "preceding request"
 DEFECT = "plugins"  # a defective plugin might serve what the request asks for
 GATES = "scheduling gates"
 NODE_HEALTH = "health of the node"
@@ -117,8 +110,6 @@ class Observed:
     request: BindRequest
     pod: PodView | Absent = Absent.NOT_IN_CACHE
     node: NodeView | Absent = Absent.NOT_IN_CACHE
-    # The request that holds the same pod, or the one before this one if none does.
-    preceding: ObjectKey | None = None
     provided: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
     effects: frozenset[str] = frozenset()  # the plugins of which an attempt may leave side effects
     times: Times = field(default_factory=Times)
@@ -126,8 +117,6 @@ class Observed:
     plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
     node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
     uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
-    # For how long a former leader's write for another request of the pod may still take effect.
-    rival_writes: timedelta = timedelta()
     is_held: bool = False  # plugins hold something for the pod until it has ended
     was_delayed: bool = False  # in this process: it has waited, or its calls have failed
 
@@ -213,32 +202,6 @@ def is_withdrawn(
     return node_is_lost or (
         isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.has_ended)
     )
-
-
-def preceding_request(request: BindRequest, rivals: Iterable[BindRequest]) -> ObjectKey | None:
-    """Return the unfinished request directly before this one in the order for one pod; None if this one is first.
-
-    Each waits for the one before it, so that an end wakes one of them. ``rivals`` may contain the request itself.
-    """
-    mine = order_key(request)
-    earlier = [rival for rival in rivals if rival.key != request.key and order_key(rival) < mine]
-    return max(earlier, key=order_key).key if earlier else None
-
-
-def following_request(request: BindRequest, rivals: Iterable[BindRequest]) -> ObjectKey | None:
-    """Return the unfinished request directly after this one. See ``preceding_request``."""
-    mine = order_key(request)
-    later = [rival for rival in rivals if rival.key != request.key and order_key(rival) > mine]
-    return min(later, key=order_key).key if later else None
-
-
-def order_key(request: BindRequest) -> tuple[bool, bool, str, str]:
-    """Return the request's place in the order in which requests for one pod begin.
-
-    First come those on which a former leader has worked, then the oldest, then the lower name.
-    """
-    created = request.raw["metadata"].get("creationTimestamp", "")
-    return (not request.status.get("startTime"), not request.has_finalizer, created, request.key.name)
 
 
 def set_aside_for(request: BindRequest, now: datetime) -> timedelta:

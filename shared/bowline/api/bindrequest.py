@@ -51,7 +51,9 @@ IMMUTABLE: Final = Rule(
     remedy="delete this one and create a new one",
 )
 
-RULES: Final = (SCHEMA, IMMUTABLE)
+POD_NAME: Final = Rule("bindrequest/pod-name", "a BindRequest has another name than the pod in its `spec.podName`")
+
+RULES: Final = (SCHEMA, IMMUTABLE, POD_NAME)
 _UNREADABLE: Final = (
     "the request is not read: it, or its managedFields, have too many values or JSON that the reader refuses; create "
     "it again without"
@@ -307,8 +309,6 @@ class BindRequestSpec(_Wire):
 
 SPEC_FIELDS = tuple(str(field.alias) for field in BindRequestSpec.model_fields.values())
 _DECIDED = tuple(name for name in SPEC_FIELDS if name != "backoffLimit")
-# A pod as a request names it. With its key, because a request may name the UID of another namespace's pod.
-PodID = tuple[ObjectKey, ObjectUID]
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,14 +331,9 @@ class BindRequest:
 
     @property
     def pod_key(self) -> ObjectKey:
-        """Key of the pod; available even if the rest of the spec is invalid."""
-        name = self.spec.pod_name if self.spec else _raw_text(self.raw, "podName")
-        return ObjectKey(self.key.namespace, name)
-
-    @property
-    def pod_id(self) -> PodID:
-        """The pod that the request is for."""
-        return self.pod_key, self.pod_uid
+        """Key of the pod, which is the request's own; without a name if the request names no pod, or another one."""
+        is_named = _raw_text(self.raw, "podName") == self.key.name
+        return self.key if is_named else ObjectKey(self.key.namespace, "")
 
     @property
     def selected_node(self) -> str:
@@ -378,13 +373,6 @@ class BindRequest:
         return self.condition(ROLLED_BACK).get("status") == "False"
 
     @property
-    def is_unfinished(self) -> bool:
-        """Whether the request still needs an attempt or a rollback."""
-        if self.has_finalizer:
-            return self.phase is not Phase.SUCCEEDED
-        return self.phase is Phase.PENDING and not self.deleting
-
-    @property
     def failed_attempts(self) -> int:
         """Number of failed attempts."""
         value = self.status.get("failedAttempts")
@@ -421,6 +409,8 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
     spec, errors = decode_spec(raw.get("spec")) if same is None else (same.spec, same.errors)
     if is_reduced(raw):
         errors = (FieldError(SCHEMA, "spec", None, _UNREADABLE),)
+    elif (misnamed := name_error(raw)) is not None:
+        spec, errors = None, (misnamed, *errors)
     return BindRequest(
         key=key_of(raw),
         uid=uid_of(raw),
@@ -436,6 +426,15 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
         raw=raw,
         status=reported_status(raw),
     )
+
+
+def name_error(raw: Object) -> FieldError | None:
+    """Return the error of a request that has another name than its pod, if it names one. Decision 323."""
+    pod_name, name = _raw_text(raw, "podName"), raw["metadata"].get("name")
+    if not pod_name or pod_name == name:
+        return None
+    message = f"must be {pod_name}, as spec.podName: a pod has one BindRequest, and that has the pod's name"
+    return FieldError(POD_NAME, "metadata.name", name, message)
 
 
 def is_same_decision(request: BindRequest, other: BindRequest) -> bool:

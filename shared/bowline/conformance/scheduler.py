@@ -291,7 +291,7 @@ class SchedulerStage:
 
     def _is_request_denied(self, name: str) -> bool:
         """Whether the policy is in force."""
-        request = bind_request("dry-run", OTHER_NODE, self.namespace, "uid", podName=name)
+        request = bind_request(name, OTHER_NODE, self.namespace, "uid")
         try:
             self.cluster.api.post(f"{BINDREQUESTS.path(self.namespace)}?dryRun=All", request)
         except LocalApiError as error:

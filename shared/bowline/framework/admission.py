@@ -23,6 +23,7 @@ from bowline.api.bindrequest import (
     decode_bind_request,
     decode_spec,
     effects_record,
+    name_error,
     owner_pod_uid,
 )
 from bowline.api.field_error import FieldError, annotation_path
@@ -333,7 +334,7 @@ class AdmissionChain:
         return self._review_request(raw, old, info)
 
     def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
-        errors = spec_errors(raw)
+        errors = request_errors(raw, old)
         if any(not error.is_warning for error in errors):  # plugins receive only requests that can be decoded
             return verdict_of([errors])
         by_plugin = (
@@ -416,13 +417,14 @@ def _wrong_path(template: Template) -> FieldError:
     return FieldError(TEMPLATE_PATH, template.path, None, message.format(*kinds))
 
 
-def spec_errors(raw: Object) -> list[FieldError]:
-    """Return the errors of a well-formed BindRequest's spec: the schema's, else a mismatch of spec.podUID and
-    owner.
+def request_errors(raw: Object, old: Object | None) -> list[FieldError]:
+    """Return the errors of a well-formed BindRequest: of a new one its name, then the schema's, else a mismatch of
+    spec.podUID and owner.
     """
+    misnamed = name_error(raw) if old is None else None
     spec, errors = decode_spec(raw.get("spec"))
-    if spec is None:
-        return list(errors)
+    if spec is None or misnamed is not None:
+        return [*([misnamed] if misnamed is not None else []), *errors]
     owner = owner_pod_uid(raw)
     if spec.pod_uid and owner and spec.pod_uid != owner:
         message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"

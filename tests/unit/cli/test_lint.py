@@ -33,7 +33,7 @@ spec: {schedulerName: bowline, containers: [{name: main, image: x}]}
 BAD_REQUEST = """
 apiVersion: scheduling.run.ai/v1alpha2
 kind: BindRequest
-metadata: {name: r}
+metadata: {name: p}
 spec: {podName: p, receivedGPU: {portion: "1.5"}}
 """
 FOREIGN = """

@@ -112,7 +112,7 @@ def pod(scheduler: str | None = "bowline", **metadata: Any) -> dict[str, Any]:
 
 
 def request(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "r"}, "spec": {"podName": "p", "selectedNode": "n", **spec}}
+    return {"metadata": {"name": "p"}, "spec": {"podName": "p", "selectedNode": "n", **spec}}
 
 
 def with_owner(raw: dict[str, Any], uid: str = "uid-1", name: str = "p") -> dict[str, Any]:
@@ -298,6 +298,20 @@ class TestBindRequests:
     def test_a_pod_uid_that_contradicts_the_owner_is_denied(self) -> None:
         verdict = chain().admit_bind_request(with_owner(request(podUID="uid-2")), CREATE)
         assert [(fault.rule.id, fault.path) for fault in verdict.errors] == [("bindrequest/pod-uid", "spec.podUID")]
+
+    def test_a_new_request_has_the_name_of_its_pod(self) -> None:
+        raw = with_owner(request(podName="other", backoffLimit="many"))
+        verdict = chain(Effects).admit_bind_request(raw, CREATE)
+        assert [(fault.rule.id, fault.path) for fault in verdict.errors] == [
+            ("bindrequest/pod-name", "metadata.name"),
+            ("bindrequest/schema", "spec.backoffLimit"),
+        ], "every error at once"
+        assert not verdict.patch
+
+    def test_a_stored_request_with_another_name_than_its_pod_can_be_updated(self) -> None:
+        old = request(podName="other")
+        raw = request(podName="other", backoffLimit=1)
+        assert chain().admit_bind_request(raw, UPDATE, old) == ALLOWED
 
     def test_the_finalizer_is_added_once_with_the_plugins_that_leave_effects(self) -> None:
         raw = request()

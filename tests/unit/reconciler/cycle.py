@@ -1,6 +1,6 @@
 """One binding cycle without an API server: recording doubles of the client, the writer and the caches."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 from typing import Any, cast
 
@@ -167,9 +167,6 @@ class Caches(Informers):
     async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
         latest = self._cycle.reads.latest(key, self._cycle.state)
         return dict((latest or self._cycle.request).raw)
-
-    def rivals(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
-        return ()
 
     def in_contact(self) -> timedelta:
         return FRESH_CONTACT

@@ -8,7 +8,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from bowline.api.meta import ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, Settings
@@ -111,16 +111,11 @@ def test_decision(observation: Observed, expectation: Action | ReadLive) -> None
     assert decide(observation, SETTINGS) == expectation
 
 
-def test_a_former_leaders_write_for_another_request_of_the_pod_is_awaited() -> None:
-    decision = decide(seen(rival_writes=timedelta(seconds=5)), SETTINGS)
-    assert isinstance(decision, Wait)
-    assert (decision.left, decision.expires) == (timedelta(seconds=5), False)
-
-
 @pytest.mark.parametrize(
     ("observation", "reason"),
     [
         pytest.param(seen(request(podName="")), Reason.INVALID, id="no pod name"),
+        pytest.param(seen(request(podName="other")), Reason.INVALID, id="another name than its pod"),
         pytest.param(seen(pod=Absent.NOT_FOUND), Reason.POD_GONE, id="pod deleted"),
         pytest.param(seen(pod=Absent.UNREADABLE), Reason.INVALID, id="a pod that is not decoded"),
         pytest.param(seen(pod=replace(POD, tolerations=({"operator": "Exists"},) * 513)), Reason.INVALID,
@@ -155,33 +150,20 @@ def test_a_request_without_pod_gets_the_grace_of_apply_order() -> None:
     assert fails(Reason.POD_GONE, decide(replace(lonely, times=Times(age=timedelta(seconds=10))), SETTINGS))
 
 
-def test_the_older_request_for_a_pod_is_first() -> None:
-    older = ObjectKey("default", "first")
-    decision = decide(seen(preceding=older, pod=ON_NODE), SETTINGS)
-    assert isinstance(decision, Wait)
-    assert [ref.key for ref in decision.on] == [older]
-
-
-LATER_THAN_FIRST = RequeueAfter(
-    FRESH_CONTACT, "BindRequest default/first for the same pod precedes: what is prepared on the pod is its own"
-)
-
-
 @pytest.mark.parametrize(
-    ("observation", "expectation"),
+    ("misnamed", "expectation"),
     [
-        pytest.param(seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first")), LATER_THAN_FIRST,
-            id="deleting: no rollback of the older one's side effects"),
-        pytest.param(seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first"), pod=ON_NODE),
-            DropFinalizer(), id="the pod is on its node: no rollback, no wait"),
-        pytest.param(seen(request(**DELETING), preceding=ObjectKey("default", "first")), Forget(),
-            id="nothing to undo, nothing to wait for"),
+        pytest.param(request(podName="other", **DELETING), Forget(), id="deleting"),
+        pytest.param(
+            request(podName="other", **OURS, **DELETING), DropFinalizer(), id="deleting, with the finalizer"
+        ),
+        pytest.param(request({"phase": "Failed"}, podName="other", **OURS), DropFinalizer(), id="failed by another"),
     ],
-)  # fmt: skip
-def test_rollbacks_for_one_pod_run_in_the_requests_order(
-    observation: Observed, expectation: Action | ReadLive
+)
+def test_of_a_request_with_another_name_than_its_pod_nothing_is_rolled_back(
+    misnamed: BindRequest, expectation: Action
 ) -> None:
-    assert decide(observation, SETTINGS) == expectation
+    assert decide(seen(misnamed, pod=POD), SETTINGS) == expectation
 
 
 def is_gated(wait_time: timedelta) -> Observed:

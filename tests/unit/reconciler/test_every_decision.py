@@ -39,8 +39,7 @@ pytestmark = pytest.mark.timeout(300)
 SETTINGS = Settings(scheduler_names=("bowline",))
 TAINT = {"key": "x", "effect": "NoSchedule"}
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-KEY = ObjectKey("ns", "r")
-OTHER = ObjectKey("ns", "other")
+KEY = ObjectKey("ns", "p")
 # What a status with an incomplete rollback may say of the failure; another version may have other reasons.
 REASONS = ("", "NodeGone", "BackoffLimitExceeded", "NewerReason")
 NONE_ANNOUNCED = ("", "NewerReason")
@@ -66,14 +65,12 @@ def observed(choices: Choices) -> Observed:
         request=lambda _: request,
         pod=lambda _: source("pod", pod),
         node=lambda _: source("node", node),
-        preceding=lambda _: ask("preceded", (None, OTHER)),
         provided=lambda _: ask("provided", (frozenset(AllocationKind), frozenset())),
         effects=lambda _: ask("side effects", (frozenset(), frozenset({"a"}))),
         times=lambda _: times,
         live=lambda _: frozenset(target for target in Target if ask(f"live {target.value}", (False, True))),
         plugin_errors=lambda _: (),
         uninstalling=lambda _: ask("uninstalling", (False, True)),
-        rival_writes=lambda _: ask("rival writes", (timedelta(), timedelta(seconds=1))),
         is_held=lambda _: ask("held", (False, True)),
         was_delayed=lambda _: ask("delayed", (False, True)),
     )
@@ -81,7 +78,7 @@ def observed(choices: Choices) -> Observed:
 
 def _request(choices: Choices) -> BindRequest:
     ask = choices.choose
-    metadata = {"namespace": "ns", "name": "r", "uid": "R"}
+    metadata = {"namespace": "ns", "name": "p", "uid": "R"}
     decoded_request = decode_bind_request({"metadata": metadata, "spec": {"podName": "p", "selectedNode": "n"}})
 
     def status(_: Any) -> Mapping[str, Any]:
@@ -93,7 +90,7 @@ def _request(choices: Choices) -> BindRequest:
         return {"conditions": conditions, **({"failure": {"reason": reason}} if reason else {})}
 
     def spec(_: Any) -> str:
-        return ask("spec", ("valid", "invalid", "no pod name"))
+        return ask("spec", ("valid", "invalid", "not of its name"))
 
     return lazy(
         BindRequest,
@@ -104,7 +101,7 @@ def _request(choices: Choices) -> BindRequest:
         has_finalizer=lambda _: ask("finalizer", (False, True)),
         spec=lambda _: decoded_request.spec if spec(_) == "valid" else None,
         errors=lambda _: (),
-        pod_key=lambda _: ObjectKey("ns", "" if spec(_) == "no pod name" else "p"),
+        pod_key=lambda _: ObjectKey("ns", "" if spec(_) == "not of its name" else "p"),
         pod_uid=lambda _: ask("pod UID asked", ("", "P")),
         created=lambda _: CREATED,
         selected_node=lambda _: "n",
@@ -207,7 +204,6 @@ def _of_attempt(v: Values, _: Attempt) -> dict[str, bool]:
         "the pod is unbound": v["pod node"] == "",
         "the pod lives": not v["pod deleting"] and not v["pod ended"],
         "the pod has no gate and our scheduler": v["gates"] == () and v["scheduler"] == "bowline",
-        "nothing precedes": v["preceded"] is None,
         "the node exists": not v["node deleting"],
         "the pod tolerates the node": not untolerated,
         "one that does not follow the request's event follows a live read of it": (
@@ -221,8 +217,8 @@ def _of_attempt(v: Values, _: Attempt) -> dict[str, bool]:
 def _of_rollback(v: Values, _: Rollback) -> dict[str, bool]:
     return {
         "the pod is not bound as asked": not _is_bound_as_asked(v),
-        "the pod was read live": _is_live(v, Target.POD) or v.get("spec") == "no pod name",
-        "nothing precedes": v["preceded"] is None,
+        "the pod was read live": _is_live(v, Target.POD),
+        "the request has the name of its pod": v["spec"] != "not of its name",
     }
 
 
@@ -237,7 +233,7 @@ def _of_failure(v: Values, result: Fail) -> dict[str, bool]:
     return {
         "the pod is not bound as asked": not _is_bound_as_asked(v),
         "with side effects, the pod was read live": (
-            _is_live(v, Target.POD) or not may_undo or v.get("spec") == "no pod name"
+            _is_live(v, Target.POD) or not may_undo or v.get("spec") == "not of its name"
         ),
         "a reason of the pod needs a live pod": _is_live(v, Target.POD) or not of_pod,
         "a reason of the node needs a live node": _is_live(v, Target.NODE) or not of_node,
@@ -256,7 +252,8 @@ def _of_forgotten(v: Values, _: Forget) -> dict[str, bool]:
 
 
 def _of_finalizer(v: Values, _: DropFinalizer) -> dict[str, bool]:
-    return {"succeeded, or the pod is bound as asked": v["phase"] is Phase.SUCCEEDED or _is_bound_as_asked(v)}
+    is_harmless = v["spec"] == "not of its name" or v["phase"] is Phase.SUCCEEDED or _is_bound_as_asked(v)
+    return {"nothing is to be undone": is_harmless}
 
 
 def _of_owner(v: Values, _: SetOwner) -> dict[str, bool]:

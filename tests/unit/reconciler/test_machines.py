@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.api.node_view import NodeView
@@ -31,8 +30,6 @@ from bowline_reconciler.decide.snapshot import (
     PodView,
     Target,
     Times,
-    following_request,
-    preceding_request,
     stored_pause,
     stored_wait,
 )
@@ -43,7 +40,7 @@ pytestmark = pytest.mark.timeout(300)
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 MAX_BACKOFF = timedelta(seconds=60)
-KEY = ObjectKey("ns", "r")
+KEY = ObjectKey("ns", "p")
 POD = PodView("P", "1", "", deleting=False, has_ended=False, gates=(), scheduler="bowline")  # type: ignore[arg-type]
 
 
@@ -67,7 +64,7 @@ def violations() -> Violations:
 def request(
     status: Mapping[str, Any] | None = None, metadata: Mapping[str, Any] | None = None, **spec: Any
 ) -> BindRequest:
-    identity = {"namespace": "ns", "name": "r", "uid": "R", "resourceVersion": "1", "generation": 1}
+    identity = {"namespace": "ns", "name": "p", "uid": "R", "resourceVersion": "1", "generation": 1}
     body = {"podName": "p", "podUID": "P", "selectedNode": "n", **spec}
     return decode_bind_request(
         {"metadata": {**identity, **(metadata or {})}, "spec": body, "status": dict(status or {})}
@@ -250,42 +247,6 @@ def test_a_stored_wait_is_restored(waited_s: int) -> None:
     # Stored times have whole seconds.
     assert wait_time is not None
     assert abs(wait_time - timedelta(seconds=waited_s)) < timedelta(seconds=1)
-
-
-# --- the order of a pod's requests ---
-
-
-def _rival(name: str, kind: tuple[bool, bool, str, str, str]) -> BindRequest:
-    deleting, is_held, phase, second, pod_uid = kind
-    metadata: dict[str, Any] = {"name": name, "uid": name, "creationTimestamp": f"2026-01-01T00:00:0{second}Z"}
-    if deleting:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:09Z"
-    if is_held:
-        metadata["finalizers"] = [names.FINALIZER]
-    return request({"phase": phase}, metadata, podUID=pod_uid)
-
-
-def test_of_every_two_or_three_requests_for_a_pod_exactly_one_unfinished_one_is_first(violations: Violations) -> None:
-    kinds = list(
-        itertools.product((False, True), (False, True), ("Pending", "Succeeded", "Failed"), ("1", "2"), ("P", "Q"))
-    )
-    pool = {name: [_rival(name, kind) for kind in kinds] for name in "abc"}
-    pairs = itertools.product(pool["a"], pool["b"])
-    # Of three, the third is for the same pod: another one's is a pair.
-    triples = itertools.product(pool["a"], pool["b"], [rival for rival in pool["c"] if rival.pod_uid == "P"])
-    for rivals in itertools.chain(pairs, triples):
-        for pod_uid in ("P", "Q"):
-            unfinished = [rival for rival in rivals if rival.pod_uid == pod_uid and rival.is_unfinished]
-            before = {rival.key: preceding_request(rival, unfinished) for rival in unfinished}
-            backwards = {rival.key: preceding_request(rival, unfinished[::-1]) for rival in unfinished}
-            after = {rival.key: following_request(rival, unfinished) for rival in unfinished}
-            violations.hold("the order read does not matter", before == backwards, before)
-            first = [key for key, predecessor in before.items() if predecessor is None]
-            violations.hold("one is first", len(first) == min(1, len(unfinished)), before)
-            pairs_of_queue = {(key, follower) for key, follower in after.items() if follower is not None}
-            expectation = {(predecessor, key) for key, predecessor in before.items() if predecessor is not None}
-            violations.hold("each is followed by the one that waits for it", pairs_of_queue == expectation, before)
-    assert violations.examples == {}
 
 
 # --- what is newer than the cache ---

@@ -41,7 +41,7 @@ from bowline_reconciler.decide.report import (
     success_report,
     waiting_status,
 )
-from bowline_reconciler.decide.snapshot import GATES, PRECEDING, Outcome, Times
+from bowline_reconciler.decide.snapshot import GATES, Outcome, Times
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
@@ -357,7 +357,7 @@ def test_a_wait_has_its_deadline() -> None:
     assert again["reason"] == first["reason"]
 
 
-@pytest.mark.parametrize("cause", [GATES, PRECEDING])
+@pytest.mark.parametrize("cause", [GATES])
 def test_a_wait_before_the_first_attempt_has_no_start(cause: str) -> None:
     assert "startTime" not in waiting_status(request(), replace(waiting("a"), cause=cause), NOW, NOW)
 

@@ -106,6 +106,6 @@ def test_a_state_in_which_something_has_begun_is_of_one_decision(change: dict[st
     raw = stored(bind_request(uid="pod-uid", **change), uid="request-uid", version="2", generation=2)
     changed_request = decode_bind_request(raw)
     assert states.identify(request.key, request).state is states.identify(request.key, changed_request).state
-    assert states.acquire_pod(request)
+    states.ensure(request).begin(request)
     assert (states.identify(request.key, changed_request).state is not None) is is_same
-    assert (states.ensure(changed_request).holding is not None) is is_same
+    assert (states.ensure(changed_request).begun is not None) is is_same

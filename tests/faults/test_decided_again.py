@@ -1,7 +1,6 @@
-"""Two BindRequests of one pod for different nodes, with what plugins prepare for it; the reconciler is killed.
+"""A pod's BindRequest is withdrawn and made again for another node, while the reconciler is killed.
 
-After it exactly one node's preparation is in the cluster, and the request that says Succeeded is the pod's. The
-simulation has two requests in other orders and with other faults.
+After it exactly the other node's preparation is in the cluster. The simulation has other orders and faults.
 """
 
 import threading
@@ -13,6 +12,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
+from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import bind_request, resource_slice
 from bowline.testing.fault_proxy.faults import LoseReply
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
@@ -126,28 +126,27 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_of_two_requests_one_is_the_pods_and_nothing_of_the_other_remains(lab: Lab, kind: Kind) -> None:
-    live, first, second = lab.namespace(f"two-{kind.name}"), "b", "a"
-    with lab.reconciler("two") as reconciler:
+def test_nothing_of_a_withdrawn_decision_remains_beside_the_next_one(lab: Lab, kind: Kind) -> None:
+    live = lab.namespace(f"again-{kind.name}")
+    with lab.reconciler("again") as reconciler:
         live.until("it leads", lambda: is_leading(reconciler))
         uid = kind.make(live)
         is_killed = threading.Event()
         _kill_at(reconciler, live, kind.effect, is_killed)
-        for name, node in ((first, NODES[0]), (second, NODES[1])):
-            _ask(live, kind, name, node, uid)
+        assert _ask(live, kind, NODES[0], uid)
         live.until("it was killed", is_killed.is_set)
+        live.cluster.api.delete(live.request_path())
+        assert not _ask(live, kind, NODES[1], uid), "its finalizer keeps the name"
         reconciler.proxy.clear()
         reconciler.restart()
-        phases = {name: live.phase(name, "Succeeded", "Failed")["status"]["phase"] for name in (first, second)}
-        assert sorted(phases.values()) == ["Failed", "Succeeded"], {n: live.request(n)["status"] for n in phases}
-        winner = next(name for name, phase in phases.items() if phase == "Succeeded")
-        live.until("both have ended", lambda: _have_ended(live, first, second))
-        node = live.request(winner)["spec"]["selectedNode"]
-        live.until("one preparation is left", lambda: kind.prepared(live, read_objects(live)) == {node} or None)
+        live.until("the next request is created", lambda: _ask(live, kind, NODES[1], uid) or None)
+        request = live.phase("pod", "Succeeded", "Failed")
+        assert request["status"]["phase"] == "Succeeded", request["status"]
+        live.until("one preparation is left", lambda: kind.prepared(live, read_objects(live)) == {NODES[1]} or None)
         pod = live.pod()
         reconciler.check()
-    assert pod["spec"]["nodeName"] == node
-    assert pod["metadata"]["annotations"][names.PREPARED_FOR] == live.request(winner)["metadata"]["uid"]
+    assert pod["spec"]["nodeName"] == NODES[1]
+    assert pod["metadata"]["annotations"][names.PREPARED_FOR] == request["metadata"]["uid"]
 
 
 def _kill_at(reconciler: Reconciler, live: LiveCluster, match: CallMatch, is_killed: threading.Event) -> None:
@@ -162,12 +161,13 @@ def _kill_at(reconciler: Reconciler, live: LiveCluster, match: CallMatch, is_kil
     reconciler.proxy.add(FaultRule(LoseReply(end), here, nth=1))
 
 
-def _ask(live: LiveCluster, kind: Kind, name: str, node: str, uid: str) -> None:
-    spec = {"podName": "pod", "podUID": uid, **kind.decision(live, node)}
-    body = bind_request(name, node, live.namespace, **spec)
-    body["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": uid}]
-    live.cluster.api.post(live.request_path("").rstrip("/"), body)
-
-
-def _have_ended(live: LiveCluster, *requests: str) -> bool:
-    return not any(live.request(name)["metadata"].get("finalizers") for name in requests)
+def _ask(live: LiveCluster, kind: Kind, node: str, uid: str) -> bool:
+    """Create the pod's request; return whether there was none."""
+    body = bind_request("pod", node, live.namespace, uid, podUID=uid, **kind.decision(live, node))
+    try:
+        live.cluster.api.post(live.request_path("").rstrip("/"), body)
+    except LocalApiError as error:
+        if error.status != 409:
+            raise
+        return False
+    return True
