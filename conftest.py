@@ -55,17 +55,19 @@ TOGETHER = {
 }
 # What is given to workers first: what takes longest, so that at the end no worker is alone with it.
 FIRST = (
-    "tests/plugins/",
-    "tests/pair/",
     "tests/reconciler/",
-    "tests/scheduler_conformance/",
+    "tests/plugins/",
+    "tests/testing/",
+    "tests/kube/",
+    "tests/pair/",
     "tests/node/",
     "tests/kai/",
-    "tests/chart/test_check_live.py",
-    "tests/testing/",
-    "tests/faults/",
-    "tests/examples/",
     "tests/chart/",
+    "tests/chart/test_check_live.py",
+    "tests/examples/",
+    "tests/webhook/",
+    "tests/scheduler_conformance/",
+    "tests/faults/",
 )
 # What is given to workers last: many short files, with which all workers end at about the same time.
 LAST = ("tests/unit/", "shared/")

@@ -204,7 +204,8 @@ def test_lint_and_webhook_agree_on_a_pod_and_its_workloads(chains: Chains, seed:
     assert lint(chain, raw) == errors
     template = template_of(raw)
     workloads = {
-        "spec.template": {**deployment(), "spec": {"template": template}},
+        # Without a selector it would be a patch for lint.
+        "spec.template": {**deployment(), "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}},
         "spec.replicatedJobs[0].template.spec.template": job_set("w", template),
         "spec.headGroupSpec.template": ray_cluster("w", template),
         "spec.pytorchReplicaSpecs[Worker].template": pytorch_job("w", Worker=template),
