@@ -85,7 +85,8 @@ PORTION_LIMIT: Final = Rule(
 LIMIT_SHORTHAND: Final = Rule(
     "nv_fractions/limit-shorthand",
     "`gpu-memory.limit` is not a quantity of at least `gpu-memory`, or `gpu-fraction.limit` not a number above "
-    "`gpu-fraction` and below 1; or one of them differs from the annotation that names the container",
+    "`gpu-fraction` and below 1 with at most 5 decimals; or one of them differs from the annotation that names the "
+    "container",
     invalid='annotations: {gpu-memory.limit: "8192", gpu-memory: "4096"}',
     valid='annotations: {gpu-memory.limit: 8Gi, gpu-memory: "4096"}',
 )

@@ -5,12 +5,14 @@ names it and which the node or the binder reads. A short form that cannot be tra
 """
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.plugins.nv_fractions import rule_table
 from bowline.plugins.nv_fractions.amounts import mebibytes_of, portion_of, whole_mebibytes
 
+_LEAST_LIMIT = Decimal("0.00001")
 SHORTHANDS = (names.GPU_MEMORY_LIMIT, names.GPU_FRACTION_LIMIT)
 
 
@@ -60,7 +62,10 @@ def _fraction_problem(value: str, annotations: Mapping[str, str]) -> str:
         return f"needs {names.GPU_FRACTION}; the limit of an amount of memory is {names.GPU_MEMORY_LIMIT}"
     limit, fraction = portion_of(value), portion_of(annotations[names.GPU_FRACTION])
     is_limit = limit is not None and limit < 1 and (fraction is None or limit > fraction)
-    return "" if is_limit else f"must be a decimal number above {names.GPU_FRACTION} and below 1; correct it"
+    if limit is None or not is_limit:
+        return f"must be a decimal number above {names.GPU_FRACTION} and below 1; correct it"
+    is_short = limit == limit.quantize(_LEAST_LIMIT)
+    return "" if is_short else "must have at most 5 decimals, as KAI-Scheduler requires; round it"
 
 
 def _memory_problem(value: str, annotations: Mapping[str, str]) -> str:

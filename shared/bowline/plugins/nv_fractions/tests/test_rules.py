@@ -110,6 +110,7 @@ INVALID = [
     pytest.param({"gpu-fraction": "0.5", "gpu-memory.limit": "8Gi"}, {SHORT}, id="an amount that limits a fraction"),
     pytest.param({"gpu-memory": "1024", "gpu-fraction.limit": "0.8"}, {SHORT}, id="a part that limits an amount"),
     pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.5"}, {SHORT}, id="a limit that is not above"),
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.750001"}, {SHORT}, id="a limit with 6 decimals"),
     pytest.param({"gpu-memory": "1024", "gpu-memory.limit": "4Gi", LIMIT: "2Gi"}, {SHORT},
         id="two limits that differ"),
     pytest.param({MODE: "exclusive", "gpu-fraction": "0.5"}, {"nv_fractions/mode"}, id="an unknown mode"),
