@@ -12,14 +12,15 @@ import pytest
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.kube.config import load_access
-from bowline.kube.resources import PODGROUPS, PODS
+from bowline.kube.resources import PODGROUPS, PODS, RESOURCECLAIMS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair
+from bowline.testing.builders import bind_request
 from tests.live import LiveCluster
 from tests.pairs import own_namespace
-from tests.plugins.claim_case import Case, CrashingClient, new_plugin
+from tests.plugins.claim_case import NODE, Case, CrashingClient, new_plugin
 from tests.plugins.claims import claim, claim_decisions, get_claim, is_free, template
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 from tests.plugins.test_dynamic_resources_as_kube_scheduler import comparable
@@ -36,6 +37,7 @@ pytestmark = [
 OF_TEMPLATE = {"name": "dev", "resourceClaimTemplateName": "tpl"}
 NAMED = {"name": "dev", "resourceClaimName": "shared"}
 FAILED = Status.fatal("failed by the test")
+LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -102,7 +104,7 @@ async def test_the_first_pod_reserves_the_claim_for_the_group_and_the_next_write
     assert versions[0] == versions[1]
 
 
-async def test_a_rollback_leaves_the_groups_claim_and_the_end_of_the_group_frees_it(
+async def test_a_rollback_leaves_the_claim_that_a_pod_of_the_group_has_and_the_end_of_the_group_frees_it(
     live: LiveCluster, case: Case
 ) -> None:
     live.create(claim("shared"))
@@ -113,8 +115,9 @@ async def test_a_rollback_leaves_the_groups_claim_and_the_end_of_the_group_frees
     ]
     for context in contexts:
         assert await plugin.pre_bind(context) == Status.ok()
-    for context in contexts:
-        assert await plugin.rollback(context, FAILED) == Status.ok()
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+    live.cluster.api.post(f"{PODS.path(live.namespace, 'a')}/binding", {"metadata": {"name": "a"}, "target": target})
+    assert await plugin.rollback(contexts[1], FAILED) == Status.ok()
     stored_claim = get_claim(live, "shared")
     assert stored_claim["status"]["reservedFor"] == [group]
     assert stored_claim["status"]["allocation"]["devices"]["results"][0]["device"] == "d0"
@@ -122,6 +125,44 @@ async def test_a_rollback_leaves_the_groups_claim_and_the_end_of_the_group_frees
         live.cluster.api.request("DELETE", PODS.path(live.namespace, name), {"gracePeriodSeconds": 0})
     live.cluster.api.request("DELETE", PODGROUPS.path(live.namespace, "gang"), {})
     live.until("the claim is free", lambda: is_free(get_claim(live, "shared")) or None)
+
+
+async def test_a_group_gets_another_device_after_one_that_has_failed(live: LiveCluster, case: Case) -> None:
+    live.create(claim("shared"))
+    group = make_group(live, "gang", NAMED)
+    pods = [make_pod(live, name, NAMED, "gang") for name in ("a", "b")]
+    plugin = await new_plugin(case.client)
+    conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["bad"]}
+    first, second = [await case.context(pod, **claim_decisions("d0", **conditions)) for pod in pods]
+    assert (await plugin.pre_bind(first)).code is Code.WAIT
+    bad = {"type": "bad", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": LONG_AGO}
+    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [bad]}
+    status = {"status": {"devices": [device]}}
+    await case.client.patch(RESOURCECLAIMS, live.namespace, "shared", status, subresource="status")
+    for context in (first, second):
+        failure = await plugin.pre_bind(context)
+        assert (failure.code, failure.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert await plugin.rollback(first, failure) == Status.ok()
+    assert "allocation" not in get_claim(live, "shared")["status"]
+    assert await plugin.rollback(second, failure) == Status.ok()
+    decided_again = await case.context(pods[1], **claim_decisions("d1"))
+    assert await plugin.pre_bind(decided_again) == Status.ok()
+    assert get_claim(live, "shared")["status"]["reservedFor"] == [group]
+
+
+async def test_a_claim_stays_while_another_pod_of_the_group_may_be_bound(live: LiveCluster, case: Case) -> None:
+    live.create(claim("shared"))
+    group = make_group(live, "gang", NAMED)
+    pods = [make_pod(live, name, NAMED, "gang") for name in ("a", "b")]
+    plugin = await new_plugin(case.client)
+    context = await case.context(pods[0], **claim_decisions("d0"))
+    assert await plugin.pre_bind(context) == Status.ok()
+    live.create(bind_request("b", NODE, live.namespace, pods[1]["metadata"]["uid"]))
+    assert await plugin.rollback(context, FAILED) == Status.ok()
+    assert get_claim(live, "shared")["status"]["reservedFor"] == [group]
+    live.cluster.api.delete(live.request_path("b"))
+    assert await plugin.rollback(context, FAILED) == Status.ok()
+    assert is_free(get_claim(live, "shared"))
 
 
 async def test_a_claim_of_the_pod_alone_is_reserved_for_the_pod(live: LiveCluster, case: Case) -> None:

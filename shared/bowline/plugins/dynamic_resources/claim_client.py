@@ -6,7 +6,7 @@ concurrent ones would only cause Conflicts; the lock is held during API calls on
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -23,6 +23,8 @@ from bowline.plugins.dynamic_resources.rules import (
     Finalizers,
     RequiredClaim,
     Write,
+    has_failed_device,
+    is_of_group_alone,
     missing_claim,
     next_release,
     next_removal,
@@ -33,6 +35,9 @@ from bowline.runtime.tasks import shield_write
 
 # Drivers and the claim controller also write to a claim, but rarely this often in a row.
 MAX_CONFLICTS = 5
+
+# Whether another pod of the PodGroup may have the claim's devices; given whether one of these has failed.
+IsGroupUsed = Callable[[bool], Awaitable[bool]]
 
 
 class ClaimsNotServedError(Exception):
@@ -72,14 +77,22 @@ class ClaimClient:
             )
         return missing_claim(requirement) if answer is None else answer
 
-    async def release(self, requirement: RequiredClaim) -> Status:
-        """Undo ``reserve`` for a pod that is not bound."""
+    async def release(self, requirement: RequiredClaim, is_group_used: IsGroupUsed) -> Status:
+        """Undo ``reserve`` for a pod that is not bound.
+
+        ``is_group_used`` is asked about a claim of a PodGroup once no other attempt of this process can reserve it.
+        """
         async with self._lock(requirement.key):
             current = await self.get(requirement.key)
+            is_used = (
+                current is None
+                or not is_of_group_alone(current, requirement)
+                or await is_group_used(has_failed_device(current))
+            )
             answer = await self._execute(
                 requirement,
                 current,
-                lambda latest: next_release(latest, requirement) or Status.ok(),
+                lambda latest: next_release(latest, requirement, is_group_used=is_used) or Status.ok(),
             )
         return Status.ok() if answer is None else answer
 

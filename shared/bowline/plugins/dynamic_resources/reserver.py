@@ -31,7 +31,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.kube.errors import ApiError, Conflict, NotFound, NotStoredError, Unreadable, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
-from bowline.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
+from bowline.kube.resources import BINDREQUESTS, NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
 from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer, requests_of
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
 from bowline.plugins.dynamic_resources.extended import (
@@ -240,9 +240,11 @@ class ClaimReserver:
         decision = spec.extended_resource_claim_allocation
         if decision is not None and decision.allocation:
             steps.append(partial(self._remove_extended, pod, decision))
+        group = await self._pod_group(pod)
+        is_group_used = partial(self._is_group_used, pod)
         steps += [
-            partial(self._claims.release, requirement)
-            for requirement in required_claims(pod, spec)
+            partial(self._claims.release, requirement, is_group_used)
+            for requirement in required_claims(pod, spec, None if isinstance(group, Status) else group)
             if isinstance(requirement, RequiredClaim)
         ]
         answers, unreadable = [], None
@@ -255,6 +257,23 @@ class ClaimReserver:
         if unreadable is not None and status.code is Code.OK:
             raise unreadable
         return status
+
+    async def _is_group_used(self, pod: Object, is_failed: bool) -> bool:
+        """Return whether another pod of the pod's PodGroup is on a node or, unless the devices have failed, has an
+        unfinished request, which may bind it. As kube-scheduler, which counts the pods that it has assumed.
+        """
+        namespace, group, own_uid = key_of(pod).namespace, pod_group_name(pod), uid_of(pod)
+
+        def member(other: Object) -> tuple[str, bool] | None:
+            is_member = pod_group_name(other) == group and uid_of(other) != own_uid
+            return (other["metadata"]["name"], bool(other["spec"].get("nodeName"))) if is_member else None
+
+        members = dict(filter(None, await self._client.list_reduced(Selection(PODS, namespace), member)))
+        if any(members.values()):
+            return True
+        selection = Selection(BINDREQUESTS, namespace)
+        pods = () if is_failed else await self._client.list_reduced(selection, unfinished_pod)
+        return any(name in members for name in pods)
 
     async def _remove_extended(self, pod: Object, decision: ExtendedResourceClaimAllocation) -> Status:
         requirement = required_extended(pod, decision)
@@ -305,6 +324,12 @@ class ClaimReserver:
             return await self._client.get(PODS, key.namespace, key.name)
         except NotFound:
             return None
+
+
+def unfinished_pod(request: Object) -> str:
+    """Return the name of the pod of an unfinished request; empty for another one."""
+    is_finished = (request.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return "" if is_finished else str((request.get("spec") or {}).get("podName") or "")
 
 
 _NODE_GONE = Status.fatal("the selected node does not exist", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)

@@ -355,7 +355,7 @@ def readiness(claim: Object, requirement: RequiredClaim, bind_timeout: timedelta
             continue
         true = true_conditions(claim, result)
         device = device_of(result)
-        failures = sorted(true & set(result.get("bindingFailureConditions") or ()))
+        failures = _failures(claim, result)
         if failures:
             return _conflict(
                 f"{requirement.label}: device {device} reports {', '.join(failures)}", Suggestion.RESCHEDULE_ELSEWHERE
@@ -371,6 +371,17 @@ def readiness(claim: Object, requirement: RequiredClaim, bind_timeout: timedelta
             suggestion=Suggestion.RESCHEDULE_ELSEWHERE,
         )
     return Status.ok()
+
+
+def has_failed_device(claim: Object) -> bool:
+    """Return whether a device reports that it cannot become ready: no attempt binds a pod with it."""
+    return any(_failures(claim, result) for result in results_of(allocation_of(claim) or {}))
+
+
+def _failures(claim: Object, result: Mapping[str, Any]) -> list[str]:
+    if not result.get("bindingConditions"):
+        return []
+    return sorted(true_conditions(claim, result) & set(result.get("bindingFailureConditions") or ()))
 
 
 def merge_statuses(answers: Iterable[Status]) -> Status:
@@ -391,27 +402,36 @@ def merge_statuses(answers: Iterable[Status]) -> Status:
 # --- release ---
 
 
-def next_release(claim: Object, requirement: RequiredClaim) -> Write | None:
+def next_release(claim: Object, requirement: RequiredClaim, *, is_group_used: bool = True) -> Write | None:
     """Return the next write that releases the claim of an unbound pod; None if nothing is left to release.
 
     A claim with other devices than the request decided is not touched: it belongs to another decision. With the last
     consumer the allocation is removed and then the finalizer, as Kubernetes does when the last pod ends. Neither is
-    removed while the claim is reserved for a PodGroup: its other pods may run with these devices already.
+    removed while the claim is reserved for a PodGroup whose other pods may have these devices (``is_group_used``); if
+    none has, both are, whatever was decided: any next decision is for the whole group.
     """
     allocation, consumers, pod_uid = allocation_of(claim), consumers_of(claim), requirement.pod_uid
     if requirement.allocation is None:
         return None
     if allocation is None:
         return None if consumers else unprotection(claim)
-    if pod_uid not in uids_of(consumers):
-        return None
-    if results_of(requirement.allocation) and not same_devices(allocation, requirement.allocation):
+    of_allocation = ("allocation", "reservedFor", "devices")
+    free = ClaimStatus({key: value for key, value in status_of(claim).items() if key not in of_allocation})
+    if is_of_group_alone(claim, requirement) and not is_group_used:
+        return free
+    is_others = bool(results_of(requirement.allocation)) and not same_devices(allocation, requirement.allocation)
+    if pod_uid not in uids_of(consumers) or is_others:
         return None
     remaining_consumers = [entry for entry in consumers if entry.get("uid") != pod_uid]
     if remaining_consumers:
         return ClaimStatus({**status_of(claim), "reservedFor": remaining_consumers})
-    of_allocation = ("allocation", "reservedFor", "devices")
-    return ClaimStatus({key: value for key, value in status_of(claim).items() if key not in of_allocation})
+    return free
+
+
+def is_of_group_alone(claim: Object, requirement: RequiredClaim) -> bool:
+    """Return whether the claim is reserved for the pod's PodGroup, and for nobody else."""
+    uid = requirement.consumer.uid
+    return uid != requirement.pod_uid and list(uids_of(consumers_of(claim))) == [uid]
 
 
 def next_removal(claim: Object, required: RequiredClaim) -> Write | Status:

@@ -27,6 +27,7 @@ from bowline.plugins.dynamic_resources.tests.builders import (
     pod_group,
     protected_claim,
     required_claim,
+    result,
     spec,
     user,
 )
@@ -126,3 +127,21 @@ def test_a_rollback_leaves_what_the_group_has(
     """Whether or not the rollback knows that the claim is the group's."""
     stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
     assert next_release(stored, required_claim(allocation(), shared_by=shared_by)) == expected
+
+
+UNUSED = [
+    pytest.param([GROUP_REFERENCE], True, id="reserved for the group alone"),
+    pytest.param([user(), GROUP_REFERENCE], False, id="another entry"),
+    pytest.param([user()], False, id="of a pod alone, with other devices"),
+]
+
+
+@pytest.mark.parametrize(("reserved_for", "is_freed"), UNUSED)
+def test_a_claim_that_no_pod_of_the_group_has_is_freed_whatever_was_decided(
+    reserved_for: list[Any], is_freed: bool
+) -> None:
+    stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
+    other_decision = required_claim(allocation(result("d7")), shared_by=GROUP_REFERENCE)
+    write = next_release(stored, other_decision, is_group_used=False)
+    assert write == (ClaimStatus({}) if is_freed else None)
+    assert next_release(stored, other_decision) is None
