@@ -20,8 +20,8 @@ from bowline.localcluster.pair import Pair
 from bowline.testing.builders import bind_request
 from tests.live import LiveCluster
 from tests.pairs import own_namespace
-from tests.plugins.claim_case import NODE, Case, CrashingClient, new_plugin
-from tests.plugins.claims import claim, claim_decisions, get_claim, is_free, template
+from tests.plugins.claim_case import Case, CrashingClient, new_plugin
+from tests.plugins.claims import NODE, claim, claim_decisions, get_claim, is_free, template
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 from tests.plugins.test_dynamic_resources_as_kube_scheduler import comparable
 from tests.pod_groups import kubernetes_pod_group, serves_pod_groups

@@ -15,16 +15,17 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.errors import NotFound
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector
-from bowline.kube.resources import DEVICETAINTRULES, RESOURCESLICES
+from bowline.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Selection
 from bowline.plugins.dynamic_resources.taints import (
     TaintedDevice,
+    newest_slices,
+    pool_part,
     reduce_rule,
     reduce_slice,
     untolerated_taints,
 )
 
 _REDUCE = {RESOURCESLICES.kind: reduce_slice, DEVICETAINTRULES.kind: reduce_rule}
-_RESOURCES = {resource.kind: resource for resource in (RESOURCESLICES, DEVICETAINTRULES)}
 
 
 class TaintWatch:
@@ -35,7 +36,7 @@ class TaintWatch:
 
     def sources(self) -> Iterable[EventSource]:
         """Return the watches. A cluster that does not serve DeviceTaintRules in this version has none."""
-        for resource in _RESOURCES.values():
+        for resource in (RESOURCESLICES, DEVICETAINTRULES):
             kind, is_optional = resource.kind, resource is DEVICETAINTRULES
             yield EventSource(
                 resource,
@@ -57,8 +58,7 @@ class TaintWatch:
         """
         slices, rules = self._cached(RESOURCESLICES.kind), self._cached(DEVICETAINTRULES.kind)
         for device in untolerated_taints(allocation, requests, slices, rules):
-            current = await self._read(client, device)
-            sources = [current] if current is not None else []
+            sources = await self._read(client, device)
             is_slice = device.kind == RESOURCESLICES.kind
             for confirmed in untolerated_taints(
                 allocation, requests, sources if is_slice else (), () if is_slice else sources
@@ -74,9 +74,14 @@ class TaintWatch:
         watch = self.watches.get(kind)
         return list(watch.store.values()) if watch is not None else ()
 
-    async def _read(self, client: ObjectClient, device: TaintedDevice) -> Object | None:
+    async def _read(self, client: ObjectClient, device: TaintedDevice) -> Sequence[Object]:
+        """Return the source of the taint as it is now; of slices those of their pools' newest generations."""
+        if device.kind == RESOURCESLICES.kind:
+            slices = Selection(RESOURCESLICES, field_selector=f"spec.driver={device.driver}")
+            return newest_slices(await client.list_reduced(slices, pool_part))
         try:
-            stored = await client.get(_RESOURCES[device.kind], "", device.source.name)
+            stored = await client.get(DEVICETAINTRULES, "", device.source.name)
         except NotFound:
-            return None
-        return _REDUCE[device.kind](stored)
+            return ()
+        rule = reduce_rule(stored)
+        return (rule,) if rule is not None else ()

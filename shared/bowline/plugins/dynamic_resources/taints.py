@@ -26,6 +26,11 @@ class TaintedDevice:
     kind: str
     source: ObjectKey
 
+    @property
+    def driver(self) -> str:
+        """The driver of the device."""
+        return self.device.partition("/")[0]
+
 
 def reduce_slice(resource_slice: dict[str, Any]) -> Object | None:
     """Return the tainted devices of a ResourceSlice; None if it has none."""
@@ -40,6 +45,30 @@ def reduce_slice(resource_slice: dict[str, Any]) -> Object | None:
     pool = (spec.get("pool") or {}).get("name")
     reduced = {"driver": spec.get("driver"), "pool": {"name": pool}, "devices": devices}
     return {"metadata": identity_of(resource_slice), "spec": reduced}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPart:
+    """A ResourceSlice of a pool: its generation, and its tainted devices as ``reduce_slice`` returns them."""
+
+    pool: str
+    generation: int
+    tainted: Object | None
+
+
+def pool_part(resource_slice: dict[str, Any]) -> PoolPart:
+    """Return what decides whether the taints of a ResourceSlice count."""
+    pool = (resource_slice.get("spec") or {}).get("pool") or {}
+    return PoolPart(str(pool.get("name")), int(pool.get("generation") or 0), reduce_slice(resource_slice))
+
+
+def newest_slices(parts: Iterable[PoolPart]) -> list[Object]:
+    """Return the tainted slices of one driver without those that a newer generation of their pool has replaced."""
+    parts = list(parts)
+    newest: dict[str, int] = {}
+    for part in parts:
+        newest[part.pool] = max(newest.get(part.pool, 0), part.generation)
+    return [part.tainted for part in parts if part.tainted is not None and part.generation == newest[part.pool]]
 
 
 def reduce_rule(rule: dict[str, Any]) -> Object | None:

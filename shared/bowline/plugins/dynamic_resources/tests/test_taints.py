@@ -7,7 +7,13 @@ import pytest
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.plugins.dynamic_resources.claim import pod_consumer
 from bowline.plugins.dynamic_resources.rules import RequiredClaim, is_first_use
-from bowline.plugins.dynamic_resources.taints import reduce_rule, reduce_slice, untolerated_taints
+from bowline.plugins.dynamic_resources.taints import (
+    newest_slices,
+    pool_part,
+    reduce_rule,
+    reduce_slice,
+    untolerated_taints,
+)
 from bowline.plugins.dynamic_resources.tests.builders import (
     GROUP_REFERENCE,
     POD_UID,
@@ -137,3 +143,11 @@ def test_only_a_claim_that_no_other_pod_has_may_be_refused(status: dict[str, Any
         "claim", ObjectKey("ns", "one"), allocation(), pod_consumer(pod()), ObjectUID(POD_UID), is_generated=False
     )
     assert is_first_use(protected_claim(status), requirement) is is_first
+
+
+def test_a_slice_that_a_newer_generation_of_its_pool_has_replaced_taints_nothing() -> None:
+    old = resource_slice(NO_SCHEDULE)
+    other = resource_slice(NO_SCHEDULE, pool={"name": "other", "generation": 1})
+    new = resource_slice(pool={"name": "node", "generation": 2})
+    assert newest_slices(map(pool_part, (old, other))) == [reduce_slice(old), reduce_slice(other)]
+    assert newest_slices(map(pool_part, (old, other, new))) == [reduce_slice(other)]
