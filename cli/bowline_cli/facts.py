@@ -16,6 +16,7 @@ from bowline_cli.reader import Unread
 PLURALS: Final[Mapping[str, str]] = {
     "BindRequest": names.PLURAL,
     "ConfigMap": "configmaps",
+    "Node": "nodes",
     "PersistentVolume": "persistentvolumes",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "Pod": "pods",
@@ -170,7 +171,11 @@ def troubles(pod: Object) -> list[str]:
 
 def helping_commands(facts: Facts, objects: Sequence[ObjectRef], reason: str = "", node: str = "") -> tuple[str, ...]:
     """Return the commands about a cause: its objects, what the reason of a failure names; else the pod."""
-    commands = [show(ref.key, ref.kind, is_absent=facts.objects.get(ref, NOT_READ) is None) for ref in objects]
+    commands = [
+        show(ref.key, ref.kind, is_absent=facts.objects.get(ref, NOT_READ) is None)
+        for ref in objects
+        if ref.kind != "Node"  # the remedies of their reasons are shorter
+    ]
     commands.append(remedy_of(facts, reason, node))
     describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
     return tuple(dict.fromkeys(filter(None, commands))) or (describe,)
@@ -192,6 +197,10 @@ def states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tuple[str,
             finalizers = ", ".join(target["metadata"].get("finalizers") or ()) or "none"
             began = target["metadata"]["deletionTimestamp"]
             texts.append(f"{ref} is being deleted since {began}; finalizers: {finalizers}")
+        elif ref.kind == "Node":
+            spec = target.get("spec") or {}
+            taints = [f"{taint.get('key')}:{taint.get('effect')}" for taint in spec.get("taints") or ()]
+            texts.append(f"{ref} has now {', '.join(taints) or 'no taints'}")
         elif ref.kind == "Pod" and ref.key != facts.key:
             texts.append(f"{ref}: {pod_state(target)}")
         if ref in facts.object_events:

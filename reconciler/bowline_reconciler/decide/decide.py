@@ -245,18 +245,18 @@ def _of_node(
         count = len(pod.tolerations)
         why = f"pod {request.pod_key} has {count} tolerations, and at most {MAX_TOLERATIONS} are compared"
         return Fail(Reason.INVALID, f"{why}; create it with fewer", Suggestion.DELETE_POD)
+    node_ref = ObjectRef("v1", "Node", ObjectKey("", request.selected_node))
     taint = untolerated((entry for entry in facts.node.taints if not is_of_health(entry)), pod.tolerations)
     ill = untolerated(facts.node.taints, pod.tolerations) if taint is None else None
     if ill is not None and (left := settings.binding.node_health_grace - facts.node_ill_for) > timedelta():
-        ref = ObjectRef("v1", "Node", ObjectKey("", request.selected_node))
         why = f"node {request.selected_node} has the taint {describe(ill)}; the request fails if that lasts"
-        return Wait((ref,), why, left, NODE_HEALTH, expires=False)
+        return Wait((node_ref,), why, left, NODE_HEALTH, expires=False)
     taint = taint or ill
     if taint is not None:
         # It is read later than it was true.
         state = "was cordoned" if taint is CORDONED else f"had the taint {describe(taint)}"
         why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"
-        return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE)
+        return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE, objects=(node_ref,))
     return None
 
 

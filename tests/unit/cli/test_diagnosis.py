@@ -50,6 +50,7 @@ def ago(seconds: float) -> str:
 
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
+NODE = ObjectRef("v1", "Node", ObjectKey("", "gpu-1"))
 RESERVATION = ObjectRef("v1", "Pod", ObjectKey("reserved", "gpu-1"))
 WAIT = WaitFact("plugin volume_binding", (CLAIM,), NOW + timedelta(minutes=10))
 
@@ -235,6 +236,10 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
         pytest.param({"request": waiting(WaitFact("plugin a", (RESERVATION,))),
             "objects": {RESERVATION: pod(spec={"nodeName": "n"})}}, f"{RESERVATION}: Pending, on node n",
             id="an awaited pod"),
+        pytest.param({"request": request("x", "Failed",
+            failure=FailureFact("NodeUnschedulable", objects=(NODE,)).as_field()),
+            "objects": {NODE: {"metadata": {}, "spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}}},
+            "Node gpu-1 has now a:NoExecute", id="whether a taint is still there"),
         pytest.param({"request": waiting(), "pod": failed_before()},
             f"the decision for node gpu-1 has failed with NodeGone at {ago(20)}, 3 times", id="earlier failures"),
         pytest.param({"pod": failed_before(last_s=20)}, "the same decision is denied until 2026-01-01T12:00:40Z",

@@ -199,7 +199,7 @@ def _bound_by_others(claim: PersistentVolumeClaim, cls: StorageClass | None) -> 
         why = f"StorageClass {class_name} of {name} does not exist: create it, or the claim with another class"
         on.append(ObjectRef("storage.k8s.io/v1", "StorageClass", ObjectKey("", class_name)))
     else:
-        why = f"{name} has no volume yet; StorageClass {class_name} gets it one without waiting for a pod"
+        why = f"{name} has no volume yet, although StorageClass {class_name} provides volumes at once (Immediate)"
     return waits([why], on)
 
 

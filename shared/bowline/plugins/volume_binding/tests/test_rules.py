@@ -178,7 +178,7 @@ ENDING_UNBOUND: list[Any] = [
         f"StorageClass late of {PVC}/data does not exist: create it, or the claim with another class"),
         id="a class that is not there"),
     pytest.param(claim(), cls(CSI, "Immediate"), False,
-        waiting(f"{PVC}/data has no volume yet; StorageClass late gets it one without waiting for a pod"),
+        waiting(f"{PVC}/data has no volume yet, although StorageClass late provides volumes at once (Immediate)"),
         id="a class that does not wait for pods"),
     pytest.param(claim(annotations={SELECTED: "node-7"}), cls(CSI), False,
         final(f"provisioning of a volume for {PVC}/data was requested on node node-7", ELSEWHERE),
