@@ -71,14 +71,14 @@ def place(pod, nodes, free, used):  # the fitting node with most free GPUs, then
     return None, [f"{number} {cause}" for cause, number in causes.items()]
 
 
-def is_over(request):  # the pause after a failure that no other decision helps: its cause may have gone
-    moment = request["status"].get("completionTime") or request["metadata"]["creationTimestamp"]
-    return datetime.fromisoformat(moment).timestamp() + AVOID_S < time.time()
+def has_paused(request):  # after a failure that no other decision helps: its cause may have gone
+    status, meta = request.get("status", {}), request["metadata"]
+    end = datetime.fromisoformat(status.get("completionTime") or meta["creationTimestamp"]).timestamp()
+    return status.get("phase") == "Failed" and "suggestion" not in status and end + AVOID_S < time.time()
 
 
 def react(core, custom, pod, request):  # to a Failed request: docs/reference.md; each step may be repeated
-    meta, status = pod["metadata"], request.get("status", {})
-    suggestion = status.get("suggestion")
+    meta, suggestion = pod["metadata"], request.get("status", {}).get("suggestion")
     if suggestion == "DeletePod" and meta.get("ownerReferences"):  # its controller creates another one
         core.delete_namespaced_pod(meta["name"], meta["namespace"], body={"preconditions": {"uid": meta["uid"]}})
     if suggestion == "RescheduleElsewhere":  # on the pod first: a restart must not forget the node
@@ -86,8 +86,7 @@ def react(core, custom, pod, request):  # to a Failed request: docs/reference.md
         avoided[request["spec"]["selectedNode"]] = time.time() + AVOID_S
         patch = {"metadata": {"uid": meta["uid"], "annotations": {AVOID: json.dumps(avoided)}}}
         core.patch_namespaced_pod(meta["name"], meta["namespace"], patch)
-    has_paused = status.get("phase") == "Failed" and suggestion is None and is_over(request)
-    if suggestion in ("RescheduleElsewhere", "RetrySameNode") or has_paused:
+    if suggestion in ("RescheduleElsewhere", "RetrySameNode") or has_paused(request):
         target = API | {"namespace": meta["namespace"], "name": request["metadata"]["name"]}
         custom.delete_namespaced_custom_object(**target, body={"preconditions": {"uid": request["metadata"]["uid"]}})
 
@@ -96,16 +95,12 @@ def refuse(core, pod, why):  # for people as an event, as kube-scheduler does, f
     meta, condition = pod["metadata"], {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     if any(stored.get("message") == why for stored in pod["status"].get("conditions", [])):
         return
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    event = {"metadata": {"generateName": f"{meta['name']}."}, "type": "Warning", "reason": "FailedScheduling"}
-    event |= {"message": why[:1024], "source": {"component": NAME}, "firstTimestamp": now, "lastTimestamp": now}
-    event |= {
-        "involvedObject": {"kind": "Pod"} | {key: meta[key] for key in ("namespace", "name", "uid")},
-        "count": 1,
-    }
-    core.create_namespaced_event(meta["namespace"], event)
+    event = {"metadata": {"generateName": f"{meta['name']}."}, "reason": "FailedScheduling", "message": why[:1024]}
+    event |= {"type": "Warning", "source": {"component": NAME}, "lastTimestamp": f"{datetime.now(UTC):%FT%TZ}"}
+    event |= {"involvedObject": {"kind": "Pod"} | {key: meta[key] for key in ("namespace", "name", "uid")}}
     patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition | {"message": why}]}}
     core.patch_namespaced_pod_status(meta["name"], meta["namespace"], patch)
+    core.create_namespaced_event(meta["namespace"], event)
 
 
 def decide(core, custom, pod, nodes, free, used):

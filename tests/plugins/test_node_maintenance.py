@@ -43,7 +43,7 @@ def test_a_node_with_shares_is_drained_and_used_again(shares: Shares) -> None:
     (reservation,) = shares.reservations("drained")
     shares.api.request("DELETE", f"{RESERVATIONS}/{reservation['metadata']['name']}", {"gracePeriodSeconds": 0})
     live.until(
-        "the search is abandoned", lambda: any(f"{NODE} was cordoned" in note for _, note in live.events("moved"))
+        "the search is abandoned", lambda: any(f"{NODE} is cordoned" in note for _, note in live.events("moved"))
     )
     assert shares.reservations("drained") == []
     output = run(drain, live.cluster.kubeconfig, kubectl)

@@ -154,7 +154,7 @@ def without_gates(pod: Any) -> bool:
 # The part that is replaced, by what.
 PARTS: dict[str, tuple[str, Any]] = {
     "ignores_failures": ("react", lambda *_: None),
-    "leaves_failures": ("is_over", lambda _: False),
+    "leaves_failures": ("has_paused", lambda _: False),
     "reports_nothing": ("refuse", lambda *_: None),
     "ignores_nodes": ("allows", to_the_first_node),
     "ignores_unfinished_requests": ("take", of_bound_pods),
