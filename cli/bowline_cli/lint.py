@@ -32,7 +32,7 @@ from bowline.plugins.reads import unread_annotations
 from bowline_cli.embedded import embedded_manifests
 from bowline_cli.findings import DUPLICATE_KEY, UNREADABLE, Finding, FindingSubject, duplicate_text
 from bowline_cli.kustomize import Kustomizations
-from bowline_cli.lint_settings import FILE, LintSettings, SettingsError, read_settings, require_rules
+from bowline_cli.lint_settings import FILE, LintSettings, read_settings, require_rules
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
 from bowline_cli.schema import UNCHECKED, open_schema
 from bowline_cli.sources import sources_of
@@ -78,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="of the chart whose rendering is on standard input: findings are at its files",
     )
-    parser.add_argument("--explain", metavar="RULE", nargs="?", const="", help="as bowline rule RULE")
     parser.add_argument(
         "--fail-on",
         choices=("error", "warning", "unchecked"),
@@ -139,14 +138,11 @@ def _add_decisions(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    if options.explain is not None:
-        status: int = import_module("bowline_cli.rule").explain(options.explain)
-        return status
     try:
         _add_settings(options, read_settings(Path(FILE)))
         settings = with_ready_kinds(load_settings(options.config))
         plugins = offline_plugins(settings)
-    except (ConfigurationError, SettingsError) as error:
+    except ConfigurationError as error:
         print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
         return EXIT_USAGE
     paths = [*options.files, *options.filename]
@@ -180,11 +176,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add_settings(options: argparse.Namespace, settings: LintSettings) -> None:
-    """Add what the repository has decided. Raises SettingsError for a rule that does not exist."""
+    """Add what the repository has decided. Raises ConfigurationError for a rule that does not exist."""
     options.ignore, options.exclude = [*options.ignore, *settings.ignore], [*options.exclude, *settings.exclude]
     options.require_scheduler = options.require_scheduler or settings.require_scheduler
     options.assume_scheduler = options.assume_scheduler or settings.assume_scheduler
-    require_rules(tuple(options.ignore))
+    require_rules(options.ignore)
 
 
 def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: "_Reading", docs_url: str) -> None:

@@ -3,80 +3,59 @@
 Its comments give the reasons. A flag adds to the lists, and precedes the other values.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
 
+from bowline.api.field_error import FieldError
+from bowline.api.schema import schema_errors
+from bowline.framework.config import SCHEMA, ConfigurationError
 from bowline.framework.strict_yaml import StrictLoader
 
 FILE: Final = ".bowline-lint.yaml"
 
 
-class SettingsError(Exception):
-    """The file, or the id of a rule, cannot be used; the message has the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class LintSettings:
+class LintSettings(BaseModel):
     """``ignore``: ids of rules; ``exclude``: patterns of files; the others as the flags of the same names."""
 
-    ignore: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    ignore: list[str] = []
+    exclude: list[str] = []
     assume_scheduler: str = ""
     require_scheduler: bool = False
 
 
-# Key of the file, field and type of its value.
-_KEYS: Final[dict[str, tuple[str, type]]] = {
-    "ignore": ("ignore", list),
-    "exclude": ("exclude", list),
-    "assumeScheduler": ("assume_scheduler", str),
-    "requireScheduler": ("require_scheduler", bool),
-}
-
-
 def read_settings(file: Path) -> LintSettings:
-    """Return the settings in the file; the defaults if it does not exist. Raises SettingsError."""
+    """Return the settings in the file; the defaults if it does not exist. Raises ConfigurationError."""
     try:
-        content = _load(file.read_text())
+        content = yaml.load(file.read_text(encoding="utf-8"), StrictLoader)  # noqa: S506 - it is a SafeLoader
+        return LintSettings.model_validate({} if content is None else content)
     except FileNotFoundError:
-        return LintSettings()
+        return LintSettings.model_construct()
+    except ValidationError as error:
+        errors = schema_errors(SCHEMA, "", error.errors())
+        raise ConfigurationError([replace(each, path=f"{file}: {each.path}") for each in errors]) from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise SettingsError(f"{file}: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise SettingsError(f"{file}: must be a mapping with the keys {', '.join(_KEYS)}")
-    fields: dict[str, Any] = {}
-    for key, value in content.items():
-        if key not in _KEYS:
-            raise SettingsError(f"{file}: {key} is no key; there are {', '.join(_KEYS)}")
-        name, kind = _KEYS[key]
-        is_list = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-        if not (is_list if kind is list else isinstance(value, kind)):
-            required = "a list of strings" if kind is list else {str: "a string", bool: "true or false"}[kind]
-            raise SettingsError(f"{file}: {key} must be {required}")
-        fields[name] = tuple(value) if kind is list else value
-    return LintSettings(**fields)
+        raise ConfigurationError([FieldError(SCHEMA, str(file), "", " ".join(str(error).split()))]) from error
 
 
-def require_rules(ids: tuple[str, ...]) -> None:
-    """Raise SettingsError for the id of a rule that does not exist."""
+def require_rules(ids: Iterable[str]) -> None:
+    """Raise ConfigurationError for ids of rules that do not exist."""
     if not ids:
         return
     module = import_module("bowline_cli.rules")  # of the whole product; lint needs its own rules only
     rules = module.all_rules()
-    for name in ids:
-        if name not in rules:
-            similar = ", ".join(module.similar_rules(name, list(rules)))
-            hint = f"; did you mean {similar}?" if similar else "; bowline rule lists all"
-            raise SettingsError(f"ignore: there is no rule {name}{hint}")
-
-
-def _load(text: str) -> Any:
-    loader = StrictLoader(text)
-    try:
-        return loader.get_single_data() or {}
-    finally:
-        loader.dispose()
+    hints = {name: ", ".join(module.similar_rules(name, list(rules))) for name in ids if name not in rules}
+    texts = {name: f"did you mean {hint}?" if hint else "bowline rule lists all" for name, hint in hints.items()}
+    if texts:
+        errors = [
+            FieldError(SCHEMA, "ignore", name, f"there is no such rule; {text}") for name, text in texts.items()
+        ]
+        raise ConfigurationError(errors)

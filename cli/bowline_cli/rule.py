@@ -1,4 +1,4 @@
-"""``bowline rule``: what a rule demands, with examples; ``bowline lint --explain`` is the same."""
+"""``bowline rule``: what a rule demands, with examples."""
 
 import argparse
 import sys

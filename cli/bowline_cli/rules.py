@@ -1,4 +1,4 @@
-"""All rules: those of the plugins and of the framework, for ``--explain`` and docs/rules.md.
+"""All rules: those of the plugins and of the framework, for ``bowline rule`` and docs/rules.md.
 
 Each rule belongs to the module that applies it; this one only collects them.
 """

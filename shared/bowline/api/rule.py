@@ -1,7 +1,7 @@
 """A rule of admission: one value, owned by the module that applies it.
 
 Everything else that depends on a rule derives from this value: the cause in a denial, ``bowline lint``,
-``lint --explain``, docs/rules.md, the chart's policies and the tests' manifests. A ``FieldError`` carries it.
+``bowline rule``, docs/rules.md, the chart's policies and the tests' manifests. A ``FieldError`` carries it.
 
 An example is a part of a manifest in YAML: ``annotations``, ``labels``, ``limits`` and ``requests`` (of the first
 container), and any other field of a pod's spec; with ``podName``, the spec of a BindRequest; with ``kind``, a whole

@@ -217,12 +217,12 @@ def test_accepted_findings_are_ignored_with_a_reason_in_a_file(lint: Lint) -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("ignore: [gpu_request/fraction-rage]", "there is no rule gpu_request/fraction-rage; did you mean"),
-        ("ignore: x", "ignore must be a list of strings"),
-        ("requireScheduler: 1", "requireScheduler must be true or false"),
-        ("schedulers: []", "schedulers is no key; there are ignore, "),
+        ("ignore: [gpu_request/fraction-rage]", '"gpu_request/fraction-rage": there is no such rule; did you mean'),
+        ("ignore: x", ".bowline-lint.yaml: ignore: "),
+        ("requireScheduler: 1", ".bowline-lint.yaml: requireScheduler: 1: must be true or false"),
+        ("schedulers: []", ".bowline-lint.yaml: schedulers"),
         ("[", ".bowline-lint.yaml: "),
-        ("- a", "must be a mapping"),
+        ("- a", ".bowline-lint.yaml"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_repositorys_decisions_is_an_error(lint: Lint, settings: str, message: str) -> None:

@@ -66,12 +66,8 @@ def test_the_valid_example_is_allowed_without_a_warning(rule: Rule) -> None:
     assert reported(rule, rule.valid) == (set(), set())
 
 
-BOTH = pytest.mark.parametrize("command", [("rule",), ("lint", "--explain")], ids=" ".join)
-
-
-@BOTH
-def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
-    assert main([*command, "gpu_request/fraction-range"]) == 0
+def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", "gpu_request/fraction-range"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "gpu_request/fraction-range denies: gpu-fraction is not above 0 and below 1",
         "  invalid:",
@@ -81,7 +77,6 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str], command: tuple[
     ]
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -90,10 +85,8 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str], command: tuple[
         ("zzz", ""),
     ],
 )
-def test_an_unknown_rule_has_the_nearest_name(
-    capsys: pytest.CaptureFixture[str], name: str, hint: str, command: tuple[str, ...]
-) -> None:
-    assert main([*command, name]) == 2
+def test_an_unknown_rule_has_the_nearest_name(capsys: pytest.CaptureFixture[str], name: str, hint: str) -> None:
+    assert main(["rule", name]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"there is no rule {name}")
     assert (f"did you mean {hint}" in error) if hint else ("did you mean" not in error)
