@@ -128,6 +128,22 @@ FRAMEWORK = (
         "        if _is_ending(raw, info):\n            return ALLOWED\n        early = self._early_verdict(raw, info)\n        if early is not None:\n            return early\n        verdict",
         "        early = self._early_verdict(raw, info)\n        if early is not None:\n            return early\n        verdict",
     ),
+    Mutant(
+        "request-of-any-name",
+        "A request is for the pod that it names, whatever its own name is.",
+        "shared/bowline/api/bindrequest.py",
+        '        is_named = _raw_text(self.raw, "podName") == self.key.name\n'
+        '        return self.key if is_named else ObjectKey(self.key.namespace, "")',
+        '        return ObjectKey(self.key.namespace, _raw_text(self.raw, "podName"))',
+        live=("tests/reconciler/test_foreign_crd.py",),
+    ),
+    Mutant(
+        "name-not-denied",
+        "A new request may have another name than its pod.",
+        f"{_FRAMEWORK}admission.py",
+        "    misnamed = name_error(raw) if old is None else None\n",
+        "    misnamed = name_error(raw) if raw is None else None\n",
+    ),
 )
 
 KUBE = (
