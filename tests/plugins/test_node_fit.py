@@ -11,6 +11,7 @@ from bowline.localcluster.nodes import node_object
 from bowline.testing.builders import bind_request, pod
 from tests.audit import audit_events, once_logged
 from tests.live import Live
+from tests.plugins.claims import NODE, claim, claim_decisions, get_claim, is_free, publish
 from tests.plugins.series import Series
 from tests.plugins.sharing import Shares
 
@@ -113,3 +114,17 @@ def test_a_reservation_pod_uses_the_nodes_resources(strict_pair: Live, node: str
         shares.share(name, "room", node=node)
         strict_pair.phase(name, "Succeeded")
     bind(strict_pair, "whole", node, "Failed", gpu="2")
+
+
+def test_a_device_of_another_pods_claim_is_not_allocated_again(strict_pair: Live) -> None:
+    """By a scheduler with stale data; a claim that two pods share is one claim."""
+    publish(strict_pair.cluster)
+    strict_pair.create(claim("one"), claim("two"))
+    for name, claim_name in (("first", "one"), ("sharer", "one"), ("second", "two")):
+        strict_pair.create_pod(name, resourceClaims=[{"name": "dev", "resourceClaimName": claim_name}])
+        strict_pair.request_bind(name, NODE, **claim_decisions("d0"))
+        status = strict_pair.phase(name, "Succeeded", "Failed")["status"]
+        assert status["phase"] == ("Failed" if name == "second" else "Succeeded")
+    assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
+    assert "device dra.example.com/gpu-node-0/d0" in status["reason"]
+    strict_pair.until("the second claim is free", lambda: is_free(get_claim(strict_pair, "two")))

@@ -7,11 +7,12 @@ another node. Off by default: each bind costs a GET of the node and a list of it
 The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using the same resources. It writes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
 
 from bowline.api.meta import uid_of
 from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
-from bowline.kube.resources import NODES, PODS, Selection
+from bowline.kube.resources import NODES, PODS, RESOURCECLAIMS, Selection
 from bowline.plugin import (
     BindContext,
     BindingPlugin,
@@ -28,8 +29,12 @@ from bowline.plugin import (
 )
 from bowline.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
 from bowline.plugins.node_fit.rules import (
+    DEVICE,
     Amounts,
     allocatable,
+    claims_of,
+    decided_devices,
+    exclusive_devices,
     occupied_by,
     pod_requests,
     shortages,
@@ -55,13 +60,17 @@ class NodeFit(BindingPlugin):
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Check the node with live reads; assume the pod on it if it fits."""
         assert ctx.pod is not None  # noqa: S101 - an attempt has a pod
-        requests = without(pod_requests(ctx.pod), given_by_claim(ctx.spec))
+        devices = decided_devices(ctx.spec)
+        requests = {**without(pod_requests(ctx.pod), given_by_claim(ctx.spec)), **devices}
         node, pod_uid = ctx.spec.selected_node, ctx.request.pod_uid
+        own_pod = AssumedPod(node, pod_uid, requests, claims_of(ctx.pod))
         check = self._assumed_pods.begin(node)
         try:
             live_node = await ctx.client.get(NODES, "", node)
             on_node = Selection(PODS, field_selector=f"spec.nodeName={node}")
-            pods = await ctx.client.list_reduced(on_node, lambda pod: (uid_of(pod), occupied_by(pod)))
+            pods = await ctx.client.list_reduced(on_node, lambda pod: (uid_of(pod), occupied_by(pod), claims_of(pod)))
+            other_claims = frozenset[ObjectKey]().union(*(claims for _, _, claims in pods)) - own_pod.claims
+            taken = await _allocated(ctx, other_claims) if devices else {}
         except NotFound:
             return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         except Expired as error:
@@ -73,11 +82,12 @@ class NodeFit(BindingPlugin):
         finally:
             self._assumed_pods.end(check)
         # No await from here on: no other check may run between the verdict and the entry.
-        usage_by_pod = {uid: amounts for uid, amounts in pods if uid != pod_uid}
-        assumed_requests = not_listed(check.assumed_requests, frozenset(usage_by_pod), pod_uid)
-        status = verdict(live_node, requests, total(usage_by_pod.values()), total(assumed_requests))
+        usage_by_pod = {uid: amounts for uid, amounts, _ in pods if uid != pod_uid}
+        assumed_requests = not_listed(check.assumed_pods, frozenset(usage_by_pod), own_pod)
+        usage = total((*usage_by_pod.values(), taken))
+        status = verdict(live_node, requests, usage, total(assumed_requests))
         if status.code is Code.OK:
-            self._assumed_pods.assume(ctx.request.key, AssumedPod(node, pod_uid, requests))
+            self._assumed_pods.assume(ctx.request.key, own_pod)
         else:
             self._assumed_pods.drop(ctx.request.key)
         return status
@@ -92,6 +102,18 @@ class NodeFit(BindingPlugin):
 
     def sizes(self) -> Mapping[str, int]:
         return {"assumedPods": len(self._assumed_pods)}
+
+
+async def _allocated(ctx: BindContext, claims: Iterable[ObjectKey]) -> Amounts:
+    """Return the devices that these claims have for themselves. Raises the client's errors."""
+    allocations = []
+    for key in claims:
+        try:
+            claim = await ctx.client.get(RESOURCECLAIMS, key.namespace, key.name)
+        except (NotFound, Unreadable):
+            continue
+        allocations.append((claim.get("status") or {}).get("allocation"))
+    return exclusive_devices(allocations)
 
 
 def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
@@ -110,11 +132,13 @@ def verdict(node: Object, requests: Amounts, usage: Amounts, assumed_usage: Amou
     Otherwise return the failure: terminal if the node's pods alone leave too little, retriable if only the assumed
     pods do.
     """
-    name, has, elsewhere = node["metadata"]["name"], allocatable(node), Suggestion.RESCHEDULE_ELSEWHERE
+    name, elsewhere = node["metadata"]["name"], Suggestion.RESCHEDULE_ELSEWHERE
+    has = {**allocatable(node), **{key: Decimal(1) for key in requests if key.startswith(DEVICE)}}
     short = shortages(requests, has, usage)
     if short:
         why = f"node {name} has too little left of {', '.join(short.values())}; choose another node"
-        return Status.fatal(why, Reason.REJECTED, elsewhere)
+        is_device = any(key.startswith(DEVICE) for key in short)
+        return Status.fatal(why, Reason.DEVICE_CONFLICT if is_device else Reason.REJECTED, elsewhere)
     short = shortages(requests, has, total((usage, assumed_usage)))
     if short:
         # Retriable: the assumed pods may not be bound.

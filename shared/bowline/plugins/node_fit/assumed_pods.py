@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bowline.api.meta import ObjectKey, ObjectUID
-from bowline.plugins.node_fit.rules import Amounts
+from bowline.plugins.node_fit.rules import DEVICE, Amounts
 
 
 @dataclass(frozen=True, slots=True)
 class AssumedPod:
-    """The resources assumed for one pod."""
+    """The resources assumed for one pod, and its ResourceClaims."""
 
     node: str
     uid: ObjectUID
     requests: Amounts
+    claims: frozenset[ObjectKey] = frozenset()
 
 
 @dataclass(eq=False, slots=True)
@@ -29,7 +30,7 @@ class FitCheck:
     """A check in progress, and the pods that were assumed on the node at any time since it began."""
 
     node: str
-    assumed_requests: dict[ObjectUID, Amounts] = field(default_factory=dict)
+    assumed_pods: dict[ObjectUID, AssumedPod] = field(default_factory=dict)
 
 
 class AssumedPods:
@@ -44,8 +45,7 @@ class AssumedPods:
 
     def begin(self, node: str) -> FitCheck:
         """Begin a check of a node. The caller must call ``end``, also on failure."""
-        requests = {pod.uid: pod.requests for pod in self._pods.values() if pod.node == node}
-        check = FitCheck(node, requests)
+        check = FitCheck(node, {pod.uid: pod for pod in self._pods.values() if pod.node == node})
         self._checks.add(check)
         return check
 
@@ -58,7 +58,7 @@ class AssumedPods:
         self._pods[request] = pod
         for check in self._checks:
             if check.node == pod.node:
-                check.assumed_requests[pod.uid] = pod.requests
+                check.assumed_pods[pod.uid] = pod
 
     def drop(self, request: ObjectKey) -> None:
         """Remove the request's pod: it is listed on its node, or will not be bound."""
@@ -70,7 +70,16 @@ class AssumedPods:
 
 
 def not_listed(
-    assumed_requests: Mapping[ObjectUID, Amounts], pods_in_list: frozenset[ObjectUID], own_uid: ObjectUID
+    assumed_pods: Mapping[ObjectUID, AssumedPod], pods_in_list: frozenset[ObjectUID], own_pod: AssumedPod
 ) -> list[Amounts]:
-    """Return the amounts of pods that the list does not contain, without the pod's own."""
-    return [requests for uid, requests in assumed_requests.items() if uid != own_uid and uid not in pods_in_list]
+    """Return the amounts of pods that the list does not contain, without the pod's own.
+
+    Of a pod with a claim that the own pod has too, devices do not count: they may be that claim's.
+    """
+    others = (pod for uid, pod in assumed_pods.items() if uid != own_pod.uid and uid not in pods_in_list)
+    return [
+        pod.requests
+        if own_pod.claims.isdisjoint(pod.claims)
+        else {key: amount for key, amount in pod.requests.items() if not key.startswith(DEVICE)}
+        for pod in others
+    ]

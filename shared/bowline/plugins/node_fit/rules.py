@@ -14,13 +14,48 @@ from decimal import Decimal
 from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import Object, has_ended
+from bowline.api.bindrequest import BindRequestSpec
+from bowline.api.meta import Object, ObjectKey, has_ended
 from bowline.api.quantity import parse_quantity
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
+# Before the name of a device of a ResourceClaim, which is counted as a resource of which the node has one.
+DEVICE = "device "
 
 # Amounts by resource; absent means not requested.
 Amounts = Mapping[str, Decimal]
+
+
+def exclusive_devices(allocations: Iterable[Mapping[str, Any] | None]) -> Amounts:
+    """Return one of each device that these allocations (AllocationResults) give to their claims alone.
+
+    Not of a device that its driver lets several claims share, nor of one for administrators.
+    """
+    devices = [(allocation or {}).get("devices") or {} for allocation in allocations]
+    results = [result for entry in devices for result in entry.get("results") or ()]
+    return {
+        f"{DEVICE}{result.get('driver')}/{result.get('pool')}/{result.get('device')}": Decimal(1)
+        for result in results
+        if not result.get("shareID") and not result.get("adminAccess")
+    }
+
+
+def decided_devices(spec: BindRequestSpec) -> Amounts:
+    """Return the devices that the request allocates to claims of its pod alone."""
+    extended = spec.extended_resource_claim_allocation
+    decisions = [entry.allocation for entry in spec.resource_claim_allocations]
+    return exclusive_devices([*decisions, extended.allocation if extended is not None else None])
+
+
+def claims_of(pod: Object) -> frozenset[ObjectKey]:
+    """Return the ResourceClaims of a pod that has not ended."""
+    if has_ended(pod) or "spec" not in pod:
+        return frozenset()
+    status = pod.get("status") or {}
+    claim_names = [entry.get("resourceClaimName") for entry in pod["spec"].get("resourceClaims") or ()]
+    claim_names += [entry.get("resourceClaimName") for entry in status.get("resourceClaimStatuses") or ()]
+    claim_names.append((status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName"))
+    return frozenset(ObjectKey(pod["metadata"]["namespace"], name) for name in claim_names if name)
 
 
 def is_counted(resource: str) -> bool:

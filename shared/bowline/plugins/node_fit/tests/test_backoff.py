@@ -24,6 +24,6 @@ def test_a_failed_attempt_releases_its_resources_and_keeps_its_failure() -> None
     plugin = NodeFit(PluginConfig(), Settings())
     request = decode_bind_request(stored(bind_request()))
     plugin._assumed_pods.assume(request.key, AssumedPod("node", ObjectUID("uid"), {"cpu": Decimal(1)}))
-    assert plugin._assumed_pods.begin("node").assumed_requests
+    assert plugin._assumed_pods.begin("node").assumed_pods
     assert plugin.on_failure(cast(Any, Attempt(request)), Status.retry("the bind failed")) is None  # type: ignore[func-returns-value]
-    assert not plugin._assumed_pods.begin("node").assumed_requests
+    assert not plugin._assumed_pods.begin("node").assumed_pods

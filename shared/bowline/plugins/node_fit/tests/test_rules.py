@@ -5,10 +5,21 @@ from typing import Any
 
 import pytest
 
+from bowline.api.meta import ObjectKey
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.node_fit import verdict
-from bowline.plugins.node_fit.rules import Amounts, allocatable, occupied_by, pod_requests, shortages, total, without
+from bowline.plugins.node_fit.rules import (
+    Amounts,
+    allocatable,
+    claims_of,
+    exclusive_devices,
+    occupied_by,
+    pod_requests,
+    shortages,
+    total,
+    without,
+)
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 
@@ -160,3 +171,29 @@ def test_the_message_for_a_full_node() -> None:
         Reason.REJECTED,
         Suggestion.RESCHEDULE_ELSEWHERE,
     )
+
+
+def test_a_device_of_another_pods_claim_is_a_conflict() -> None:
+    taken = exclusive_devices([{"devices": {"results": [{"driver": "d", "pool": "p", "device": "d0"}]}}, None])
+    status = verdict(FULL, {**pod_amounts(), **taken}, taken, {})
+    assert (status.code, status.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert "device d/p/d0 (requests 1, free 0 of 1)" in status.message
+    assert verdict(FULL, {**pod_amounts(), **taken}, {}, taken).code is Code.RETRY
+    assert verdict(FULL, {**pod_amounts(), **taken}, {}, {}) == Status.ok()
+
+
+@pytest.mark.parametrize("field", ["shareID", "adminAccess"])
+def test_a_device_that_claims_may_share_is_not_counted(field: str) -> None:
+    device = {"driver": "d", "pool": "p", "device": "d0", field: "x"}
+    assert exclusive_devices([{"devices": {"results": [device]}}]) == {}
+
+
+def test_the_claims_of_a_pod() -> None:
+    status = {
+        "resourceClaimStatuses": [{"name": "a", "resourceClaimName": "made"}, {"name": "b"}],
+        "extendedResourceClaimStatus": {"resourceClaimName": "extended"},
+    }
+    entries = [{"name": "a"}, {"name": "n", "resourceClaimName": "named"}]
+    pod = {"metadata": {"namespace": "ns"}, "spec": {"resourceClaims": entries}, "status": status}
+    assert claims_of(pod) == {ObjectKey("ns", name) for name in ("made", "extended", "named")}
+    assert claims_of({**pod, "status": {"phase": "Failed"}}) == frozenset()
