@@ -1,39 +1,51 @@
 """Right plugins that the kit must not blame, and what is outside of the API server in its checks."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import ClassVar
 
 from bowline import Access, AccessRule, BindContext, BindingPlugin, Object, ObjectClient, Status
 from bowline.errors import AlreadyExists, NotFound
 from bowline.resources import CONFIGMAPS, PODS
 from tests.testing.licence import Licence
 
-# A licence server: its taken seats.
-SERVER: set[str] = set()
+# A licence server: its taken seats, and whether it is down.
+SERVER: list[str] = []
+DOWN: list[bool] = []
 ASKED = "example.com/asked"
 
 
-class Taking(BindingPlugin):
-    """Takes a seat outside of the API server, and never returns it: the wrong one of the two."""
+@contextmanager
+def outage() -> Iterator[None]:
+    """The licence server does not answer."""
+    DOWN.append(True)
+    yield
+    DOWN.clear()
 
-    name = "taking"
+
+class Outside(BindingPlugin):
+    """Takes a seat outside of the API server, and returns it."""
+
+    name = "outside"
+    in_an_outage: ClassVar[Status] = Status.outage("the server is down")
+    release_in_an_outage: ClassVar[Status] = Status.outage("the server is down")
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        SERVER.add(f"seat of {ctx.request.pod_uid}")
+        if DOWN:
+            return self.in_an_outage
+        if (seat := f"seat of {ctx.request.pod_uid}") not in SERVER:
+            SERVER.append(seat)
         return Status.ok()
-
-
-class Returning(Taking):
-    """Returns it."""
-
-    name = "returning"
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         return await self.release(ctx)
 
     async def release(self, ctx: BindContext) -> Status:
-        SERVER.discard(f"seat of {ctx.request.pod_uid}")
+        if DOWN:
+            return self.release_in_an_outage
+        SERVER[:] = [seat for seat in SERVER if ctx.request.pod_uid not in seat]
         return Status.ok()
 
 

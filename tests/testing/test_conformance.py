@@ -1,6 +1,5 @@
 """Conformance: a correct plugin and the built-in ones pass, and each wrong one is named by its check."""
 
-from functools import partial
 from typing import Any
 from unittest import SkipTest
 
@@ -24,7 +23,7 @@ from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
 from tests.testing.licence import SEATS, Conditional, Licence
 from tests.testing.node_agent import reported_devices
-from tests.testing.right_plugins import SERVER, Annotating, Asking, Returning, ShortNames, Taking, answer
+from tests.testing.right_plugins import SERVER, Annotating, Asking, Outside, ShortNames, answer, outage
 from tests.waiting import LIMIT_S
 
 TestLicence = conformance.suite(Licence, limit_s=LIMIT_S)
@@ -85,6 +84,25 @@ WRONG = [
     pytest.param("wrong_plugins:RememberingWhatToUndo", "rollback", "leaves configmaps", id="a rollback from memory"),
     pytest.param("wrong_plugins:OutageIsFatal", "lost_replies", "FATAL", id="an outage is fatal"),
     pytest.param("wrong_plugins:Pardoning", "rejected_writes", "on_failure", id="on_failure returns OK"),
+    # Beside other pods, a second pod, a cancellation, an outage; what is declared and unused; exceptions of any kind.
+    pytest.param("wrong_plugins:AppliesByIndexing", "queries", "raises KeyError: 'annotations'", id="indexes"),
+    pytest.param("wrong_plugins:IndexingThePod", "other_pods", "pre_bind: KeyError", id="indexes the pod"),
+    pytest.param("wrong_plugins:Sharing", "two_pods", "the first pod's metadata", id="a value of all pods"),
+    pytest.param("wrong_plugins:CheckingThenActing", "two_pods", "seat 0 of OTHER-POD", id="checks, then acts"),
+    pytest.param("wrong_plugins:Shielding", "late_effects", "leaves outside: seat of POD", id="a late effect"),
+    pytest.param("wrong_plugins:Generating", "kill_at_every_write", "also has outside: seat UUID", id="generates"),
+    pytest.param("wrong_plugins:Generating", "rollback", "leaves outside: seat UUID", id="generates, never undoes"),
+    pytest.param("wrong_plugins:FailingInAnOutage", "outage", "ends RETRY", id="fails in an outage"),
+    pytest.param("wrong_plugins:ReleasingInAnOutage", "outage", "release returns OK", id="hides an outage"),
+    pytest.param("wrong_plugins:HangingAfterTheBind", "binds", "raises in post_bind", id="hangs in post_bind"),
+    pytest.param("wrong_plugins:Open", "binds", "leaves self._socket open", id="no teardown"),
+    pytest.param("wrong_plugins:ClaimingAll", "queries", "claims every kind", id="claims every kind"),
+    pytest.param("wrong_plugins:DenyingByString", "admission_results", "must return FieldErrors", id="a string"),
+    pytest.param("wrong_plugins:ReadingTheClock", "admission_is_pure", "the clock is read", id="reads the clock"),
+    pytest.param("wrong_plugins:Loose", "class", "accept unknown keys", id="accepts unknown keys"),
+    pytest.param("wrong_plugins:Interrupting", "binds", "raised KeyboardInterrupt", id="interrupts"),
+    pytest.param("wrong_plugins:EndingItsTask", "binds", "ends with SystemExit: 3", id="exits in its own task"),
+    pytest.param("wrong_plugins:Overdeclaring", "unused_rights", "declares patch of configmaps", id="unused right"),
     # Nothing of these was checked, and it said: no findings.
     pytest.param("wrong_plugins:Unconcerned", "concerned", "not checked: applies is False", id="no pod concerns it"),
     pytest.param("wrong_plugins:Skipping", "concerned", "not checked: every method returns SKIP", id="skips"),
@@ -96,7 +114,10 @@ WRONG = [
 def test_a_wrong_plugin_is_named(bowline_cluster: Cluster, target: str, check: str, words: str) -> None:
     # Only the one that hangs needs all of the limit.
     limit_s = 1.5 if "1.5 s" in words else LIMIT_S
-    run = conformance.run(f"tests.testing.{target}", bowline_cluster, checks=[check], limit_s=limit_s)
+    SERVER.clear()
+    checks = () if check == "unused_rights" else [check]  # it looks at what all others have done
+    outside: Any = {"effects": lambda: list(SERVER), "outage": outage}
+    run = conformance.run(f"tests.testing.{target}", bowline_cluster, checks=checks, limit_s=limit_s, **outside)
     findings = list(run)
     assert [finding for finding in findings if finding.check == check and words in finding.message], findings
 
@@ -119,19 +140,18 @@ def test_what_repeats_an_attempt_is_skipped_where_none_succeeds(bowline_lab: Lab
     tests.test_concerned(bowline_lab)
 
 
-def test_what_is_left_outside_of_the_api_server_is_named(bowline_cluster: Cluster) -> None:
-    """A licence server's seats, as the suite's ``effects`` reports them."""
-    run = partial(conformance.run, cluster=bowline_cluster, effects=lambda: sorted(SERVER), limit_s=LIMIT_S)
-    findings = [str(finding) for finding in run(Taking, checks=["rollback", "release"])]
-    text = "leaves outside: seat of POD-UID"
-    assert {finding.partition(":")[0] for finding in findings if text in finding} == {"rollback", "release"}, findings
-    SERVER.clear()
-    assert list(run(Returning, checks=["rollback", "release"])) == []
-
-
-@pytest.mark.parametrize("plugin", [ShortNames, Annotating])
+@pytest.mark.parametrize("plugin", [ShortNames, Annotating, Outside])
 def test_right_plugins_have_no_finding(bowline_cluster: Cluster, plugin: type[Plugin]) -> None:
-    assert list(conformance.run(plugin, bowline_cluster, limit_s=LIMIT_S)) == []
+    SERVER.clear()
+    outside: Any = {"effects": lambda: list(SERVER), "outage": outage}
+    assert list(conformance.run(plugin, bowline_cluster, limit_s=LIMIT_S, **outside)) == []
+
+
+def test_the_pods_that_are_to_be_denied_are_tried() -> None:
+    denied = builders.pod("denied")
+    (finding,) = conformance.run(Licence, None, checks=["denials"], denied=[denied])
+    assert "does not deny pod denied" in finding.message
+    assert list(conformance.run(wrong_plugins.Denying, None, checks=["denials"], denied=[denied])) == []
 
 
 def test_a_plugin_that_waits_for_another_party_passes_with_its_world(bowline_cluster: Cluster) -> None:

@@ -4,16 +4,20 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Iterable
+import uuid
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+from pydantic import ConfigDict
 
 from bowline import (
     Access,
     AccessRule,
     AdmissionInfo,
     AdmissionPlugin,
+    AllocationKind,
     BindContext,
     BindingPlugin,
     BindRequest,
@@ -31,6 +35,7 @@ from bowline import (
 from bowline.errors import AlreadyExists, ApiError, Forbidden, InfrastructureError, KubeError
 from bowline.resources import CONFIGMAPS
 from tests.testing.licence import SEATS, Licence
+from tests.testing.right_plugins import SERVER, Outside
 
 _KEPT: list[asyncio.Task[None]] = []
 
@@ -467,3 +472,168 @@ class Pardoning(Licence):
 
     def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
         return Status.ok()
+
+
+class AppliesByIndexing(BindingPlugin):
+    """Every pod without annotations would wait."""
+
+    name = "applies_by_indexing"
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return SEATS in pod["metadata"]["annotations"]
+
+
+class IndexingThePod(BindingPlugin):
+    """Is called for every pod, and believes that each has an annotation."""
+
+    name = "indexing_the_pod"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.ok() if ctx.pod and ctx.pod["metadata"]["annotations"] else Status.skip()
+
+
+class Sharing(BindingPlugin):
+    """Keeps a pod's value for all pods."""
+
+    name = "sharing"
+    access = Access(binding_annotations=(SEATS,))
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self._seat = ctx.request.pod_uid
+        return Status.ok()
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        return {SEATS: self._seat}
+
+
+class CheckingThenActing(Outside):
+    """Two pods get the seat that both have found free."""
+
+    name = "checking_then_acting"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        number = 0
+        while any(seat.startswith(f"seat {number} ") for seat in SERVER):
+            number += 1
+        await asyncio.sleep(0)
+        SERVER.append(f"seat {number} of {ctx.request.pod_uid}")
+        return Status.ok()
+
+
+class Shielding(Outside):
+    """A cancelled attempt takes its seat after the rollback."""
+
+    name = "shielding"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        await asyncio.shield(self._take(ctx))
+        return Status.ok()
+
+    async def _take(self, ctx: BindContext) -> None:
+        await asyncio.sleep(0.05)
+        await super().pre_bind(ctx)
+
+
+class Generating(Outside):
+    """Takes a seat of a new name in each call, and knows it in memory only."""
+
+    name = "generating"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        ctx.state["seat"] = f"seat {uuid.uuid4()}"
+        SERVER.append(ctx.state["seat"])
+        return Status.ok()
+
+    async def release(self, ctx: BindContext) -> Status:
+        if "seat" in ctx.state:
+            SERVER.remove(ctx.state.pop("seat"))
+        return Status.ok()
+
+
+class FailingInAnOutage(Outside):
+    name = "failing_in_an_outage"
+    in_an_outage = Status.retry("the server is down")
+
+
+class ReleasingInAnOutage(Outside):
+    """Hides that the server has not answered."""
+
+    name = "releasing_in_an_outage"
+    release_in_an_outage = Status.ok()
+
+
+class HangingAfterTheBind(BindingPlugin):
+    name = "hanging_after_the_bind"
+
+    async def post_bind(self, ctx: BindContext) -> None:
+        await asyncio.Event().wait()
+
+
+class _Unclosed:
+    """A client as of HTTP."""
+
+    closed = False
+
+
+class Open(BindingPlugin):
+    """Has a client that is never closed."""
+
+    name = "open"
+
+    async def setup(self, handle: Handle) -> None:
+        self._socket = _Unclosed()
+
+
+class ClaimingAll(BindingPlugin):
+    name = "claiming_all"
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        return tuple(AllocationKind)
+
+
+class DenyingByString(AdmissionPlugin):
+    name = "denying_by_string"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if "containers" in pod["spec"] and "resources" not in pod["spec"]["containers"][0]:
+            yield "must have resources"  # type: ignore[misc]
+
+
+class ReadingTheClock(AdmissionPlugin):
+    name = "reading_the_clock"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        yield from () if time.time() > 0 else ("before 1970",)  # type: ignore[misc]
+
+
+class _LooseArguments(PluginConfig):
+    model_config = ConfigDict(extra="allow")
+
+
+class Loose(BindingPlugin[_LooseArguments]):
+    name = "loose"
+
+
+class Interrupting(BindingPlugin):
+    name = "interrupting"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        raise KeyboardInterrupt
+
+
+class EndingItsTask(BindingPlugin):
+    name = "ending_its_task"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        await asyncio.wait([asyncio.create_task(self._exit())])
+        return Status.ok()
+
+    async def _exit(self) -> None:
+        raise SystemExit(3)
+
+
+class Overdeclaring(Licence):
+    name = "overdeclaring"
+    access = replace(
+        Licence.access, rules=(AccessRule("configmaps", ("create", "patch", "delete"), name_prefix="licence-"),)
+    )

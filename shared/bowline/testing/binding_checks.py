@@ -47,11 +47,11 @@ async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         return
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
-        await _within(subject, process.attempt())
+        await within(subject, process.attempt())
         own = [code for plugin, _, code in process.calls.results if plugin == process.plugin.name]
         is_skipped = bool(own) and all(code is Code.SKIP for code in own)
         remedy = "give one that concerns it: `pods` of the suite, or the distribution's bowline.conformance"
-        if ctx.pod is not None and process.plugin.applies(ctx.pod, ctx.request) is False:
+        if process.plugin.name in process.runner.answers(ctx.request, ctx.pod).idle:
             yield f"not checked: applies is False for the sample pod, so nothing else is called; {remedy}"
         elif is_skipped:
             yield f"not checked: every method returns SKIP for the sample pod; {remedy}"
@@ -62,7 +62,7 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     async with trial(lab, subject) as made, made.process() as process:
         with recorded() as events, blocked_places(BLOCK_LIMIT_S, subject.files) as places:
             tasks = asyncio.all_tasks()
-            status = await _within(subject, process.attempt(), lambda: process.is_calling)
+            status = await within(subject, process.attempt(), lambda: process.is_calling)
             left = asyncio.all_tasks() - tasks
             pod, _ = await made.stored()
         for place in places:
@@ -85,6 +85,9 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         for task in left:
             yield f"leaves the task {_name_of(task)} behind; await it, or cancel it in stop"
             task.cancel()
+    for name, value in vars(process.plugin).items():
+        if getattr(value, "closed", getattr(value, "is_closed", None)) is False:
+            yield f"leaves self.{name} open; close it in teardown"
 
 
 async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -94,8 +97,8 @@ async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         lab.proxy.add(FaultRule(Hold(gate)))
         try:
             task = asyncio.create_task(process.attempt())
-            await _until(lambda: task.done() or process.is_calling, _READ_LIMIT_S)
-            await _until(lambda: task.done() or gate.wait_reached(0), min(1.0, subject.limit_s))
+            await until(lambda: task.done() or process.is_calling, _READ_LIMIT_S)
+            await until(lambda: task.done() or gate.wait_reached(0), min(1.0, subject.limit_s))
             task.cancel()
             _, pending = await asyncio.wait([task], timeout=CANCEL_LIMIT_S)
             if pending or any("ignores its cancellation" in error for error in process.calls.errors):
@@ -111,9 +114,9 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
         others = [plugin for plugin in process.chain if plugin is not process.plugin]
-        await _within(subject, Runner(others, PluginCaller(process.calls)).run_pre_bind(ctx))
+        await within(subject, Runner(others, PluginCaller(process.calls)).run_pre_bind(ctx))
         started = lab.proxy.latest()
-        await _within(subject, Runner([process.plugin], PluginCaller(process.calls)).run_pre_bind(ctx))
+        await within(subject, Runner([process.plugin], PluginCaller(process.calls)).run_pre_bind(ctx))
         writes = lab.writes(started)
         if writes and process.plugin.name not in process.runner.answers(ctx.request, ctx.pod).effects:
             is_without = type(process.plugin).rollback is BindingPlugin.rollback
@@ -123,10 +126,10 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         if (view.pod, view.request.raw) != (ctx.pod, ctx.request.raw):
             yield "changes ctx.pod or ctx.request, which are copies: nothing is stored; use binding_annotations"
         await made.hold(ctx, process.runner.answers(ctx.request, ctx.pod).effects)
-        await _within(subject, process.roll_back())
-        await _within(subject, process.succeed())
+        await within(subject, process.roll_back())
+        await within(subject, process.succeed())
         await made.end_pod()
-        await _within(subject, process.release())
+        await within(subject, process.release())
         for text in lab.denials(process.plugin, since):
             yield text
 
@@ -136,7 +139,7 @@ async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     if subject.is_builtin:
         return
     async with trial(lab, subject) as made, made.process() as process:
-        await _within(subject, process.succeed())
+        await within(subject, process.succeed())
         request = (await made.context(process)).request
         await process.runner.drop_request(request.key, request.uid)
         marks = (request.uid, request.pod_uid, repr(request.key), str(request.key))
@@ -147,7 +150,7 @@ async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 async def survives_kill(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Killed before and after every write, the next process ends in the state of an undisturbed attempt."""
-    expected = await _undisturbed(lab, subject)
+    expected = await undisturbed(lab, subject)
     for number in range(1, expected.writes + 1):
         for fault in (DropBefore, LoseReply):
             when = (
@@ -157,37 +160,37 @@ async def survives_kill(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                 made.before = made.footprint(expected.collections)
                 await _killed_at(lab, made, number, fault)
                 async with made.process() as process:
-                    status = await _within(subject, process.succeed())
-                if text := _difference(when, status, made.footprint(expected.collections), expected.footprint):
+                    status = await within(subject, process.succeed())
+                if text := difference(when, status, made.footprint(expected.collections), expected.footprint):
                     yield text
 
 
 async def survives_lost_replies(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """If the reply of a write is lost, the same process ends in the state of an undisturbed attempt."""
-    expected = await _undisturbed(lab, subject)
+    expected = await undisturbed(lab, subject)
     for number in range(1, expected.writes + 1):
         async with trial(lab, subject) as made, made.process() as process:
             made.before = made.footprint(expected.collections)
             lab.proxy.add(FaultRule(LoseReply(), _WRITE, nth=number))
             try:
-                status = await _within(subject, process.succeed())
+                status = await within(subject, process.succeed())
             finally:
                 lab.proxy.clear()
             when = f"after the lost reply of write {number} ({expected.names[number - 1]})"
-            if text := _difference(when, status, made.footprint(expected.collections), expected.footprint):
+            if text := difference(when, status, made.footprint(expected.collections), expected.footprint):
                 yield text
 
 
 async def rolls_back(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Abandoned at any write, the rollback of a new process leaves nothing, and succeeds again when repeated."""
-    expected = await _undisturbed(lab, subject)
+    expected = await undisturbed(lab, subject)
     for number in range(1, expected.writes + 1):
         async with trial(lab, subject) as made:
             made.before = made.footprint(expected.collections)
             await _killed_at(lab, made, number, LoseReply if expected.is_own(number) else DropBefore)
             for times in ("", " a second time"):
                 async with made.process() as process:
-                    status = await _within(subject, process.roll_back())
+                    status = await within(subject, process.roll_back())
                 where = f"the rollback{times} after write {number} ({expected.names[number - 1]})"
                 if status is None or status.code is not Code.OK:
                     yield f"{where} ends {_text(status)}"
@@ -201,21 +204,21 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
     An object that the pod owns is the garbage collector's. What another pod of the namespace holds stays.
     """
-    expected = await _undisturbed(lab, subject)
+    expected = await undisturbed(lab, subject)
     if subject.is_builtin:
         return
     async with trial(lab, subject) as made:
         other = await made.beside()
         async with other.process() as process:
-            await _within(subject, process.succeed())
+            await within(subject, process.succeed())
         footprint = made.footprint(expected.collections)
         async with made.process() as process:
-            await _within(subject, process.succeed())
+            await within(subject, process.succeed())
         await made.end_pod()
         other_keys = footprint.keys() & made.footprint(expected.collections).keys()
         for times in ("", " a second time"):
             async with made.process() as process:
-                status = await _within(subject, process.release())
+                status = await within(subject, process.release())
             if status is None or status.code is not Code.OK:
                 yield f"release{times}, when the pod is gone, ends {_text(status)}"
         remains = made.footprint(expected.collections)
@@ -233,13 +236,13 @@ def _is_owned(text: str) -> bool:
 
 async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """A write that the API server rejects is not reported as success."""
-    expected = await _undisturbed(lab, subject)
+    expected = await undisturbed(lab, subject)
     for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
         for code in _REJECTIONS:
             async with trial(lab, subject) as made, made.process() as process:
                 lab.proxy.add(FaultRule(FaultAnswer(code), _WRITE, nth=number))
                 try:
-                    status = await _within(subject, process.runner.run_pre_bind(await made.context(process)))
+                    status = await within(subject, process.runner.run_pre_bind(await made.context(process)))
                 finally:
                     lab.proxy.clear()
                 made.before = {}
@@ -253,7 +256,7 @@ async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 async def reports_changed_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """A write that is stored without a part, which a policy or an old API server drops, is no success."""
-    expected = await _undisturbed(lab, subject)
+    expected = await undisturbed(lab, subject)
     for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
         for path in await _parts(lab, subject, number):
             async with trial(lab, subject) as made, made.process() as process:
@@ -261,7 +264,7 @@ async def reports_changed_writes(lab: Lab, subject: Subject) -> AsyncIterator[st
                 removals: list[FieldPath] = []
                 lab.proxy.add(FaultRule(_without(path, removals), _WRITE, nth=number))
                 try:
-                    status = await _within(subject, process.attempt(partial(bool, removals)))
+                    status = await within(subject, process.attempt(partial(bool, removals)))
                 finally:
                     lab.proxy.clear()
                 state = made.footprint(expected.collections)
@@ -287,7 +290,7 @@ async def _parts(lab: Lab, subject: Subject, number: int) -> list[FieldPath]:
     async with trial(lab, subject) as made, made.process() as process:
         lab.proxy.add(FaultRule(Rewrite(lambda body: paths.extend(field_paths(body, 2))), _WRITE, nth=number))
         try:
-            await _within(subject, process.attempt())
+            await within(subject, process.attempt())
         finally:
             lab.proxy.clear()
     return [path for path in paths if path[0] != "spec"]
@@ -295,7 +298,7 @@ async def _parts(lab: Lab, subject: Subject, number: int) -> list[FieldPath]:
 
 async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """A write of the former leader that arrives late changes nothing of what the next one has bound."""
-    expected = await _undisturbed(lab, subject)
+    expected = await undisturbed(lab, subject)
     for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
         async with trial(lab, subject) as made:
             made.before = made.footprint(expected.collections)
@@ -306,31 +309,31 @@ async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIter
                 async with made.process() as former:
                     await _interrupted(former.attempt(), partial(gate.wait_reached, 0), subject.limit_s)
                 async with made.process() as leader:
-                    status = await _within(subject, leader.succeed())
+                    status = await within(subject, leader.succeed())
             finally:
                 others = len(lab.writes(since))
                 gate.open()
-            await _until(partial(_are_written, lab, since, others + 1), _LATE_LIMIT_S)
+            await until(partial(_are_written, lab, since, others + 1), _LATE_LIMIT_S)
             lab.proxy.clear()
             when = f"after write {number} ({expected.names[number - 1]}) of a former leader arrived late"
-            if text := _difference(when, status, made.footprint(expected.collections), expected.footprint):
+            if text := difference(when, status, made.footprint(expected.collections), expected.footprint):
                 yield text
 
 
 # --- what an undisturbed attempt does ---
 
 
-async def _undisturbed(lab: Lab, subject: Subject) -> Expected:
+async def undisturbed(lab: Lab, subject: Subject) -> Expected:
     """Return what an undisturbed attempt does; the first check of the subject in this lab makes it."""
     if subject not in lab.expected:
         since = lab.proxy.latest()
         async with trial(lab, subject) as made, made.process() as process:
-            await _within(subject, process.succeed())
+            await within(subject, process.succeed())
         calls = lab.writes(since)
         collections = frozenset((call.group, call.resource) for call in calls if not is_binding(call))
         async with trial(lab, subject) as made, made.process() as process:
             made.before = made.footprint(collections)
-            await _within(subject, process.succeed())
+            await within(subject, process.succeed())
             lab.expected[subject] = Expected(calls, made.footprint(collections), collections)
     return lab.expected[subject]
 
@@ -339,7 +342,7 @@ def _are_written(lab: Lab, since: int, number: int) -> bool:
     return len(lab.writes(since)) >= number
 
 
-def _difference(when: str, status: Status | None, actual: dict[str, str], expected: dict[str, str]) -> str:
+def difference(when: str, status: Status | None, actual: dict[str, str], expected: dict[str, str]) -> str:
     if status is None or status.code is not Code.OK:
         return f"{when}, the next attempts end {_text(status)}"
     if actual == expected:
@@ -357,12 +360,12 @@ def _text(status: Status | None) -> str:
 # --- running ---
 
 
-async def _within(
+async def within(
     subject: Subject, work: Coroutine[Any, Any, Status], is_calling: Callable[[], bool] = lambda: True
 ) -> Status | None:
     """Return the status; None if the work takes too long since it calls a plugin. Then it is cancelled."""
     task = asyncio.create_task(work)
-    await _until(lambda: task.done() or is_calling(), _READ_LIMIT_S)
+    await until(lambda: task.done() or is_calling(), _READ_LIMIT_S)
     done, _ = await asyncio.wait([task], timeout=subject.limit_s)
     if not done:
         task.cancel()
@@ -374,7 +377,7 @@ async def _within(
 async def _interrupted(work: Coroutine[Any, Any, Status], is_due: Callable[[], bool], limit_s: float) -> None:
     """Cancel the work as soon as the condition holds, and wait for its end."""
     task = asyncio.create_task(work)
-    await _until(lambda: task.done() or is_due(), limit_s)
+    await until(lambda: task.done() or is_due(), limit_s)
     task.cancel()
     await asyncio.wait([task], timeout=CANCEL_LIMIT_S)
 
@@ -396,7 +399,7 @@ async def _killed_at(lab: Lab, made: Trial, number: int, fault: Callable[..., Dr
         lab.proxy.clear()
 
 
-async def _until(condition: Callable[[], bool], limit_s: float) -> None:
+async def until(condition: Callable[[], bool], limit_s: float) -> None:
     """Wait for a condition of another thread, at most so long."""
     deadline = asyncio.get_running_loop().time() + limit_s
     while not condition() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - a thread's condition

@@ -2,12 +2,15 @@
 
 import copy
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
+from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.field_error import FieldError
+from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin
 from bowline.framework.plugin_class import class_errors
@@ -36,6 +39,8 @@ def has_a_valid_class(subject: Subject) -> Iterator[str]:
         # The chart has the built-in plugins' rights and the policies that limit them.
         if error.rule.id != "plugin/access" or not subject.is_builtin:
             yield f"{error.value}: {error.message}"
+    if subject.plugin.config_model.model_config.get("extra") != "forbid":
+        yield "its arguments accept unknown keys; a misspelt one has no effect: leave `extra` as PluginConfig has it"
 
 
 def has_a_name_of_its_own(subject: Subject) -> Iterator[str]:
@@ -53,7 +58,7 @@ def can_be_created(subject: Subject) -> Iterator[str]:
     try:
         with recorded() as events:
             subject.new()
-    except Exception as error:  # noqa: BLE001 - any error of the plugin is a finding
+    except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
         yield f"cannot be created: {type(error).__name__}: {error}"
         return
     yield from (f"the constructor does I/O: {event}" for event in events)
@@ -79,13 +84,15 @@ def is_idempotent(subject: Subject) -> Iterator[str]:
 
 def is_pure(subject: Subject) -> Iterator[str]:
     """Admission does no I/O, does not sleep, and validation leaves its arguments as they are."""
+    findings = []
     for point, call in _calls(subject):
         plugin = subject.new()
-        with recorded() as events:
+        with recorded(subject.files) as events:
             _, changed = call(plugin)
-        yield from (f"{point} does I/O or waits: {event}" for event in dict.fromkeys(events))
+        findings += [f"{point} does I/O or waits: {event}" for event in events]
         if changed:
-            yield f"{point} modifies the object that it validates"
+            findings.append(f"{point} modifies the object that it validates")
+    yield from dict.fromkeys(findings)
 
 
 def records_its_changes(subject: Subject) -> Iterator[str]:
@@ -95,7 +102,7 @@ def records_its_changes(subject: Subject) -> Iterator[str]:
         for sample in _samples(subject, point):
             body = copy.deepcopy(sample)
             mutable = MutablePod(body) if point.endswith("_pod") else MutableObject(body)
-            with suppress(Exception):  # that is another check's finding
+            with suppress(BaseException):  # that is another check's finding
                 getattr(plugin, point)(mutable, _info(point))
                 mutable.revert((0, 0))
                 if mutable.raw != sample:
@@ -114,17 +121,60 @@ def accepts_what_is_unchanged(subject: Subject) -> Iterator[str]:
 
 
 def returns_errors(subject: Subject) -> Iterator[str]:
-    """Admission raises nothing, also for an object that had no labels and annotations, and returns FieldErrors."""
-    for point, call in _calls(subject):
+    """Admission raises nothing, whatever labels, annotations and resources an object has or had, and returns
+    FieldErrors.
+    """
+    findings = []
+    for point, call in _calls(subject, _variants):
         result, _ = call(subject.new())
         if isinstance(result, str):
-            yield f"{point} {result}"
+            findings.append(f"{point} {result}")
+    yield from dict.fromkeys(findings)
+
+
+def denies(subject: Subject) -> Iterator[str]:
+    """Each pod of `denied` is denied, by a rule of the plugin."""
+    rules = getattr(subject.plugin, "rules", ())
+    for pod in subject.denied:
+        name = pod["metadata"]["name"]
+        result, _ = _validated("validate_pod", pod, None, subject.new())
+        if isinstance(result, str):
+            yield f"validate_pod, pod {name}: {result}"
+        elif not [error for error in result if not error.is_warning and error.rule in rules]:
+            yield f"validate_pod does not deny pod {name} of `denied` by one of the plugin's rules"
+
+
+def answers_for_every_pod(subject: Subject) -> Iterator[str]:
+    """`applies` returns a bool for every pod, and `supported_allocations` what the plugin provides."""
+    if not issubclass(subject.plugin, BindingPlugin):
+        return
+    plugin = subject.new()
+    assert isinstance(plugin, BindingPlugin)  # noqa: S101 - its class was asked
+    findings: dict[str, str] = {}  # with the example of a pod
+    for pod in [pod for sample in subject.samples() for pod in _variants(sample)]:
+        request = decode_bind_request(builders.stored(_request_of(subject, pod)))
+        example = f"for a pod with annotations {pod['metadata'].get('annotations')!r}"
+        try:
+            answer = plugin.applies(pod, request)
+            kinds = set(plugin.supported_allocations(request))
+        except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
+            text = f"applies or supported_allocations raises {type(error).__name__}: {error}"
+            findings.setdefault(text, f"{example}: every such pod would wait")
+            continue
+        if not isinstance(answer, bool):
+            findings.setdefault(f"applies returns {answer!r}", f"{example}; it must return True or False")
+        if kinds >= set(AllocationKind):
+            findings.setdefault("supported_allocations claims every kind", "return those that the plugin provides")
+    yield from (f"{text}, {example}" for text, example in findings.items())
 
 
 # --- calls ---
 
 Outcome = tuple[Any, bool]  # the comparable result or a text about its failure, and whether an argument was modified
 CallOf = Callable[[Plugin], Outcome]
+Variants = Callable[[dict[str, Any]], Iterable[dict[str, Any]]]
+# Values of labels and annotations that users write.
+_TEXTS = ("", "-1", "x", "1e99")
 _POINTS: Mapping[str, Callable[..., Any]] = {
     "mutate_pod": AdmissionPlugin.mutate_pod,
     "validate_pod": AdmissionPlugin.validate_pod,
@@ -141,8 +191,26 @@ def _info(point: str) -> AdmissionInfo:
 def _samples(subject: Subject, point: str) -> Sequence[dict[str, Any]]:
     if point.endswith("_pod"):
         return subject.samples()
-    names = [pod["metadata"]["name"] for pod in subject.samples()]
-    return [builders.bind_request(name, **{"podUID": "uid-1", **subject.request_in("default")}) for name in names]
+    return [_request_of(subject, pod) for pod in subject.samples()]
+
+
+def _request_of(subject: Subject, pod: dict[str, Any]) -> dict[str, Any]:
+    fields = {"podUID": "uid-1", **subject.request_in("default")}
+    return builders.bind_request(pod["metadata"]["name"], **fields)
+
+
+def _variants(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the object, with another value of each label and annotation, without them, and without resources."""
+    yield sample
+    for field in ("labels", "annotations"):
+        entries = sample["metadata"].get(field) or {}
+        for key in entries:
+            for text in _TEXTS:
+                yield {**sample, "metadata": {**sample["metadata"], field: {**entries, key: text}}}
+    yield _without_metadata(sample)
+    if "containers" in (sample.get("spec") or {}):
+        bare = [{"name": entry["name"], "image": entry["image"]} for entry in sample["spec"]["containers"]]
+        yield _without_metadata({**sample, "spec": {**sample["spec"], "containers": bare}})
 
 
 def _points(subject: Subject, prefix: str) -> list[str]:
@@ -156,10 +224,10 @@ def _points(subject: Subject, prefix: str) -> list[str]:
     ]
 
 
-def _calls(subject: Subject) -> Iterator[tuple[str, CallOf]]:
+def _calls(subject: Subject, variants: Variants = lambda sample: [sample]) -> Iterator[tuple[str, CallOf]]:
     """Yield every admission method that the plugin overrides, with each sample."""
     for point in _points(subject, ""):
-        for sample in _samples(subject, point):
+        for sample in chain.from_iterable(map(variants, _samples(subject, point))):
             if point.startswith("mutate_"):
                 yield point, partial(_mutated, point, sample)
             else:
@@ -179,7 +247,7 @@ def _mutated(point: str, raw: dict[str, Any], plugin: Plugin) -> Outcome:
     mutable = MutablePod(body) if point.endswith("_pod") else MutableObject(body)
     try:
         result = getattr(plugin, point)(mutable, _info(point))
-    except Exception as error:  # noqa: BLE001 - any error of the plugin is a finding
+    except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
         return f"raises {type(error).__name__}: {error}", False
     return (f"must return None, not {result!r}", False) if result is not None else (body, False)
 
@@ -188,7 +256,7 @@ def _validated(point: str, raw: dict[str, Any], old: Any, plugin: Plugin) -> Out
     body = copy.deepcopy(raw)
     try:
         errors = [*getattr(plugin, point)(body, old, _info(point))]
-    except Exception as error:  # noqa: BLE001 - any error of the plugin is a finding
+    except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
         return f"raises {type(error).__name__}: {error}; it must return an iterable of FieldErrors", body != raw
     strangers = [error for error in errors if not isinstance(error, FieldError)]
     return (f"returns {strangers[0]!r}; it must return FieldErrors" if strangers else errors), body != raw

@@ -10,8 +10,9 @@ The class has one test for each check, for pytest. Checks of binding need a real
 
 import asyncio
 import importlib
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 from unittest import SkipTest
@@ -22,7 +23,7 @@ from bowline.framework.plugin import Plugin
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.testing import binding_checks, class_checks
+from bowline.testing import binding_checks, class_checks, life_checks
 from bowline.testing.admission import NotAdmittedError
 from bowline.testing.lab import Lab, lab_on
 from bowline.testing.subject import Subject
@@ -37,6 +38,8 @@ CLASS_CHECKS: Mapping[str, ClassCheck] = {
     "name": class_checks.has_a_name_of_its_own,
     "constructor": class_checks.can_be_created,
     "admission_results": class_checks.returns_errors,
+    "denials": class_checks.denies,
+    "queries": class_checks.answers_for_every_pod,
     "admission_is_pure": class_checks.is_pure,
     "admission_is_deterministic": class_checks.is_deterministic,
     "double_mutation": class_checks.is_idempotent,
@@ -56,11 +59,16 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "rejected_writes": binding_checks.reports_rejections,
     "changed_writes": binding_checks.reports_changed_writes,
     "overtaking_leader": binding_checks.survives_an_overtaking_leader,
+    "other_pods": life_checks.serves_other_pods,
+    "two_pods": life_checks.serves_two_pods,
+    "late_effects": life_checks.leaves_nothing_when_cancelled,
+    "outage": life_checks.waits_in_an_outage,
+    "unused_rights": life_checks.uses_its_rights,
 }
 # Of the checks that need no others to be passed first: a class that fails these cannot be called.
 _FIRST = ("class", "constructor")
 # Need no attempt that succeeds; the others repeat one.
-_WITHOUT_BIND = ("concerned", "cancellation", "declared_writes")
+_WITHOUT_BIND = ("concerned", "cancellation", "declared_writes", "other_pods")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +93,13 @@ def suite(  # noqa: PLR0913 - the keywords of Subject
     others: Sequence[type[Plugin]] = (),
     world: Callable[[ObjectClient, str], Awaitable[None]] | None = None,
     effects: Callable[[], Iterable[str]] = tuple,
+    outage: Callable[[], AbstractContextManager[object]] | None = None,
+    denied: Sequence[dict[str, Any]] = (),
 ) -> type:
     """Return a test class with one test for each check; see ``Subject`` for the arguments."""
-    subject = Subject(plugin, args or {}, pods, objects, request or {}, limit_s, others, world, effects)
+    subject = Subject(
+        plugin, args or {}, pods, objects, request or {}, limit_s, others, world, effects, outage, denied
+    )
     tests: dict[str, Any] = {"__doc__": f"Conformance of {plugin.__name__}."}
     for name, check in CLASS_CHECKS.items():
         tests[f"test_{name}"] = _class_test(check, subject)
@@ -138,15 +150,26 @@ def _messages(name: str, check: BindingCheck, lab: Lab, subject: Subject) -> lis
     """Return what a check finds; None if it needs an attempt that succeeds, and none does."""
     if subject in lab.unbound and name not in _WITHOUT_BIND:
         return None
+    lab.began.setdefault(subject, lab.proxy.latest())
     try:
         messages = asyncio.run(_all(check, lab, subject))
     except PluginError as error:
         messages = [f"the plugin's process does not start: {error}"]
     except NotAdmittedError as error:
         messages = [f"not checked: {error}"]
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not _is_raised_in(error, subject.files):
+            raise  # the user's
+        messages = [f"not checked: the check ends with {type(error).__name__}: {error}"]
+    lab.checks.setdefault(subject, set()).add(name)
     if messages and name == "binds":
         lab.unbound.add(subject)
     return messages
+
+
+def _is_raised_in(error: BaseException, files: frozenset[str]) -> bool:
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1] in files
 
 
 def _loaded(module: str, name: str) -> type[Plugin]:

@@ -57,7 +57,7 @@ VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "gen
 _NEUTRAL = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),  # of another object of the trial
-    (re.compile(r"(?<![0-9a-z])[0-9a-f]{16,}(?![0-9a-z])"), "DIGEST"),  # of a name or UID
+    (re.compile(r"(?<![0-9a-z])([0-9a-f]{16,}|\d{10,})(?![0-9a-z])"), "DIGEST"),  # of a name or UID; a time
     (re.compile(r'"resourceVersion": "\d+"'), '"resourceVersion": "VERSION"'),  # in a reference
 )
 # Of a UID in a name: fewer characters occur by chance.
@@ -97,6 +97,9 @@ class Lab:
     expected: dict[Subject, Expected] = field(default_factory=dict)
     # Subjects whose undisturbed attempt fails: what repeats it says nothing, and takes the limit each time.
     unbound: set[Subject] = field(default_factory=set)
+    # The checks of each subject that were run, and after which exchange the first one began.
+    checks: dict[Subject, set[str]] = field(default_factory=dict)
+    began: dict[Subject, int] = field(default_factory=dict)
 
     async def account(self, plugins: Sequence[Plugin]) -> ClusterAccess:
         """Return the access of an account with the rights of these plugins."""
@@ -230,6 +233,7 @@ class Trial:
     request_uid: str = ""
     node: str = ""
     before: Mapping[str, str] = field(default_factory=dict)
+    others: "list[Trial]" = field(default_factory=list)  # with other pods in the namespace
 
     async def prepare(self) -> None:
         """Create the namespace, the objects, and what is bound. Raises NotAdmittedError."""
@@ -295,8 +299,9 @@ class Trial:
         """Return the same with another pod in the namespace, without objects of its own; it ends with this one."""
         pod = copy.deepcopy(self.subject.samples()[0])
         pod["metadata"]["name"] += "-beside"
-        other = replace(self, subject=replace(self.subject, pods=[pod]))
+        other = replace(self, subject=replace(self.subject, pods=[pod]), others=[])
         await other.submit()
+        self.others.append(other)
         return other
 
     async def end_pod(self) -> None:
@@ -344,21 +349,17 @@ class Trial:
             for item in self.lab.cluster.api.get(f"{self.prefix(group)}/{plural}").get("items") or []:
                 if item["metadata"].get("namespace", self.namespace) != self.namespace and not _mentions(item, self):
                     continue
-                key = name = self._neutral(f"{plural} {_name(item)}")
-                number = 1
-                while key in objects:
-                    key, number = f"{name} ({number + 1})", number + 1
-                objects[key] = self._neutral(_text(item))
-        objects |= {f"outside: {self._neutral(effect)}": "{}" for effect in self.subject.effects()}
+                _add(objects, self.neutral(f"{plural} {_name(item)}"), self.neutral(_text(item)))
+        for effect in self.subject.effects():
+            _add(objects, self.neutral(f"outside: {effect}"), "{}")
         return {key: text for key, text in objects.items() if self.before.get(key) != text}
 
-    def _neutral(self, text: str) -> str:
-        for value, word in (
-            (self.request_uid, "REQUEST-UID"),
-            (self.pod_uid, "POD-UID"),
-        ):
-            for part in _parts(value):
-                text = text.replace(part, word)
+    def neutral(self, text: str) -> str:
+        """Return the text without what differs between trials; this pod's identity differs from another one's."""
+        for word, one in (("", self), *(("OTHER-", other) for other in self.others)):
+            for value, kind in ((one.request_uid, "REQUEST-UID"), (one.pod_uid, "POD-UID")):
+                for part in _parts(value):
+                    text = text.replace(part, word + kind)
         text = text.replace(self.namespace, "NAMESPACE")
         for pattern, word in _NEUTRAL:
             text = pattern.sub(word, text)
@@ -380,6 +381,14 @@ async def trial(lab: Lab, subject: Subject) -> AsyncIterator[Trial]:
                         await admin.delete(
                             PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0
                         )
+
+
+def _add(objects: dict[str, str], name: str, text: str) -> None:
+    """Add an object; several of one name are numbered."""
+    key, number = name, 1
+    while key in objects:
+        key, number = f"{name} ({number + 1})", number + 1
+    objects[key] = text
 
 
 def _parts(uid: str) -> list[str]:

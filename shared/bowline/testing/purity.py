@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 
 _EVENTS = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "open")
 BLOCKING = "blocking "
+_CLOCKS = (time.time, time.time_ns, time.monotonic)
 _WRITES = ("w", "a", "x", "+")
 # How often a blocked event loop is looked at.
 _POLL_S = 0.05
@@ -46,8 +47,8 @@ _RECORDERS: list[_Recorder] = []
 
 
 @contextmanager
-def recorded() -> Iterator[list[str]]:
-    """Record I/O and sleeps of this thread until the block ends, one line each."""
+def recorded(files: frozenset[str] = frozenset()) -> Iterator[list[str]]:
+    """Record I/O and sleeps of this thread until the block ends, and where `files` read the clock, one line each."""
     if not _RECORDERS:
         _RECORDERS.append(_Recorder())
     recorder = _RECORDERS[0]
@@ -55,8 +56,12 @@ def recorded() -> Iterator[list[str]]:
     recorder.thread, recorder.events = threading.get_ident(), events
 
     def on_call(frame: FrameType, event: str, called: object) -> None:
-        if event == "c_call" and called is time.sleep:
-            events.append(f"time.sleep in line {frame.f_lineno} of {frame.f_code.co_filename.rpartition('/')[2]}")
+        if event != "c_call":
+            return
+        is_clock = called in _CLOCKS or getattr(called, "__name__", "") in ("now", "utcnow", "today")
+        if called is time.sleep or (is_clock and frame.f_code.co_filename in files):
+            place = f"line {frame.f_lineno} of {frame.f_code.co_filename.rpartition('/')[2]}"
+            events.append(f"{'time.sleep' if called is time.sleep else 'the clock is read'} in {place}")
 
     former = sys.getprofile()
     sys.setprofile(on_call)  # before Python 3.13, time.sleep is no audit event

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,8 @@ class Subject:
       attempt's namespace, before the first attempt; it repeats until it is cancelled, when the process ends.
     - ``effects``: returns what the plugin has outside of the API server, one text each, such as the seats of a
       licence server; compared as the objects are.
+    - ``outage``: a context manager in which what is outside does not answer.
+    - ``denied``: raw pods that the plugin's rules deny.
     - ``limit_s``: how long an attempt may take; raise it for a plugin that waits on purpose.
 
     ``{namespace}`` in the strings of ``objects`` and ``request`` is the attempt's namespace: what is outside of it
@@ -46,6 +49,8 @@ class Subject:
     others: Sequence[type[Plugin]] = ()
     world: Callable[[ObjectClient, str], Awaitable[None]] | None = None
     effects: Callable[[], Iterable[str]] = tuple
+    outage: Callable[[], AbstractContextManager[object]] | None = None
+    denied: Sequence[dict[str, Any]] = ()
 
     def new(self) -> Plugin:
         """Return a new instance, as a process creates it."""

@@ -1,0 +1,162 @@
+"""Checks of a plugin beside others: other pods, a second pod, a cancellation at each await, an outage, its rights.
+
+Each yields what is wrong, one sentence each. Plugins that ship with Bowline have tests of their own for these.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from bowline.framework.plugin_status import UNLIMITED, Code, Status
+from bowline.testing import builders
+from bowline.testing.binding_checks import CANCEL_LIMIT_S, difference, undisturbed, until, within
+from bowline.testing.lab import Lab, LabProcess, Trial, trial
+from bowline.testing.pausing import Pause
+from bowline.testing.subject import Subject
+
+# For the tasks that a cancelled attempt has left to end by themselves.
+_DRAIN_S = 5.0
+_WRITES = ("create", "update", "patch", "delete")
+# The checks in which the paths of a plugin are tried.
+_EXERCISES = {"declared_writes", "kill_at_every_write", "lost_replies", "rollback", "release", "changed_writes"}
+
+
+async def serves_other_pods(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """An attempt for a pod without annotations, labels and resources raises nothing."""
+    if subject.is_builtin:
+        return
+    other = replace(subject, pods=[builders.pod("other")], request={})
+    async with trial(lab, other) as made, made.process() as process:
+        await within(subject, process.attempt(lambda: True))
+        for error in dict.fromkeys(process.calls.errors):
+            yield f"a pod without annotations, labels and resources: {error}"
+
+
+async def serves_two_pods(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """Two pods at once end as the same two in turn, at whichever await of the first the second one is bound."""
+    if subject.is_builtin:
+        return
+    expected = await undisturbed(lab, subject)
+    in_turn: list[dict[str, str]] = []
+    stops: list[tuple[str, int]] = []
+    for is_swapped in (False, True):
+        async with trial(lab, subject) as made, made.process() as process:
+            other = replace(process, trial=await made.beside())
+            made.before = made.footprint(expected.collections)
+            pause = Pause(process.plugin, subject.files)
+            for one in (other, process) if is_swapped else (process, other):
+                await within(subject, one.succeed())
+            stops = pause.stops
+            in_turn.append(await _ends(made, other.trial, expected.collections))
+    for stop in stops:
+        async with trial(lab, subject) as made, made.process() as process:
+            other = replace(process, trial=await made.beside())
+            made.before = made.footprint(expected.collections)
+            status = await _crossed(process, other, Pause(process.plugin, subject.files, stop))
+            ends = await _ends(made, other.trial, expected.collections)
+            when = f"while pre_bind or bind is in {stop[0]}, another pod is bound: then"
+            text = difference(when, status, ends, in_turn[0])
+            if text and ends != in_turn[1]:
+                yield f"{text}; two pods at once must end as in turn: keep what belongs to a pod in ctx.state"
+                return
+
+
+async def _crossed(process: LabProcess, other: LabProcess, pause: Pause) -> Status | None:
+    """Bind the other pod while the attempt of the first one pauses; returns the status of the one that failed."""
+    subject = process.trial.subject
+    attempt = asyncio.create_task(process.attempt())
+    await until(lambda: attempt.done() or pause.is_reached, subject.limit_s)
+    others_status = await within(subject, other.succeed())
+    pause.resume()
+    status = await within(subject, _ended(attempt, process))
+    return others_status if others_status is None or others_status.code is not Code.OK else status
+
+
+async def _ended(attempt: "asyncio.Task[Status]", process: LabProcess) -> Status:
+    status = await attempt
+    return status if status.code is Code.OK else await process.succeed()
+
+
+async def _ends(made: Trial, other: Trial, collections: frozenset[tuple[str, str]]) -> dict[str, str]:
+    """Return what is left, and what the pods have."""
+    ends = made.footprint(collections)
+    for word, one in (("the first pod", made), ("the second pod", other)):
+        pod, _ = await one.stored()
+        ends[f"{word}'s metadata"] = made.neutral(
+            str([sorted((pod["metadata"].get(field) or {}).items()) for field in ("annotations", "labels")])
+        )
+    return ends
+
+
+async def leaves_nothing_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """Cancelled at any await and rolled back, nothing is left, also when all tasks of the plugin have ended."""
+    if subject.is_builtin:
+        return
+    expected = await undisturbed(lab, subject)
+    async with trial(lab, subject) as made, made.process() as process:
+        pause = Pause(process.plugin, subject.files)
+        await within(subject, process.succeed())
+    for stop in pause.stops:
+        async with trial(lab, subject) as made, made.process() as process:
+            made.before = made.footprint(expected.collections)
+            tasks = asyncio.all_tasks()
+            attempt = asyncio.create_task(process.attempt(lambda: True))
+            Pause(process.plugin, subject.files, stop, attempt.cancel)
+            await asyncio.wait([attempt], timeout=subject.limit_s)
+            if not attempt.cancelled():
+                attempt.cancel()
+                await asyncio.wait([attempt], timeout=CANCEL_LIMIT_S)
+                continue
+            await within(subject, process.roll_back())
+            if late := asyncio.all_tasks() - tasks - {attempt}:
+                await asyncio.wait(late, timeout=_DRAIN_S)
+            if left := made.footprint(expected.collections):
+                yield f"cancelled in {stop[0]} and rolled back, it leaves {', '.join(sorted(left))}"
+                return
+
+
+async def waits_in_an_outage(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """While what is outside does not answer, a request waits without a limit, and nothing counts as returned."""
+    if subject.outage is None:
+        return
+    expected = await undisturbed(lab, subject)
+    async with trial(lab, subject) as made, made.process() as process:
+        made.before = made.footprint(expected.collections)
+        with subject.outage():
+            status = await within(subject, process.attempt(lambda: True))
+            is_bound = status is not None and status.code is Code.OK
+            if is_bound and made.footprint(expected.collections) != expected.footprint:
+                yield "in an outage the pod is bound without its effect outside; return Status.outage"
+        errors = "; ".join(process.calls.errors)
+        is_outage = status is not None and status.code is Code.WAIT and status.timeout == UNLIMITED and not errors
+        if not is_bound and not is_outage and (status is None or status.code is not Code.TRANSIENT):
+            yield f"an attempt in an outage ends {_words(status, errors)}; return Status.outage"
+        process.calls.errors.clear()
+        await within(subject, process.succeed())
+        await made.end_pod()
+        held = made.footprint(expected.collections)
+        with subject.outage():
+            status = await within(subject, process.runner.run_release(await made.context(process)))
+        if held and status is not None and status.code is Code.OK and made.footprint(expected.collections) == held:
+            yield f"release returns OK in an outage, and {', '.join(sorted(held))} stays; return Status.outage"
+        await within(subject, process.release())
+        if left := made.footprint(expected.collections):
+            yield f"after the outage release leaves {', '.join(sorted(left))}"
+
+
+def _words(status: Status | None, errors: str) -> str:
+    return errors or ("not in time" if status is None else f"{status.code}: {status.message}")
+
+
+async def uses_its_rights(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """What `access` declares is used: after every other check, in which each path of the plugin was tried."""
+    if subject.is_builtin or not lab.checks[subject] >= _EXERCISES:
+        return
+    calls = [exchange.call for exchange in lab.proxy.exchanges(lab.began[subject])]
+    for rule in subject.plugin.access.rules:
+        verbs = {
+            call.verb for call in calls if (call.group, call.kind.partition(" ")[2]) == (rule.group, rule.resource)
+        }
+        unused = [verb for verb in rule.verbs if verb not in verbs and (verb in _WRITES or not verbs)]
+        if unused:
+            yield f"access declares {', '.join(unused)} of {rule.resource}, which nothing uses; drop it"
