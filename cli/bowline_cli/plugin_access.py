@@ -5,14 +5,18 @@ The chart has the built-in plugins' access itself; printed is that of the others
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from bowline.framework.config import ConfigurationError, PluginEntry, load_settings
+from bowline.api.field_error import FieldError
+from bowline.framework.access import as_values, hooks_of
+from bowline.framework.config import ConfigurationError, load_settings
 from bowline.framework.gates import GATES
-from bowline.framework.plugin import Plugin
+from bowline.framework.plugin import AdmissionPlugin
+from bowline.framework.plugin_class import ACCESS
 from bowline.framework.registry import Registry, installed_plugins
 from bowline.plugins.catalog import BUILTINS, plugin_access
 from bowline_cli.terminal import printable
@@ -35,23 +39,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the values; return the exit status."""
     try:
-        settings = load_settings(options.config)
         if options.config is None:
-            settings = settings.model_copy(update={"plugins": _installed()})
-        plugins = Registry(BUILTINS, GATES).build(settings)
+            access: Sequence[Mapping[str, Any]] = list(_installed())
+        else:
+            access = plugin_access(Registry(BUILTINS, GATES).build(load_settings(options.config)))
     except ConfigurationError as error:
         for field_error in error.errors:
             sys.stderr.write(f"{printable(str(field_error))}  ({field_error.rule})\n")
         return EXIT_USAGE
-    sys.stdout.write(values_of(plugins))
+    sys.stdout.write(HEADER + yaml.safe_dump({"pluginAccess": access}, sort_keys=False, width=110))
     return 0
 
 
-def values_of(plugins: Sequence[Plugin]) -> str:
-    """Return the chart's values, a YAML document, for those of the plugins that are not built in."""
-    return HEADER + yaml.safe_dump({"pluginAccess": plugin_access(plugins)}, sort_keys=False, width=110)
-
-
-def _installed() -> tuple[PluginEntry, ...]:
+def _installed() -> Iterator[Mapping[str, Any]]:
+    """Yield the access of every installed plugin, with the defaults of its arguments; no other one is needed, unless
+    a rule names it. Raises ConfigurationError.
+    """
     names = {point.name for point in installed_plugins()} - {builtin.plugin.name for builtin in BUILTINS}
-    return tuple(PluginEntry(name=name) for name in sorted(names))
+    for kind in Registry(BUILTINS, GATES).classes(sorted(names)):
+        fields = kind.config_model.model_fields.items()
+        arguments = {
+            name: entry.get_default(call_default_factory=True) for name, entry in fields if not entry.is_required()
+        }
+        try:
+            yield as_values(kind.name, hooks_of(kind, AdmissionPlugin), kind.access, arguments)
+        except KeyError as error:
+            message = (
+                "is named by a rule of the plugin's access, and has no default; give the configuration: --config FILE"
+            )
+            raise ConfigurationError(
+                [FieldError(ACCESS, f"{kind.name}.args.{error.args[0]}", None, message)]
+            ) from error

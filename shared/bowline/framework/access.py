@@ -23,6 +23,15 @@ _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]
 _DNS = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9][-a-z0-9.]*")
 _RESOURCE = re.compile(r"[a-z][a-z0-9]*(/[a-z]+)?")
+# A label or condition of one's own has a domain; those without belong to users and to Kubernetes.
+_OWN_KEY = re.compile(
+    r"(?!([-a-z0-9.]*\.)?(kubernetes|k8s)\.io/)[a-z0-9][-a-z0-9]*\.[-a-z0-9.]+/[A-Za-z0-9][-A-Za-z0-9_.]*"
+)
+# Whoever may use these has rights of others: of a pod's or node's processes, of a ServiceAccount, of a role.
+_RIGHTS = re.compile(
+    r"(pods|nodes|services)/(exec|attach|portforward|proxy)|pods/ephemeralcontainers|serviceaccounts/token"
+)
+_WRITES_OF_RIGHTS = ("rbac.authorization.k8s.io", "admissionregistration.k8s.io", "certificates.k8s.io")
 _FIELD = re.compile(r"spec\.[A-Za-z]+")
 
 
@@ -82,10 +91,12 @@ def access_errors(access: Access, arguments: Mapping[str, Any]) -> Iterator[str]
         if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
             yield f"{field.name} must be a tuple of {kind.__name__}, not {values!r}"
         elif kind is str:
-            pattern = _FIELD if field.name == "reviewed_fields" else _KEY
+            is_written = not field.name.startswith("reviewed_")
+            pattern = _FIELD if field.name == "reviewed_fields" else _OWN_KEY if is_written else _KEY
             for value in values:
                 if not pattern.fullmatch(value):
                     expected = "spec.FIELD" if pattern is _FIELD else "a qualified name"
+                    expected += " of the plugin's own domain, such as seats.example.com/seat" if is_written else ""
                     yield f"{field.name} has {value!r}; each must be {expected}"
         else:
             for index, rule in enumerate(values):
@@ -105,8 +116,11 @@ def _rule_errors(rule: AccessRule, arguments: Mapping[str, Any]) -> Iterator[str
         yield "is about any Secret; name those that the plugin needs in `names`"
     if rule.name_prefix and not _PREFIX.fullmatch(rule.name_prefix):
         yield f"has the name_prefix {rule.name_prefix!r}, with which no name begins"
-    if rule.label and not _KEY.fullmatch(rule.label):
-        yield f"has the label {rule.label!r}, which is no qualified name"
+    if rule.label and not _OWN_KEY.fullmatch(rule.label):
+        yield f"has the label {rule.label!r}; it must be of the plugin's own domain: others set it on what is theirs"
+    gives_rights = not rule.group and _RIGHTS.fullmatch(rule.resource)
+    if gives_rights or (rule.writes and rule.group in _WRITES_OF_RIGHTS):
+        yield f"is about {rule.resource}, which give rights that nobody has granted; no plugin may use them"
     is_builtin = "." not in rule.group or rule.group.endswith(".k8s.io")
     if rule.writes and is_builtin and not (rule.namespace or rule.names or rule.name_prefix or rule.label):
         yield (

@@ -120,6 +120,13 @@ class Registry:
             raise ConfigurationError(selection.errors)
         return effective, tuple(plugins)
 
+    def classes(self, names: Iterable[str]) -> tuple[PluginClass, ...]:
+        """Return the classes of the plugins of these names. Raises ConfigurationError with all errors."""
+        selection = self._select(Settings(plugins=tuple(PluginEntry(name=name) for name in names)))
+        if selection.errors:
+            raise ConfigurationError(selection.errors)
+        return tuple(selection.classes[name] for name in names)
+
     # --- which plugins ---
 
     def _select(self, settings: Settings) -> _Selection:

@@ -9,6 +9,7 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_class import class_errors
 
+RBAC = "rbac.authorization.k8s.io"
 READ = ("get", "list", "watch")
 SEATS = Access(
     rules=(
@@ -46,6 +47,18 @@ class SeatsConfig(PluginConfig):
             id="no prefix of names"),
         pytest.param(Access(rules=(AccessRule("configmaps", ("create",), namespace="{where}"),)), ["'{where}'",
             "no argument 'where'"], id="an unknown argument"),
+        pytest.param(Access(rules=(AccessRule("pods", ("delete",), label="app"),)), ["'app'", "own domain"],
+            id="a label of users"),
+        pytest.param(Access(rules=(AccessRule("pods", ("patch",), label="app.kubernetes.io/name"),)), ["own domain"],
+            id="a label of Kubernetes"),
+        pytest.param(Access(rules=(AccessRule("pods/exec", ("create",), label="seats.example/pod"),)),
+            ["pods/exec", "rights"], id="processes of pods"),
+        pytest.param(Access(rules=(AccessRule("clusterroles", ("patch",), RBAC, names=("x",)),)),
+            ["clusterroles", "rights"], id="roles"),
+        pytest.param(Access(rules=(AccessRule("clusterroles", ("get",), RBAC),)), [],
+            id="roles are read"),
+        pytest.param(Access(pod_conditions=("Ready",)), ["'Ready'", "own domain"], id="a condition of Kubernetes"),
+        pytest.param(Access(binding_annotations=("gpu-fraction",)), ["own domain"], id="an annotation of users"),
         pytest.param(SEATS, [], id="no mistake"),
     ],
 )  # fmt: skip
