@@ -15,6 +15,7 @@ scheduler = runpy.run_path(str(EXAMPLE))
 config, client, run = scheduler["config"], scheduler["client"], scheduler["run"]
 parts = run.__globals__
 needs, allows, take = parts["needs"], parts["allows"], parts["take"]
+place, share, react = parts["place"], parts["share"], parts["react"]
 
 
 class Core:
@@ -92,6 +93,65 @@ class DeletingForeignRequests(ExitingAtADenial):
         return reply
 
 
+class DeletingEachFailure(ExitingAtADenial):
+    """The API of custom objects, for a scheduler that cleans up all failed requests, also those of others."""
+
+    phase = "Failed"
+
+    def list_cluster_custom_object(self, **options: Any) -> Any:
+        reply = self._api.list_cluster_custom_object(**options)
+        for request in json.loads(reply.data)["items"]:
+            metadata, status = request["metadata"], request.get("status", {})
+            if status.get("phase", "Pending") == self.phase:
+                target = parts["API"] | {"namespace": metadata["namespace"], "name": metadata["name"]}
+                precondition = {"preconditions": {"uid": metadata["uid"]}}
+                self._api.delete_namespaced_custom_object(**target, body=precondition)
+        return reply
+
+
+class HavingNoPatience(DeletingEachFailure):
+    """The API of custom objects, for a scheduler that withdraws what is not final yet."""
+
+    phase = "Pending"
+
+
+class DeletingByName(ExitingAtADenial):
+    """The API of custom objects, for a scheduler whose deletes have no precondition."""
+
+    def delete_namespaced_custom_object(self, **request: Any) -> Any:
+        return self._api.delete_namespaced_custom_object(**{**request, "body": None})
+
+
+def to_any_node(core: Any, custom: Any, pod: Any, request: Any) -> Any:
+    core_without_patch = SimpleNamespace(patch_namespaced_pod=lambda *_: None)
+    return react(core_without_patch, custom, pod, request)
+
+
+def deleting_the_pod(core: Any, custom: Any, pod: Any, request: Any) -> Any:
+    if request.get("status", {}).get("phase") == "Failed":
+        core.delete_namespaced_pod(pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+
+def of_whole_devices(pod: Any, node: Any, groups: Any, free: Any, used: Any) -> Any:
+    return take(pod, node, [], free, used)
+
+
+def to_any_group(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
+    groups = [group for parts_of_node in used.values() for group in parts_of_node]
+    node, own = place(pod, nodes, free, used)
+    return (node, groups[:1]) if node and own and groups else (node, own)
+
+
+def to_a_full_group(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
+    node, groups = place(pod, nodes, free, used)
+    if node is None and share(pod, nodes[OTHER])[0]:
+        return OTHER, list(used[OTHER])[:1]
+    return node, groups
+
+
+OTHER = "gpu-node-1"
+
+
 def without_selector(pod: Any, node: Any) -> Any:
     return allows({**pod, "spec": {**pod["spec"], "nodeSelector": {}}}, node)
 
@@ -155,6 +215,11 @@ def without_gates(pod: Any) -> bool:
 PARTS: dict[str, tuple[str, Any]] = {
     "ignores_failures": ("react", lambda *_: None),
     "leaves_failures": ("has_paused", lambda _: False),
+    "returns_to_the_node": ("react", to_any_node),
+    "deletes_failed_pods": ("react", deleting_the_pod),
+    "counts_no_shares": ("take", of_whole_devices),
+    "joins_any_group": ("place", to_any_group),
+    "overfills_a_group": ("place", to_a_full_group),
     "reports_nothing": ("refuse", lambda *_: None),
     "ignores_nodes": ("allows", to_the_first_node),
     "ignores_unfinished_requests": ("take", of_bound_pods),
@@ -188,6 +253,9 @@ if __name__ == "__main__":
         "renames_requests": Renaming,
         "sets_no_owner": WithoutOwner,
         "deletes_foreign_requests": DeletingForeignRequests,
+        "deletes_each_failure": DeletingEachFailure,
+        "has_no_patience": HavingNoPatience,
+        "deletes_by_name": DeletingByName,
     }
     custom = apis.get(mistake, client.CustomObjectsApi)()
     while True:

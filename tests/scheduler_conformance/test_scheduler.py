@@ -36,7 +36,7 @@ def stage(binder: SchedulerCluster, running: Scheduler) -> Iterator[SchedulerSta
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in SCHEDULER_CASES])
 def test_the_scheduler_passes(stage: SchedulerStage, case: Case[SchedulerStage]) -> None:
-    case.run(stage)
+    stage.run(case)
 
 
 def test_the_command_of_any_scheduler_can_be_named() -> None:

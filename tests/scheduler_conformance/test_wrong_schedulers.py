@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 # Cases that end by waiting for what the wrong scheduler never does, and how long: several passes on a busy machine.
-IDLE = ("repeated-failure", "removed-cause", "too-large", "stale-node", "successor")
+IDLE = ("repeated-failure", "removed-cause", "too-large", "stale-node", "successor", "failed-node")
 IDLE_LIMIT_S = 30.0
 
 
@@ -52,6 +52,14 @@ IDLE_LIMIT_S = 30.0
         pytest.param("remembers_names", "successor", "decides-for-a-successor", id="each name once"),
         pytest.param("ignores_gates", "gates", "waits-for-gates", id="gates"),
         pytest.param("repeats_at_once", "denied-request", "pauses-after-a-denial", id="no pause after a denial"),
+        pytest.param("returns_to_the_node", "failed-node", "reschedules-elsewhere", id="the same node again"),
+        pytest.param("deletes_failed_pods", "repeated-failure", "deletes-no-pods", id="the pod of a failed request"),
+        pytest.param("deletes_each_failure", "others-requests", "own-pods-only", id="each failed request"),
+        pytest.param("deletes_by_name", "failed-node", "deletes-by-uid", id="a delete by name"),
+        pytest.param("has_no_patience", "patience", "waits-for-the-result", id="a request that is not final"),
+        pytest.param("counts_no_shares", "shares", "counts-shares", id="shares count nothing"),
+        pytest.param("joins_any_group", "shares", "group-of-one-node", id="a group of another node"),
+        pytest.param("overfills_a_group", "shares", "counts-shares", id="one group for all shares"),
         pytest.param("exits_at_a_denial", "denied-request", "survives-a-denial", id="a denial is fatal"),
     ],
 )
@@ -60,6 +68,6 @@ def test_a_wrong_scheduler_fails_by_name(binder: SchedulerCluster, program: str,
     (case,) = (case for case in SCHEDULER_CASES if case.name == name)
     with own_namespace(binder.cluster, binder.pair) as live:
         with wrong.running(binder.cluster) as scheduler, pytest.raises(BrokenRuleError) as broken:
-            case.run(SchedulerStage(binder.cluster, binder.pair, scheduler, limit_s, live.namespace))
+            SchedulerStage(binder.cluster, binder.pair, scheduler, limit_s, live.namespace).run(case)
         clean_up(live)
     assert broken.value.rule == rule, str(broken.value)

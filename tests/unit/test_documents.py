@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import pytest
 import yaml
 
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
+from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.plugin import AdmissionPlugin, Plugin
+from bowline.kube.object_client import ObjectClient
 from tests import hostile
 from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, Command, blocks, commands_of, without_blocks
 
@@ -151,6 +153,16 @@ def signatures() -> Iterator[str]:
                 yield f"    {word} {name}{signature}: ..."
 
 
+def call_of(method: FunctionType) -> str:
+    """The call of a method, by the names of its parameters; after ``*`` by keyword."""
+    parameters = [entry for entry in inspect.signature(method).parameters.values() if entry.name != "self"]
+    words = [f"**{entry.name}" if entry.kind is entry.VAR_KEYWORD else entry.name for entry in parameters]
+    keywords = [entry.name for entry in parameters if entry.kind is entry.KEYWORD_ONLY]
+    if keywords:
+        words.insert(words.index(keywords[0]), "*")
+    return f"{method.__name__}({', '.join(words)})"
+
+
 def first_cells(title: str) -> dict[str, list[str]]:
     """The cells of the rows of the table of docs/plugins.md whose first column has that title, by the first cell."""
     table = re.search(rf"^\| {title} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PLUGINS_PAGE, re.MULTILINE)
@@ -165,6 +177,9 @@ def test_the_page_of_plugins_has_every_signature_point_and_budget() -> None:
     # Lines may be broken differently.
     assert ast.unparse(ast.parse(block[1])) == ast.unparse(ast.parse("\n".join(signatures())))
     assert first_cells("point").keys() == set(re.findall(r"def (\w+)", block[1]))
+    methods = [member for kind in (ObjectClient, PluginMetrics) for member in vars(kind).values()]
+    calls = {call_of(method) for method in methods if isinstance(method, FunctionType) and method.__name__[0] != "_"}
+    assert first_cells("method").keys() == calls
     assert {name: float(row[1]) for name, row in first_cells("budget").items()} == asdict(Budgets())
 
 

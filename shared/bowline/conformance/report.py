@@ -6,6 +6,7 @@ from typing import Any
 
 from bowline.conformance.case import Case
 from bowline.conformance.scheduler import BrokenRuleError, Scheduler, SchedulerCluster, SchedulerStage
+from bowline.localcluster.errors import CommandError, LocalApiError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ def run_case(
         stage = SchedulerStage(cluster.cluster, cluster.pair, scheduler, timeout_s)
         cluster.cluster.make_namespace(stage.namespace)
         try:
-            case.run(stage)
-        except BrokenRuleError as broken:
+            stage.run(case)
+        except (BrokenRuleError, LocalApiError, CommandError) as broken:
             why = f"{broken}\n{scheduler.log()}".rstrip()
     # Stopped before, so that nothing is decided meanwhile.
     stage.clean_up()

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bowline.api import names
-from bowline.conformance.case import BINDING, OTHER_NODE, POLICIES, POLICY_BINDINGS, QUOTA, denial
+from bowline.conformance.case import BINDING, OTHER_NODE, POLICIES, POLICY_BINDINGS, QUOTA, Case, denial
 from bowline.kube.denial import Denial
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import LocalApiError
+from bowline.localcluster.errors import CommandError, LocalApiError
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART, Pair, PairOptions
 from bowline.localcluster.process import Launch
@@ -69,7 +69,7 @@ class SchedulerCluster:
             "config.leaderElection": _LEASE,
         }
         helm = find_helm()
-        with Cluster.start(ClusterSpec(kubernetes=kubernetes, audit="Metadata")) as cluster:
+        with Cluster.start(ClusterSpec(kubernetes=kubernetes, audit="Request")) as cluster:
             cluster.make_nodes(2)
             cluster.make_runtime_class()
             pair = Pair.install(cluster, helm, PairOptions(chart=chart, set_values=values))
@@ -129,18 +129,46 @@ class SchedulerStage:
     scheduler: Scheduler
     limit_s: float
     namespace: str = field(default_factory=lambda: f"case-{uuid.uuid4().hex[:8]}")
+    pods: dict[str, str] = field(default_factory=dict)  # that the case has created and not deleted, with their UIDs
+
+    def run(self, case: Case["SchedulerStage"]) -> None:
+        """Run a case, then what holds in each. Raises BrokenRuleError."""
+        try:
+            case.run(self)
+        except (LocalApiError, CommandError):
+            self._check_pods()  # without its pods a case cannot go on
+            raise
+        self._check_pods()
+        without = [entry for entry in self._entries("delete") if not _preconditions(entry).get("uid")]
+        deleted = ", ".join(sorted({entry["objectRef"].get("name", "") for entry in without}))
+        why = f"requests were deleted without the UID as a precondition: {deleted}; the next decision has that name"
+        self.require("deletes-by-uid", not without, why)
+
+    def _check_pods(self) -> None:
+        stored = {
+            item["metadata"]["name"]: item["metadata"]["uid"] for item in self._items(PODS.path(self.namespace))
+        }
+        lost = [name for name, uid in self.pods.items() if stored.get(name) != uid]
+        self.require("deletes-no-pods", not lost, f"deleted, though no controller owns it: pod {', '.join(lost)}")
 
     # --- actions of users and administrators ---
 
-    def submit(self, name: str, gpus: int, node: str = "", scheduler: str = "", **spec: Any) -> str:
-        """Create a pod for the program under test, or for another one; return its UID. ``spec``: further fields."""
+    def submit(self, name: str, gpus: int, node: str = "", scheduler: str = "", share: str = "", **spec: Any) -> str:
+        """Create a pod for the program under test, or for another one; return its UID. ``spec``: further fields.
+
+        ``share``: a part of a device in place of whole ones.
+        """
         selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
         scheduler_name = scheduler or self.scheduler.name
         body = pod(name, self.namespace, schedulerName=scheduler_name, tolerations=[], **selector)
         body["metadata"]["labels"] = dict(self.scheduler.pod_labels)
-        body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
+        if share:
+            body["metadata"]["annotations"] = {names.GPU_FRACTION: share}
+        else:
+            body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
         body["spec"] |= spec
-        return str(self.cluster.api.post(PODS.path(self.namespace), body)["metadata"]["uid"])
+        self.pods[name] = str(self.cluster.api.post(PODS.path(self.namespace), body)["metadata"]["uid"])
+        return self.pods[name]
 
     @contextmanager
     def unreviewed_pods(self, annotations: Sequence[Mapping[str, str]]) -> Iterator[None]:
@@ -160,6 +188,8 @@ class SchedulerStage:
 
     def kubectl(self, *arguments: str) -> None:
         """Run kubectl in the namespace."""
+        if arguments[:2] == ("delete", "pod"):
+            self.pods.pop(arguments[2], None)
         self.cluster.kubectl(f"--namespace={self.namespace}", *arguments)
 
     def create_request(self, request: Mapping[str, Any]) -> None:
@@ -179,10 +209,14 @@ class SchedulerStage:
             yield
 
     @contextmanager
-    def failing_binds(self, name: str, message: str = QUOTA) -> Iterator[None]:
-        """Let each attempt for the pod fail until the block ends: for a quota it is retried, else it is final."""
-        rule = denial(self.namespace, BINDING, f"object.metadata.name != '{name}'", message)
-        with self._denied(rule, partial(self._is_bind_denied, name)):
+    def failing_binds(self, name: str, message: str = QUOTA, node: str = "") -> Iterator[None]:
+        """Let each attempt for the pod fail until the block ends: for a quota it is retried, else it is final.
+
+        ``node``: only there.
+        """
+        others = f"object.metadata.name != '{name}'" + (f" || object.target.name != '{node}'" if node else "")
+        rule = denial(self.namespace, BINDING, others, message)
+        with self._denied(rule, partial(self._is_bind_denied, name, node or OTHER_NODE)):
             yield
 
     @contextmanager
@@ -282,12 +316,19 @@ class SchedulerStage:
         return items
 
     def _creations(self) -> Iterator[tuple[str, int]]:
+        for entry in self._entries("create"):
+            yield entry["objectRef"].get("name", ""), entry["responseStatus"]["code"]
+
+    def _entries(self, verb: str) -> Iterator[dict[str, Any]]:
+        """Yield the audit log's entries of that verb about the namespace's requests."""
         for line in self.cluster.audit_lines():
             entry = json.loads(line)
             reference = entry.get("objectRef") or {}
-            is_creation = entry["verb"] == "create" and reference.get("resource") == names.PLURAL
-            if is_creation and reference.get("namespace") == self.namespace:
-                yield reference.get("name", ""), entry["responseStatus"]["code"]
+            is_of_requests = (
+                reference.get("resource") == names.PLURAL and reference.get("namespace") == self.namespace
+            )
+            if is_of_requests and entry["verb"] == verb:
+                yield entry
 
     def _is_request_denied(self, name: str) -> bool:
         """Whether the policy is in force."""
@@ -298,12 +339,18 @@ class SchedulerStage:
             return Denial.of(str(error)).quota == "conformance"
         return False
 
-    def _is_bind_denied(self, name: str) -> bool:
+    def _is_bind_denied(self, name: str, node: str) -> bool:
         """Whether the policy is in force. The pod need not exist: admission precedes the search for it."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": OTHER_NODE}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
         try:
             path = PODS.path(self.namespace, name, "binding")
             self.cluster.api.post(f"{path}?dryRun=All", {"metadata": {"name": name}, "target": target})
         except LocalApiError as error:
             return error.status not in (404, 409)
         return False
+
+
+def _preconditions(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the preconditions of a delete in the audit log."""
+    body = entry.get("requestObject") or {}
+    return body.get("preconditions") or {}

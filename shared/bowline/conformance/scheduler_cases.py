@@ -4,6 +4,7 @@ A case raises BrokenRuleError with the name of the rule that the program has bro
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ HOSTILE: Final = (
 # How long a scheduler is observed whose request is denied, and how often it may repeat it.
 OBSERVED_S: Final = 5.0
 DENIALS_PER_S: Final = 5
+# How long a request may be unfinished while a reconciler restarts.
+PATIENCE_S: Final = 10.0
 
 _KEPT: Final = '{"metadata":{"finalizers":["example.com/kept"]}}'
 
@@ -219,6 +222,68 @@ def _removed_cause(stage: SchedulerStage) -> None:
     stage.runs("decides-again-when-the-cause-has-gone", "frozen")
 
 
+def _leaves_the_failed_node(stage: SchedulerStage) -> None:
+    with ExitStack() as ending:
+        with stage.stopped_reconciler():
+            stage.submit("moved", 1)
+            node = stage.decided("decides", "moved")["spec"]["selectedNode"]
+            ending.enter_context(stage.failing_binds("moved", "the node is not for this pod", node))
+        stage.runs("reschedules-elsewhere", "moved")
+
+
+def _others_requests(stage: SchedulerStage) -> None:
+    uid = stage.submit("theirs", 1, scheduler=OTHER)
+    stage.create_request(bind_request("theirs", "no-such-node", stage.namespace, uid))
+    stage.wait("the other scheduler's decision fails", lambda: _has_failed(stage, "theirs"))
+    for name in ("first", "second"):
+        stage.submit(name, 1)
+        stage.runs("decides", name)
+    stage.require("own-pods-only", _has_failed(stage, "theirs"), f"a failed request of a pod of {OTHER} was deleted")
+
+
+def _has_failed(stage: SchedulerStage, name: str) -> bool:
+    return any((request.get("status") or {}).get("phase") == "Failed" for request in stage.requests(name))
+
+
+def _patience(stage: SchedulerStage) -> None:
+    with stage.stopped_reconciler():
+        stage.submit("patient", 1)
+        request = stage.decided("decides", "patient")
+        stage.observe(PATIENCE_S)
+        uids = [item["metadata"]["uid"] for item in stage.requests("patient")]
+        why = f"the request was withdrawn within {PATIENCE_S:g} s, while its phase was not final"
+        stage.require("waits-for-the-result", uids == [request["metadata"]["uid"]], why)
+    stage.runs("decides", "patient")
+
+
+def _shares(stage: SchedulerStage) -> None:
+    with stage.stopped_reconciler():
+        stage.submit("whole", 7, OTHER_NODE)
+        stage.decided("decides", "whole")
+        groups = {}
+        for name, node in (("first", OTHER_NODE), ("elsewhere", NODE), ("second", OTHER_NODE)):
+            stage.submit(name, 0, node, share="0.5")
+            groups[name] = _groups(stage.decided("decides-shares", name))
+            stage.require("names-groups", len(groups[name]) == 1, f"the request for half a device, {name}, names one")
+        why = f"groups of two halves on one node: {groups['first']}, {groups['second']}"
+        stage.require("joins-a-group", groups["first"] == groups["second"], f"one device is free for both; {why}")
+        is_shared = groups["elsewhere"] & groups["first"]
+        stage.require("group-of-one-node", not is_shared, f"pods on two nodes have the group {', '.join(is_shared)}")
+        stage.submit("third", 0, OTHER_NODE, share="0.5")
+        _pass_ends(stage, "third", stage.decided)
+        why = "7 devices and two halves are decided, and a third half got a request for the same node"
+        stage.require("counts-shares", not stage.requests("third"), why)
+        for name in list(stage.pods):
+            stage.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+
+
+def _groups(request: Mapping[str, Any]) -> set[str]:
+    spec = request["spec"]
+    return {group["id"] for group in spec.get("selectedFractionalGpuGroups") or ()} or set(
+        spec.get("selectedGPUGroups") or ()
+    )
+
+
 def _too_large(stage: SchedulerStage) -> None:
     stage.submit("too-large", 9)
     stage.until(
@@ -267,6 +332,14 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
         _repeated_failure,
     ),
     Case("removed-cause", "a pod whose failure no other decision helps is decided again later", _removed_cause),
+    Case(
+        "failed-node",
+        "a pod whose failure suggests RescheduleElsewhere is decided for another node",
+        _leaves_the_failed_node,
+    ),
+    Case("others-requests", "a failed request of another scheduler's pod is left alone", _others_requests),
+    Case("patience", "a request is not withdrawn while its phase is not final", _patience),
+    Case("shares", "shares of a device are counted, and a group belongs to one node", _shares),
     Case("too-large", "a pod that fits no node has an event that says why", _too_large),
     Case("stale-node", "a node that is cordoned after the decision is left", _stale_node),
     Case("restart", "kill -9 between two decisions: no second request, no capacity used twice", _restart),
