@@ -9,6 +9,7 @@ UNIT_TESTS = {
     "webhook/": "tests/unit/webhook",
     "cli/": "tests/unit/cli",
     "shared/bowline/framework/": "tests/unit/framework",
+    "shared/bowline/api/": "tests/unit/api",
     "shared/bowline/kube/": "tests/unit/kube",
     "shared/bowline/runtime/": "tests/unit/runtime",
     "charts/": "tests/chart",

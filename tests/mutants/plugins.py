@@ -240,17 +240,16 @@ DYNAMIC_RESOURCES = (
         "claim-of-another-decision-released",
         "A rollback releases a claim that another decision has allocated.",
         f"{_CLAIMS}rules.py",
-        "    if results_of(requirement.allocation) and not same_devices(allocation, requirement.allocation):\n"
-        "        return None\n    remaining_consumers",
-        "    remaining_consumers",
+        "if pod_uid not in uids_of(consumers) or is_others:",
+        "if pod_uid not in uids_of(consumers):",
         simulation=("claim/decide again",),
     ),
     Mutant(
         "binding-failure-ignored",
         "A device that reports a binding failure condition is waited for.",
         f"{_CLAIMS}rules.py",
-        '        failures = sorted(true & set(result.get("bindingFailureConditions") or ()))',
-        "        failures = []",
+        '    return sorted(true_conditions(claim, result) & set(result.get("bindingFailureConditions") or ()))',
+        "    return []",
         live=_CLAIMS_LIVE,
     ),
     Mutant(

@@ -69,3 +69,18 @@ def test_the_annotation_has_what_the_crd_prunes() -> None:
 )
 def test_another_annotation_is_ignored(annotation: str, phase: str) -> None:
     assert reported_status(carrying(annotation, phase=phase)) == {"phase": phase}
+
+
+@pytest.mark.parametrize(
+    ("pod_name", "key", "paths"),
+    [
+        pytest.param("train", ObjectKey("default", "train"), [], id="its own name"),
+        pytest.param("other", ObjectKey("default", ""), ["metadata.name"], id="another name: it is for no pod"),
+        pytest.param("", ObjectKey("default", ""), ["spec.podName"], id="no name"),
+    ],
+)
+def test_the_pod_of_a_request_has_its_name(pod_name: str, key: ObjectKey, paths: list[str]) -> None:
+    request = decode_bind_request(stored(bind_request("train", podName=pod_name)))
+    assert request.pod_key == key
+    assert [error.path for error in request.errors] == paths
+    assert (request.spec is None) is bool(paths)
