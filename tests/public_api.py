@@ -6,7 +6,7 @@
 import argparse
 import enum
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -36,8 +36,9 @@ def lines() -> Iterator[str]:
     """Yield the lines of the snapshot, sorted within each module; then the command of conformance."""
     for module in MODULES:
         names = import_module(module)
+        classes = [kind for name in names.__all__ if inspect.isclass(kind := getattr(names, name))]
         for name in sorted(names.__all__):
-            yield from _described(f"{module}.{name}", getattr(names, name))
+            yield from _described(f"{module}.{name}", getattr(names, name), classes)
     yield from (f"python -m bowline.conformance {option}" for option in _options(conformance_parser()))
     yield from (f"python -m bowline.conformance --case {case.name}" for case in SCHEDULER_CASES)
 
@@ -47,19 +48,26 @@ def _options(parser: argparse.ArgumentParser) -> list[str]:
     return sorted({word for word in words if word.startswith("--")})
 
 
-def _described(path: str, value: Any) -> Iterator[str]:
+def _described(path: str, value: Any, classes: Sequence[type]) -> Iterator[str]:
+    """Yield the lines of one name; what a class inherits from one of ``classes`` is described there."""
     if isinstance(value, Mapping):
         yield from (f"{path}[{key}]" for key in value)
         return
     if not inspect.isclass(value):
         yield f"{path}{_arguments(value)}"
         return
-    yield path
+    bases = [kind for kind in classes if kind in value.__mro__[1:]]
+    yield f"{path}({', '.join(sorted(kind.__name__ for kind in bases))})" if bases else path
     if issubclass(value, enum.Enum):
         yield from (f"{path}.{member}" for member in sorted(value.__members__))
         return
-    for name in sorted(_members(value)):
+    inherited = {name for base in bases for name in _members(base) if _is_same(value, base, name)}
+    for name in sorted(_members(value) - inherited):
         yield f"{path}.{name}{_arguments(inspect.getattr_static(value, name, None))}"
+
+
+def _is_same(kind: type, base: type, name: str) -> bool:
+    return inspect.getattr_static(kind, name, None) is inspect.getattr_static(base, name, None)
 
 
 def _members(kind: type) -> set[str]:

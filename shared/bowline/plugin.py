@@ -3,28 +3,26 @@
 The promise of stability is in the docstring of ``bowline``; the names are in a test's snapshot.
 """
 
-from bowline.api.bindrequest import AllocationKind, BindRequest, BindRequestSpec, ResourceType
+from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.field_error import FieldError
-from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
+from bowline.api.meta import Object, ObjectKey, ObjectRef
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource, Handle, Reconcile
+from bowline.framework.binding.handle import EventSource, Handle
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.framework.binding.post import bind_by_post, denied_status
+from bowline.framework.binding.post import bind_by_post
 from bowline.framework.config import Settings
 from bowline.framework.gates import Gate, Stage
 from bowline.framework.mutable import MutableObject, MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import PREREQUISITE, BindTimeoutConfig
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 
 __all__ = [
-    "PREREQUISITE",
     "Access",
     "AccessRule",
     "AdmissionInfo",
@@ -32,8 +30,6 @@ __all__ = [
     "AllocationKind",
     "BindContext",
     "BindRequest",
-    "BindRequestSpec",
-    "BindTimeoutConfig",
     "BindingPlugin",
     "Budgets",
     "Code",
@@ -42,20 +38,16 @@ __all__ = [
     "FieldError",
     "Gate",
     "Handle",
-    "Inventory",
     "MutableObject",
     "MutablePod",
     "Object",
     "ObjectClient",
     "ObjectKey",
     "ObjectRef",
-    "ObjectUID",
     "PluginConfig",
     "PluginMetrics",
     "Reason",
-    "Reconcile",
     "Resource",
-    "ResourceType",
     "Rule",
     "Settings",
     "Severity",
@@ -63,5 +55,4 @@ __all__ = [
     "Status",
     "Suggestion",
     "bind_by_post",
-    "denied_status",
 ]

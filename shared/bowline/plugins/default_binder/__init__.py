@@ -6,17 +6,9 @@ plugin assigns. It never skips, so it runs last.
 
 from collections.abc import Collection, Mapping
 
+from bowline.api.bindrequest import ResourceType
 from bowline.api.names import RECEIVED_RESOURCE_TYPE
-from bowline.plugin import (
-    Access,
-    AllocationKind,
-    BindContext,
-    BindingPlugin,
-    BindRequest,
-    ResourceType,
-    Status,
-    bind_by_post,
-)
+from bowline.plugin import Access, AllocationKind, BindContext, BindingPlugin, BindRequest, Status, bind_by_post
 
 SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})
 

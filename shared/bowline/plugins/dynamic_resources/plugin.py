@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bowline.api.meta import key_of
+from bowline.framework.binding.post import denied_status
+from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import RESOURCECLAIMS
@@ -18,7 +20,6 @@ from bowline.plugin import (
     BindContext,
     BindingPlugin,
     BindRequest,
-    BindTimeoutConfig,
     Code,
     EventSource,
     Handle,
@@ -27,7 +28,6 @@ from bowline.plugin import (
     Reason,
     Settings,
     Status,
-    denied_status,
 )
 from bowline.plugins.dynamic_resources.admission import SERVED, DynamicResourcesAdmission
 from bowline.plugins.dynamic_resources.awaited_claims import AwaitedClaims

@@ -17,8 +17,9 @@ from decimal import Decimal
 from bowline.api import names
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
-from bowline.api.meta import key_of, uid_of
+from bowline.api.meta import ObjectUID, key_of, uid_of
 from bowline.api.node_view import lacks_gpus
+from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, UNENDED
@@ -33,12 +34,10 @@ from bowline.plugin import (
     Object,
     ObjectKey,
     ObjectRef,
-    ObjectUID,
     Reason,
     Settings,
     Status,
     Suggestion,
-    denied_status,
 )
 from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig

@@ -10,13 +10,14 @@ The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using th
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
+from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.meta import uid_of
+from bowline.framework.binding.post import denied_status
 from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
 from bowline.kube.resources import NODES, PODS, RESOURCECLAIMS, Selection
 from bowline.plugin import (
     BindContext,
     BindingPlugin,
-    BindRequestSpec,
     Code,
     Object,
     ObjectKey,
@@ -25,7 +26,6 @@ from bowline.plugin import (
     Settings,
     Status,
     Suggestion,
-    denied_status,
 )
 from bowline.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
 from bowline.plugins.node_fit.rules import (

@@ -9,6 +9,7 @@ needs the finalizer. Decision 303.
 
 from collections.abc import Iterable, Mapping
 
+from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from bowline.plugin import (
@@ -17,7 +18,6 @@ from bowline.plugin import (
     BindContext,
     BindingPlugin,
     BindRequest,
-    BindTimeoutConfig,
     EventSource,
     Handle,
     Object,
