@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bowline.framework.workload_kinds import READY
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import access_words
@@ -15,6 +16,7 @@ from bowline.localcluster.pair import Pair
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.workload import LocalProcess
+from tests.foreign_kinds import OWN, install, remove
 from tests.live import Live
 
 OWNER = "owner"
@@ -54,6 +56,15 @@ def bare_reconcilers(bare_cluster: Cluster, tmp_path_factory: pytest.TempPathFac
     yield reconcilers
     for process in reconcilers.processes:
         process.kill()
+
+
+@pytest.fixture(scope="package")
+def kinds(pair_cluster: tuple[Cluster, Pair]) -> Iterator[None]:
+    """The CRDs of every known kind and an own one are installed; their controllers are not."""
+    names = [workload.kind for workload in (*READY, OWN)]
+    install(pair_cluster[0], *names)
+    yield
+    remove(pair_cluster[0], *names)
 
 
 def own(live: Live) -> None:

@@ -18,35 +18,24 @@ from bowline.framework.config import parse_settings
 from bowline.framework.registry import Registry
 from bowline.framework.templates import Workload
 from bowline.framework.workload_kinds import BUILT_IN, READY
-from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.pair import Pair
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import pod
 from bowline_cli.main import main
 from bowline_cli.rules import admission_rules
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
 from tests.examples.manifests import examples
-from tests.foreign_kinds import OWN, api_version, filled, install, remove
+from tests.foreign_kinds import api_version, filled
 from tests.live import Live
 from tests.manifest_files import read_manifests
 from tests.plugins.claims import require_api
 from tests.plugins.sharing import Shares
 from tests.rule_examples import example_object
 
-KINDS = [ready.kind for ready in (*READY, OWN)]
 # The field of the last cause of each denial.
 SIGNED = "* bowline: "
 SIGNATURE = "bowline rule RULE"
 # What the API server denies itself, with its own words, before it calls the webhooks for Kubernetes' own kinds.
 OWN_RULES = ("kubernetes/", "structure/", "gpu_request/quantity-", "gpu_request/request-", "gpu_request/limit-")
-
-
-@pytest.fixture(scope="module")
-def kinds(pair_cluster: tuple[Cluster, Pair]) -> Iterator[None]:
-    """The CRDs of every configured kind are installed; their controllers are not."""
-    install(pair_cluster[0], *KINDS)
-    yield
-    remove(pair_cluster[0], *KINDS)
 
 
 @pytest.fixture

@@ -17,18 +17,14 @@ from bowline.api.rule import Severity
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings, parse_settings
 from bowline.framework.registry import Registry
-from bowline.framework.workload_kinds import READY
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.assets.versions import release_for
-from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
-from bowline.localcluster.pair import Pair
 from bowline.plugins.catalog import BUILTINS
 from bowline_cli.manifests import Manifest, UnreadableError
 from bowline_cli.rules import admission_rules
 from bowline_cli.schema import open_schema
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
-from tests.foreign_kinds import install, remove
 from tests.live import Live
 from tests.manifest_files import read_manifests
 from tests.rule_examples import example_object
@@ -38,21 +34,12 @@ FOLDERS = (parent / "shared" / "manifests" for parent in Path(__file__).resolve(
 FOLDER = Path(os.environ.get("BOWLINE_MANIFESTS") or next(filter(Path.is_dir, FOLDERS), "absent"))
 ABSENT = "the manifests are not here: no BOWLINE_MANIFESTS, and no shared/manifests beside the checkout"
 FILES = sorted(FOLDER.rglob("*.yaml"))
-KINDS = [ready.kind for ready in READY]
 SCHEMA = open_schema()
 IS_OLD = int(release_for(None, os.environ).minor.partition(".")[2]) < 34
 needs_validation = pytest.mark.skipif(
     IS_OLD,
     reason="lint judges as Kubernetes 1.34 and newer; older ones drop pod-level resources and check templates less",
 )
-
-
-@pytest.fixture(scope="module")
-def kinds(pair_cluster: tuple[Cluster, Pair]) -> Iterator[None]:
-    """The CRDs of every known kind are installed; their controllers are not."""
-    install(pair_cluster[0], *KINDS)
-    yield
-    remove(pair_cluster[0], *KINDS)
 
 
 class Submitter:

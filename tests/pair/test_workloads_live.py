@@ -3,27 +3,14 @@
 Which requests make the API server call the webhook is in tests/chart/test_workload_calls_live.py.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.pair import Pair
 from bowline.testing.builders import pod
-from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
+from tests.foreign_kinds import job_set, objects_path, pytorch_job, ray_cluster
 from tests.live import Live
-
-KINDS = ("JobSet", "PyTorchJob", "RayCluster")
-
-
-@pytest.fixture(scope="module")
-def kinds(pair_cluster: tuple[Cluster, Pair]) -> Iterator[None]:
-    """The CRDs are installed; their controllers are not."""
-    install(pair_cluster[0], *KINDS)
-    yield
-    remove(pair_cluster[0], *KINDS)
 
 
 @pytest.fixture
