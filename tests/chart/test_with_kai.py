@@ -199,13 +199,14 @@ def topology(*levels: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def test_the_commands_install_upgrade_and_lead_back(page: Page) -> None:
+def test_the_commands_install_upgrade_and_lead_back_and_topologies_are_validated_meanwhile(page: Page) -> None:
     install, kai_upgrade, patch, wait, start, restrict, upgrade, wait_back, uninstall, label = COMMANDS
     assert "kai-scheduler --version" in kai_upgrade
     assert "--set binder.enabled=false --set admission.enabled=false" in kai_upgrade
     page.share_as_kai()
     install_beside_the_binder(page, install)
     replace_the_binder(page, patch, wait, start)
+    topologies_are_validated_without_kais_admission(page)
     page.run(restrict)
     assert "violates PodSecurity" in page.denial_of_a_share()
     page.assert_namespace_is_kais()
@@ -266,9 +267,8 @@ def lead_back(page: Page, wait: str, uninstall: str, label: str) -> None:
     assert not [item for item in api.get(POLICIES)["items"] if item["metadata"]["name"].startswith("bowline")]
 
 
-def test_topologies_are_validated_without_kais_admission(page: Page) -> None:
+def topologies_are_validated_without_kais_admission(page: Page) -> None:
     api = page.cluster.api
-    page.run(COMMANDS[0])
     valid = topology({"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "rack"})
     invalid = topology({"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "rack", "alias": "z"})
     label = topology({"nodeLabel": "zone", "alias": "rack"}, {"nodeLabel": "rack"})

@@ -23,10 +23,10 @@ def install(folder: Path, name: str) -> None:
     (information / "entry_points.txt").write_text("\n".join(f"[{point}" for point in points))
 
 
-@pytest.mark.parametrize("name", ["seats", "my_checks"])
 def test_a_new_plugin_passes_its_check(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    name = "my_checks"
     install(tmp_path, name)
     monkeypatch.syspath_prepend(tmp_path)
     try:
