@@ -88,7 +88,7 @@ test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/chart/monitoring -m alerts --verbose
 
-test-presets: setup ## Every preset: install, helm test, upgrade, rollback, uninstall; make test does it with one
+test-presets: setup ## Every preset: install, helm test, upgrade, rollback, uninstall
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/chart/test_presets_live.py -m presets --verbose
 

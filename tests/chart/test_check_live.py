@@ -33,7 +33,6 @@ INVALID = {
     "pluginOrder": ["node_fit"],
     "workloads": [],
 }
-LEASE = {"leaderElection": {"leaseDuration": "5s"}, "binding": {"backoff": {"base": "2s", "max": "1s"}}}
 
 
 SELECTED = "labelSelector=app.kubernetes.io%2Fname%3Dbowline"
@@ -168,7 +167,6 @@ def refused_upgrades_change_nothing_and_list_every_error(installation: Installed
     before = installation.objects(*kinds)
     cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
-        ({"config": LEASE}, ("leaderElection", "renewDeadline", "binding.backoff.max")),
         # An error of each process.
         (
             {

@@ -2,7 +2,8 @@
 
 Only kubelets are missing: the pods of hooks, both processes and the example scheduler run as local processes.
 
-`make test` does all of it with one preset, and installs those that add a process; `make test-presets` has the rest.
+`make test` installs and uninstalls the values of the example scheduler, which add a process, and runs the commands of
+the pages (`test_operations_live`); `make test-presets` does all of it with each preset.
 Offline, `test_versions` renders and validates every preset.
 """
 
@@ -114,13 +115,8 @@ def upgrade_and_roll_back(cluster: Cluster, helm: Helm, pair: Pair) -> None:
     assert cluster.kubectl(*specs).stdout == before
 
 
-FULL_CYCLE = "ha"
-CYCLES = [
-    pytest.param(file, id=file.stem, marks=() if file.stem == FULL_CYCLE else pytest.mark.presets) for file in FILES
-]
-
-
-@pytest.mark.parametrize("file", CYCLES)
+@pytest.mark.presets
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
     cluster: Cluster, helm_command: Helm, file: Path
 ) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from tests.simulation.command import simulate
 
 # As many seeds as that permits; CI runs an hour of them every night.
-SECONDS = 20
+SECONDS = 10
 
 
 def test_nothing_is_violated_in_random_runs() -> None:
