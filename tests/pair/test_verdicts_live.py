@@ -94,8 +94,8 @@ async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
         assert (signature.field, signature.message.partition(";")[0]) == ("bowline", "denied the object")
         assert (status.details["kind"], status.details["name"]) == (raw["kind"], "w")
         count = f"{len(faults)} errors: " if len(faults) > 1 else ""
-        # The API server prefixes the webhook's name.
-        assert status.message.endswith(f"denied the request: {count}{'; '.join(faults)}")
+        # The API server prefixes the webhook's name; the client adds what it was to write.
+        assert f"denied the request: {count}{'; '.join(faults)} (create " in status.message
     result = pair.kubectl("apply", "-f", "-", objects=namespaced, check=False)
     text = result.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
     *lines, signature_line = [line.removeprefix("* ") for line in text.splitlines() if line]
