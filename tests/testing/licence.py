@@ -51,9 +51,6 @@ class Licence(AdmissionPlugin, BindingPlugin):
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         return {SEATS: "1"}
 
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        return await self.release(ctx)
-
     async def release(self, ctx: BindContext) -> Status:
         key = ctx.request.key
         try:

@@ -39,9 +39,6 @@ class Outside(BindingPlugin):
             SERVER.append(seat)
         return Status.ok()
 
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        return await self.release(ctx)
-
     async def release(self, ctx: BindContext) -> Status:
         if DOWN:
             return self.release_in_an_outage

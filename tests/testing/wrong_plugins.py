@@ -197,9 +197,6 @@ class Counting(Licence):
         await ctx.client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}})
         return Status.ok()
 
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        return await self.release(ctx)
-
     async def release(self, ctx: BindContext) -> Status:
         for taken in await self._taken(ctx):
             await ctx.client.delete(CONFIGMAPS, ctx.request.key.namespace, taken["metadata"]["name"])

@@ -39,9 +39,6 @@ class Licence(BindingPlugin[LicenceConfig]):
             case code:
                 return Status.outage(f"the licence server answered {code}")
 
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        return await self.release(ctx)
-
     async def release(self, ctx: BindContext) -> Status:
         code = await self._call("DELETE", ctx)  # by the UID: the pod may be gone
         return Status.ok() if code in (200, 204, 404) else Status.outage(f"the licence server answered {code}")

@@ -38,9 +38,6 @@ class Network(BindingPlugin):
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         return {ADDRESS: ctx.state["address"]} if "address" in ctx.state else {}
 
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        return await self.release(ctx)
-
     async def release(self, ctx: BindContext) -> Status:
         with suppress(NotFound):
             await ctx.client.delete(CONFIGMAPS, *_key(ctx))

@@ -8,6 +8,7 @@ from typing import Any
 
 from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.points import at_point
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.testing.expected import Expected, is_binding
@@ -119,7 +120,7 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         await within(subject, Runner([process.plugin], PluginCaller(process.calls)).run_pre_bind(ctx))
         writes = lab.writes(started)
         if writes and process.plugin.name not in process.runner.answers(ctx.request, ctx.pod).effects:
-            is_without = type(process.plugin).rollback is BindingPlugin.rollback
+            is_without = not at_point([process.plugin], BindingPlugin.rollback)
             why = "it has no rollback" if is_without else "has_side_effects is False"
             yield f"pre_bind writes ({writes[0].kind}), and {why}: nothing undoes it"
         view = ctx.views.get(process.plugin.name, ctx)

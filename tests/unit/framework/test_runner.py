@@ -213,6 +213,23 @@ async def test_a_wait_for_a_plugin_with_a_defect_names_the_defect() -> None:
     assert "the framework sets" in (await runner(replacing)[0].run_bind(c)).message
 
 
+async def test_a_rollback_that_is_not_overridden_is_the_release() -> None:
+    class Holds(BindingPlugin):
+        name = "holds"
+        released = 0
+
+        async def release(self, ctx: BindContext) -> Status:
+            self.released += 1
+            return Status.outage("not yet") if self.released == 1 else Status.ok()
+
+    plugin = Holds(PluginConfig(), Settings())
+    run, _ = runner(plugin)
+    assert (await run.run_rollback(context(), Status.fatal("no"))).code is Code.RETRY
+    assert (await run.run_rollback(context(), Status.fatal("no"))).code is Code.OK
+    assert plugin.released == 2
+    assert run.answers(context().request, None).effects == {"holds"}
+
+
 async def test_what_a_plugin_shares_is_there_for_the_others_of_its_attempt_only() -> None:
     class Finds(BindingPlugin):
         name = "finds"

@@ -129,8 +129,9 @@ class BindingPlugin(Plugin[Args_co]):
         OK and SKIP release the request; after anything else, or an exception, it is called again with a backoff, also
         by the next leader. The reasons of an OK name what cannot be undone, such as an object that another client has
         taken over: ``RolledBack`` is then Unknown. ``ctx.state`` is empty: derive what to undo from the API objects.
+        Not overridden, it is ``release``.
         """
-        return Status.ok()
+        return await self.release(ctx)
 
     async def release(self, ctx: BindContext) -> Status:
         """Return what a bound pod holds, such as a licence or an address: the pod has ended, or is gone.

@@ -25,8 +25,10 @@ POINTS: tuple[Callable[..., Any], ...] = (
 
 
 def at_point(plugins: Sequence[Plugin], point: Callable[..., Any]) -> tuple[BindingPlugin, ...]:
-    """Return the plugins that override an extension point, in order."""
-    return overriding([plugin for plugin in plugins if isinstance(plugin, BindingPlugin)], point)
+    """Return the plugins that override an extension point, in order; a rollback that is not overridden is release."""
+    methods = (point, BindingPlugin.release) if point is BindingPlugin.rollback else (point,)
+    binding_plugins = [plugin for plugin in plugins if isinstance(plugin, BindingPlugin)]
+    return tuple(plugin for plugin in binding_plugins if any(overriding([plugin], method) for method in methods))
 
 
 def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
