@@ -8,6 +8,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from pydantic import ValidationError
+
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.field_error import FieldError
 from bowline.framework.binding.plugin import BindingPlugin
@@ -59,7 +61,8 @@ def can_be_created(subject: Subject) -> Iterator[str]:
         with recorded() as events:
             subject.new()
     except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
-        yield f"cannot be created: {type(error).__name__}: {error}"
+        hint = "; give its arguments: `args` of the suite, or --args" if isinstance(error, ValidationError) else ""
+        yield f"cannot be created: {type(error).__name__}: {error}{hint}"
         return
     yield from (f"the constructor does I/O: {event}" for event in events)
 
