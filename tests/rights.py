@@ -54,7 +54,7 @@ EXCEPTIONS: Mapping[str, str] = MappingProxyType(
             "no call has this path; since Kubernetes 1.36 it is checked for writes of resourceclaims/status"
         ),
         "Role bowline-reconciler: delete coordination.k8s.io/leases bowline-reconciler": (
-            "checked where OwnerReferencesPermissionEnforcement guards the owner of the Lease (decision 152)"
+            "checked where OwnerReferencesPermissionEnforcement guards the owner of the Lease"
         ),
         "ClusterRole bowline-reconciler: watch resource.k8s.io/devicetaintrules": (
             "TaintWatch.sources: served in v1 from Kubernetes 1.37 on, as test_device_taints.py runs there"

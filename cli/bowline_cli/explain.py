@@ -1,7 +1,8 @@
 """``bowline explain``: why a pod is not bound, since when, until when, and the command that helps; or all such pods.
 
 Reads only. What the user may not read is named in one line, and the rest is explained without it. What every user
-needs of the release, its chart publishes in a ConfigMap that all may read (decision 277). ``diagnosis`` decides.
+needs of the release, its chart publishes in a ConfigMap that all may read: the configuration itself may have
+confidential arguments of plugins. ``diagnosis`` decides.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 It reads what client-go reads for one call: several files merged, tokens, token files, client certificates, exec
 plugins, basic authentication and the ID token of `auth-provider: oidc` (which is not refreshed). Nothing is written.
 Each file is read once, because it may be a pipe. The package `kubernetes` is not used: its import alone takes longer
-than a whole command, and the image lacks it. Decisions 186 and 276.
+than a whole command, and the image lacks it.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """The verdict of ``bowline lint`` on one object: that of the webhook's own chain, and what it means offline. Pure.
 
 "Allowed" is said only of what was reviewed. Without a cluster an object may be a patch, or not rendered yet: it then
-has no verdict, instead of errors about what is absent. Decision 181.
+has no verdict, instead of errors about what is absent.
 """
 
 import copy

@@ -3,7 +3,7 @@
 A reconciler calls the API server every few seconds, leader or not, so silence means lost contact. What a process
 cannot repair itself (a deleted kubeconfig or mount, a network namespace without routes) is often repaired by a
 restart, so the process exits. A long outage of the API server costs a restart every few minutes and nothing else. Any
-reply counts, also a 500: a new process would get the same. Decision 121.
+reply counts, also a 500: a new process would get the same.
 """
 
 import asyncio

@@ -2,7 +2,6 @@
 
 Memory follows the pending work, not the size of the cluster: bound pods and Succeeded requests leave these watches.
 Event handlers here only maintain indexes and pass keys on; reading, deciding and writing is the reconciler's task.
-Decision 12.
 """
 
 from collections.abc import Callable, Collection, Iterable

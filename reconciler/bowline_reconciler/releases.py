@@ -6,7 +6,7 @@ time. Of all others nothing is kept, and nothing is watched unless an enabled pl
 requests are listed once a term, because a plugin that was disabled since may hold some. The watches (of such
 requests, and of pods that end) run on the leader only and only enqueue; a request is also looked at when a term
 begins, and every RESYNC. While Bowline is uninstalled, a request whose pod runs is given up and reported: nothing
-will be there when that pod ends. Decisions 282 and 293.
+will be there when that pod ends. Decisions 282 and 167.
 """
 
 import asyncio

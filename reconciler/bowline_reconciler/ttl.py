@@ -4,7 +4,7 @@ A Succeeded request is kept for the TTL. One with several GPU groups is kept unt
 schedulers read from it which devices the running pod occupies. A Failed request is for the scheduler to read, and is
 garbage-collected with its owner, the pod; deleted here are those without an owner, after the TTL. Deletes have UID
 and resourceVersion preconditions, so a request that was replaced or written meanwhile is kept. An error or a restart
-in the middle of a round loses nothing: the next round finds what is due. Decisions 94 and 118.
+in the middle of a round loses nothing: the next round finds what is due.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ reconcilers, becomes the leader as any reconciler does, and decides with ``Obser
 attempted, and one with side effects is rolled back. What plugins hold for pods that have ended is released; what they
 hold for running pods is reported, because nothing can return it later. It ends when no BindRequest has Bowline's
 finalizer and no reservation pod is without a running pod of its group. Repeating it after a crash is safe.
-Decisions 167 and 293.
+Decision 167.
 """
 
 import asyncio

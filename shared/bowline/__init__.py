@@ -5,7 +5,7 @@
 Stable are the names in ``__all__`` of this module, ``bowline.errors``, ``bowline.resources`` and ``bowline.testing``:
 a name or an argument is removed at the earliest two minor versions after the changelog deprecates it. Other modules
 may change in any version. The interface is loaded at its first use, so that importing another module does not load
-the framework. In a checkout, four folders of this package are links to the folders beside it (decision 211).
+the framework.
 """
 
 from importlib import import_module

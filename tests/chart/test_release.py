@@ -1,4 +1,4 @@
-"""Archives, SBOM and commands of a release (decision 187). No image is built: it needs a builder and a base image."""
+"""Archives, SBOM and commands of a release. No image is built: it needs a builder and a base image."""
 
 import json
 import re

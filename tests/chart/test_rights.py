@@ -74,7 +74,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     # In the namespace of reservation pods: the reconciler's right to create them, and their own.
     ("Role", "bowline-shares"): {("", "pods", ""): {"create", "delete"}},
     ("Role", "bowline-agent"): {("", "pods", ""): {"get", "patch"}},
-    # Of all users: what explains their pods (decision 277).
+    # Of all users: what explains their pods.
     ("Role", "bowline-info"): {
         ("", "configmaps", "bowline-info"): {"get"},
         ("coordination.k8s.io", "leases", ""): {"get", "list"},

@@ -4,7 +4,7 @@ The points are counted, not listed: the undisturbed run uses the proxy, and each
 the API server has executed the write and the reconciler is killed before it receives the reply.
 
 During a run, no reconciler drops or adds the finalizer of a request while effects of it exist: the finalizer is their
-record. Decisions 20 and 81.
+record. Decision 270.
 """
 
 import http.client

@@ -1,7 +1,7 @@
 """A leader that was stopped (SIGSTOP) for longer than its Lease, and continues after another one has led and bound.
 
 The reply to one of its writes arrives while it is stopped, so that the next write of the attempt is due as soon as it
-continues, before any timer. Decision 215.
+continues, before any timer. Decision 120.
 """
 
 import pytest

@@ -153,7 +153,7 @@ def test_a_volume_is_requested_and_awaited(pair: Live, storage: Storage) -> None
     writes = [resource for verb, resource in writes_about(pair, user="bowline-reconciler") if verb != "create"]
     # A wait that lasts for seconds is reported there.
     reports = ("bindrequests/status", "pods/status")
-    held = ["bindrequests", "persistentvolumeclaims", "bindrequests"]  # with the finalizer, decision 303
+    held = ["bindrequests", "persistentvolumeclaims", "bindrequests"]  # with the finalizer
     assert [resource for resource in writes if resource not in reports] == held
 
 

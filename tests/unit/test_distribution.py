@@ -1,4 +1,4 @@
-"""The name under which Bowline is installed: nothing in the repository installs another project's (decision 241)."""
+"""The name under which Bowline is installed: nothing in the repository installs another project's."""
 
 import re
 import subprocess

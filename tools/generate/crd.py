@@ -6,7 +6,6 @@ new, selectable fields). Nothing here may reject what the KAI scheduler writes.
 
 Unknown fields of the spec are stored: a newer scheduler reads its own request again. Those of the status are pruned,
 as in any structural schema. DRA allocations keep theirs: the API server validates them where they are written.
-Decision 175.
 """
 
 from collections.abc import Mapping, Sequence

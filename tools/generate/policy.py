@@ -6,7 +6,7 @@ policy and webhook for the same pods on a real API server.
 
 The author of a pod chooses how many containers and resources it has, and each rule that reads them costs the API
 server several times what storing them does. So a pod with more than a share can need is denied before the rules are
-evaluated. Decision 232.
+evaluated. Decision 160.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,7 +3,7 @@
 All bodies awaiting review hold at most ``MAX_HELD`` bytes together. When they exceed it, the peer that holds the most
 loses its oldest body, which is answered 429; an API server retries that after a second. A small body that arrives
 together with its head, as nearly all do, bypasses this: it is reviewed in the same turn of the event loop.
-Decisions 46 and 140.
+Decision 140.
 """
 
 import asyncio

@@ -34,8 +34,7 @@ from bowline_webhook.hooks import Hook, Review
 
 REPEATED: Final = Rule(
     "bindrequest/repeated",
-    "a BindRequest repeats a decision that has just failed: `admission.repeatBackoff`, "
-    "[decision 200](decisions/0200-a-repeated-failure-is-denied-at-creation.md)",
+    "a BindRequest repeats a decision that has just failed (`admission.repeatBackoff`)",
 )
 
 RULES: Final = (REPEATED,)

@@ -87,7 +87,8 @@ subjects:
 
 {{/*
 Whether the objects of a hook are rendered: "true" or nothing. Takes dict "root" and "name". Auto: only where Helm runs against
-a cluster, so that a rendered text is harmless to apply: there a lookup finds nothing. Decision 240.
+a cluster, so that a rendered text is harmless to apply (the Job before an uninstall stops the reconcilers): there a lookup finds
+nothing.
 */}}
 {{- define "bowline.hookEnabled" -}}
 {{- $value := index .root.Values.hooks .name -}}
@@ -151,7 +152,7 @@ registry, repository and tag are those of the release.
 {{- if and (ne (include "bowline.mode" .) "Off") (not (regexMatch "^([0.]+(ms|s|m|h))+$" $longest)) }}true{{ end }}
 {{- end }}
 
-{{/* config.plugins as a list, a JSON array: it is a map by name, so that files of values combine, or a list as in the configuration. Decision 243. */}}
+{{/* config.plugins as a list, a JSON array: it is a map by name, so that files of values combine (Helm replaces a list as a whole), or a list as in the configuration. */}}
 {{- define "bowline.givenPlugins" -}}
 {{- $given := .Values.config.plugins | default list }}
 {{- if kindIs "map" $given }}

@@ -2,7 +2,7 @@
 
 Without failures, no API call precedes the Binding except the finalizer's and those of plugins. From its beginning an
 attempt is withdrawn by the events of the caches (``watch_events``), which are not read once more before the Binding;
-the Binding's own preconditions cover the rest. Decision 104.
+the Binding's own preconditions cover the rest.
 """
 
 from collections.abc import Collection

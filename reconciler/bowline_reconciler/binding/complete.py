@@ -7,7 +7,7 @@ released**: no finalizer of Bowline remains on a Failed request, so its schedule
 of the same name in the same cycle. While the rollback is incomplete, the request stays Pending with that reason. A
 crash between removing the finalizer and writing Failed costs one more attempt, because the failure is not stored yet;
 within the process the failure is kept and finished, whatever call fails and whatever changes meanwhile. The pod's
-PodBound condition follows the status and never delays it (``pod_conditions``). Decisions 115 and 212.
+PodBound condition follows the status and never delays it (``pod_conditions``). Decision 115.
 """
 
 import logging
@@ -145,7 +145,7 @@ class Completer:
     async def _advised(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Fail:
         """Return the failure with the advice of the plugins, once. Raises ReconcileError if one must be asked again.
 
-        If that does not help, the failure stays as it is: advice must not keep a request from its end. Decision 225.
+        If that does not help, the failure stays as it is: advice must not keep a request from its end.
         """
         if fail.is_advised or not snapshot.request.pod_key.name:
             return fail

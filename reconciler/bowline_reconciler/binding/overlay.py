@@ -1,11 +1,11 @@
-"""What this process knows of a request beyond its cache, until the watch delivers it. Decision 2."""
+"""What this process knows of a request beyond its cache, until the watch delivers it."""
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ResourceVersion, is_older
 
 
 class CacheOverlay:
-    """What this process has written or read live of a request, until the watch delivers it. Decision 2."""
+    """What this process has written or read live of a request, until the watch delivers it."""
 
     def __init__(self) -> None:
         # Once completed or failed by this process: its last version; whatever the cache still shows is stale.

@@ -8,7 +8,7 @@ are lost.
 Beside it a condition for programs names the decision (``bowline.api.failed_decision``). It is written for each
 failure, in the same patch, and removed by the bind that follows. Decision 200.
 
-A nomination is a write of a reported wait or of a failure, never of a bind without either. Decision 201.
+A nomination is a write of a reported wait or of a failure, never of a bind without either.
 """
 
 import asyncio

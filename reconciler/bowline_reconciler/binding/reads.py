@@ -5,7 +5,7 @@ former request of that name, of which something may be left.
 
 Within a process only the monotonic clock counts for how long a request has been known, has waited and must pause.
 Across restarts there is only the stored status, which may be off by the difference of two machines' clocks: so a
-restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to the longest possible one. Decision 117.
+restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to the longest possible one.
 """
 
 import logging

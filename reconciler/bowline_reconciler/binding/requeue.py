@@ -6,12 +6,12 @@ watch event that may change the result comes first, except before the API server
 **Waits** use no worker and no attempt, and are reported only if they last: a wait of a few seconds leaves no trace. A
 longer one is written to the status and reported in one event per message, so that ``kubectl describe`` shows what the
 pod waits for, without a flood of events; while an attempt waits, the pod is nominated to its node. Objects that no
-watch shows are polled. Decisions 11, 201 and 220.
+watch shows are polled.
 
 **Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
 and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
 requeued with low priority; that lane always has a share of the workers. Losing this state is safe: after a restart
-the pod is found on its node, and the request is completed. Decision 101.
+the pod is found on its node, and the request is completed.
 """
 
 from collections import Counter

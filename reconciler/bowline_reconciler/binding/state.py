@@ -3,7 +3,7 @@
 It holds only what cannot be read from the API objects: by key, each entry valid for one UID and decision. An entry
 has six values, and only the methods here change them: the attempt (used by ``attempt``), the side effects and their
 rollback (``complete``), the wait and the failures (``requeue``), the part in a gang (``gangs``), and what is newer
-than the cache (``reads``). Times are monotonic, in seconds. Decisions 2 and 312.
+than the cache (``reads``). Times are monotonic, in seconds.
 """
 
 import asyncio

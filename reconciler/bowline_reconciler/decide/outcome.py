@@ -1,7 +1,7 @@
 """Classifies how an attempt ended: the resulting status, event, pod condition and requeue.
 
 Pure, one exhaustive ``match``. An outcome that equals a decision is returned as that decision (``Complete``,
-``Fail``, ``Wait``), so that each has one code path. Decisions 1 and 119.
+``Fail``, ``Wait``), so that each has one code path.
 """
 
 from dataclasses import replace

@@ -5,7 +5,7 @@ is transient: the request is retried, nothing is written and no attempt is count
 namespace fails the same way, for hours. So a failure becomes the request's own when it recurs while other calls
 succeed, or lasts for a minute: from then on it is reported in status and event, counts as an attempt, and can exhaust
 the backoffLimit. Before that it is reported without being counted (``progress``). Outages of the API server do not
-count: after one, the caller resets the failures. All times are monotonic, in seconds. Decisions 111 and 222.
+count: after one, the caller resets the failures. All times are monotonic, in seconds. Decisions 111 and 315.
 """
 
 from dataclasses import dataclass, replace

@@ -2,7 +2,7 @@
 
 A wire-compatible superset of KAI-Scheduler's resource. The pydantic models are the edge: they define the CRD's schema
 and validate a spec that a foreign CRD has accepted. All other code uses the frozen ``BindRequest``. Allocations are
-passed on unvalidated: the API server validates them where they are written. Decision 175.
+passed on unvalidated: the API server validates them where they are written.
 """
 
 import re

@@ -4,7 +4,7 @@ The operator has one ClusterPolicy. Its mode decides how a container gets the de
 and CDI take them from its environment, under a RuntimeClass that the operator creates. In NRI mode it creates none,
 and the plugin of its container toolkit takes them from an annotation of the pod. On a node with agents of NVIDIA's
 GPU fractioning those give it the devices. Where the operator is not installed, not readable or silent, nothing is
-concluded from it. Decisions 209 and 252.
+concluded from it.
 """
 
 import re

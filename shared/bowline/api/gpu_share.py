@@ -147,7 +147,7 @@ def usable_memory(node: Object, reserved: int) -> tuple[int, str]:
     """Return the memory of each GPU of the node without ``reserved``, in MiB; 0 and the reason if it is unknown.
 
     The driver keeps a part of a device: without the reserve, parts that add up to the device promise more than there
-    is, and the last tenant runs out of memory. Decision 250.
+    is, and the last tenant runs out of memory.
     """
     total, error = device_memory(node)
     if error or total > reserved:

@@ -109,7 +109,7 @@ CDI_GPU_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 # The first group of a sharing pod; ``<label>/<group>`` for each further one.
 LABEL_GPU_GROUP: Final = "runai-gpu-group"
 RESERVATION_APP: Final = "kai-resource-reservation"
-# Not KAI-Scheduler's: its operator deletes its own account together with its binder. Decision 168.
+# Not KAI-Scheduler's: its operator deletes its own account together with its binder.
 RESERVATION_SERVICE_ACCOUNT: Final = "bowline-gpu-agent"
 RESERVATION_CONTAINER: Final = "resource-reservation"
 RESERVATION_PREFIX: Final = "gpu-reservation-"

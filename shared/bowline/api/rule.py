@@ -7,7 +7,6 @@ An example is a part of a manifest in YAML: ``annotations``, ``labels``, ``limit
 container), and any other field of a pod's spec; with ``podName``, the spec of a BindRequest; with ``kind``, a whole
 object. A rule without examples depends on what one manifest does not show: the cluster, a former version of the
 object, or another component.
-Decision 260.
 """
 
 import re

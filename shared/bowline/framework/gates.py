@@ -1,7 +1,7 @@
 """Feature gates: switches of alpha and beta behaviour, fixed at startup.
 
 A plugin as a whole is switched by ``enabled`` in the configuration; a gate only guards behaviour that may still
-change. There is one registry, so that an unknown name is rejected wherever it is used. Decision 127.
+change. There is one registry, so that an unknown name is rejected wherever it is used.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,7 +3,7 @@
 A plugin derives from ``AdmissionPlugin``, from ``BindingPlugin`` (module ``binding.plugin`` of this package), or from
 both. It implements one concern; retries, timeouts, status, events and metrics are the framework's. The admission
 methods are synchronous, pure and bounded, and do no I/O. Every method except the constructor is optional; one that is
-not overridden costs nothing, because extension points are lists of the plugins that override them. Decision 173.
+not overridden costs nothing, because extension points are lists of the plugins that override them.
 
 Exceptions are counted and logged with the plugin's name. The changes of a mutate method that raises are undone and
 the object continues; a validate method that raises denies the object.

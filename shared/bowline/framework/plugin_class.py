@@ -1,7 +1,8 @@
 """Errors in a plugin's class, found at start instead of at the call.
 
 Each of them would otherwise appear when a pod is bound: a misspelt method is one that is never called, and its pod
-would be bound unprepared. Decision 173.
+would be bound unprepared. So every public method that is no extension point is an error, whether it resembles one or
+not, and a helper's name begins with an underscore.
 """
 
 import inspect

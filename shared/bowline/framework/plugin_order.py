@@ -1,7 +1,7 @@
 """Order of the plugins: the configured one, or the default sorted by the plugins' dependencies. Pure.
 
 ``requires`` and ``after`` name plugins that precede this one, ``before`` those that follow it. The default order is
-stable: plugins keep their position unless a dependency moves them. Decision 127.
+stable: plugins keep their position unless a dependency moves them.
 """
 
 from collections.abc import Mapping, Sequence

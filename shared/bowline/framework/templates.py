@@ -2,11 +2,10 @@
 
 A path begins at ``spec``: field names joined by dots, ``[*]`` after one for each item of a list, ``*`` in place of
 one for each value of an object. A path that ends early, or at a value of another type, matches nothing: the object's
-own schema decides whether that is valid. Decision 75.
+own schema decides whether that is valid.
 
 A path leads to a pod template, or to a pod's spec alone; then a second path leads to the object that has the pod's
 labels and annotations. Both forms become a ``Template``, which maps a path in the pod to the path in the object.
-Decision 180.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Wait limits of plugins, and the argument that sets one: shared by the plugins that bind volumes and devices.
-
-Decision 136.
-"""
+"""Wait limits of plugins, and the argument that sets one: shared by the plugins that bind volumes and devices."""
 
 from datetime import timedelta
 from typing import Annotated

@@ -2,7 +2,7 @@
 
 The built-in kinds are reviewed, and those in the configuration (``workloads``): a kind of ``workload_kinds`` by its
 name alone, any other with its group, resource and the paths of its templates or pod specs. Process and chart use the
-same list: the process to review templates, the chart to configure which objects the API server sends. Decision 75.
+same list: the process to review templates, the chart to configure which objects the API server sends.
 """
 
 import re

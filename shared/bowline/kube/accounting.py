@@ -6,7 +6,7 @@ reports to it. A slow API server and an exhausted connection pool are not the ca
 The account is a context variable: tasks that the caller creates inherit it. Work that another task does for the
 caller is attributed with ``api_time``. A ``Budget`` is a number of seconds of the caller's own, and the same of
 waiting for the API server: what exceeds its own seconds has failed by itself, what has waited as long for the API
-server has not. A call that ignores its cancellation is abandoned. Decisions 126 and 171.
+server has not. A call that ignores its cancellation is abandoned. Decision 126.
 
 Beside that, the client notes the calls that a context has in progress (``noting_calls``): for reports of what hangs.
 """

@@ -7,7 +7,7 @@ no noted write can land any more.
 
 A write with a resourceVersion cannot land once its object has another one: every reply that the client receives in
 the context proves that for its object. All others can land until the API server's limit for requests. Pure but for
-the context variable. Decision 214.
+the context variable. Decision 10.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence

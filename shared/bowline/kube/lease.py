@@ -8,13 +8,13 @@ resourceVersion of the record it was decided on, so that of two concurrent write
 Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires.
 
 A process that is restarted in its pod does not wait for the Lease of the process before it: kubelet starts a
-container again only after its previous process has ended. The pod's UID in both identities proves it (decision 150).
+container again only after its previous process has ended. The pod's UID in both identities proves it.
 
 A holder that releases the Lease records with it whether all of its writes were answered: then the next one waits for
-none of them (decision 223).
+none of them (decision 10).
 
 The Lease is owned by the holder's ServiceAccount: an uninstall deletes that together with the rights to release the
-Lease, and the garbage collector then deletes the Lease (decision 152).
+Lease, and the garbage collector then deletes the Lease. A Lease in the chart would fail an upgrade where one exists.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Exceptions of aiohttp, of sockets and of TLS become ``ConnectionFailed`` or ``NoResponse`` here; the distinction
 decides whether a write may have been applied. Any reply of the API server, whatever its code, is an ``Answer``.
-Decisions 80 and 215.
+Decision 120.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 A cluster's CA is rotated while processes run: the kubelet replaces ca.crt in every pod, first with the old and the
 new CA, later with the new one alone. So the context is rebuilt when the content has changed. Open connections keep
-theirs; the next connection is verified with the new one. Decision 121.
+theirs; the next connection is verified with the new one.
 """
 
 import ssl

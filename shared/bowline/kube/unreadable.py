@@ -5,7 +5,7 @@ An API server stores an object of up to 1.5 MB, which may be hundreds of thousan
 parameters of a ResourceClaim): more than 1,024 levels, lone surrogates, invalid UTF-8, infinite numbers. Anybody who
 may write one object could stop whoever reads it with others. So of such an object in a list or a watch only the
 metadata is read, or the identity, which API servers write first; a single one that is asked for is the error
-``Unreadable``. Nothing that Bowline can act on is so. Decisions 231 and 300.
+``Unreadable``. Nothing that Bowline can act on is so. Decision 231.
 """
 
 import logging

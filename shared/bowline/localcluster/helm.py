@@ -1,4 +1,4 @@
-"""Helm 4 (decision 185), as needed by the local cluster and the chart's tests.
+"""Helm 4, as needed by the local cluster and the chart's tests.
 
 The `helm` on PATH is preferred; else the chain of `assets` supplies the pinned one. Values are given as JSON
 (`--set-json`), which needs no escaping and keeps types.

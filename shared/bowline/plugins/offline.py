@@ -1,6 +1,6 @@
 """The plugins that ``bowline lint`` calls, for a configuration. It starts without the half of them that binds.
 
-Imports no plugin that only binds, nor what binding imports: clients, event loops and metrics. Decision 182.
+Imports no plugin that only binds, nor what binding imports: clients, event loops and metrics.
 """
 
 from importlib import import_module

@@ -4,7 +4,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-# The name of what is installed: `bowline`, which is imported, is another project's on the index (decision 241).
+# The name of what is installed: `bowline`, which is imported, is another project's on the index.
 DISTRIBUTION: Final = "bowline-binder"
 
 

@@ -2,7 +2,7 @@
 
 As in controller-runtime, a reconcile returns a ``Result`` or raises: a result says when the key is processed again,
 an error requeues it with the queue's rate limit. A worker that fails must end the process: workers that end unnoticed
-would leave a leader that passes its probes and does nothing. Decision 174.
+would leave a leader that passes its probes and does nothing.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ that the group has completed before it was slow, and always less than a share of
 groups whose last key was not slow.
 
 One heap and one timer serve all delays: 100,000 delayed keys need no tasks. Nothing is persisted; the next process
-finds the keys by listing. Decisions 13, 82 and 110.
+finds the keys by listing. Decision 110.
 """
 
 import asyncio

@@ -5,7 +5,7 @@
     TestLicence = conformance.suite(Licence, args={"server": "licences"})
 
 The class has one test for each check, for pytest. Checks of binding need a real API server: the fixture
-``bowline_cluster`` of the wheel's pytest plugin starts one. ``run`` is the same without pytest. Decision 191.
+``bowline_cluster`` of the wheel's pytest plugin starts one. ``run`` is the same without pytest.
 """
 
 import asyncio

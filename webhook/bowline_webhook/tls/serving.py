@@ -1,7 +1,7 @@
 """TLS of the listener: the served certificate, and its replacement without a restart.
 
 A context is built completely from a pair, and only then served: loading a bad pair into the context in use would
-break every handshake from then on. Open connections are not affected. Decision 48.
+break every handshake from then on. Open connections are not affected.
 """
 
 import os

@@ -5,7 +5,7 @@ devices. An exception, an invalid result and an exhausted budget are a wait for 
 plugin and the extension point, are counted and logged. An error of the API server or of the network is TRANSIENT
 instead, and so is a call that has spent its time waiting for the API server. Nothing that a plugin raises leaves this
 module, except the cancellation of the attempt itself. Which plugins are called, and what a result means for the
-others, is decided in ``runner``. Decisions 125 and 280.
+others, is decided in ``runner``. Decision 280.
 """
 
 import asyncio

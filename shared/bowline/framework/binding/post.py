@@ -98,7 +98,7 @@ def not_stored_status(error: NotStoredError) -> Status:
 
 def denied_status(message: str) -> Status:
     """Return the Status for a rejected write: a missing permission or a policy is terminal, an exceeded quota and a
-    policy of Bowline itself are not. Decision 163.
+    policy of Bowline itself are not: Helm replaces policies before processes, so it may be that of another version.
     """
     denial = Denial.of(message)
     if denial.own_policy:

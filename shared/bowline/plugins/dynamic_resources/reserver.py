@@ -2,7 +2,7 @@
 
 All are read before the first is written, so that a pod which cannot have one of them reserves none. The release reads
 the pod live first: claims of a pod that is bound, to any node, are in use, and those of a deleted pod are
-kube-controller-manager's to release. Decisions 31 and 204.
+kube-controller-manager's to release.
 """
 
 import asyncio

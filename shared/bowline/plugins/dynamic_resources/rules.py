@@ -6,7 +6,9 @@ the claim (``claim_conflict``) and use it on its node (``unreachable``), the nex
 ``next_release``), whether its devices are ready (``readiness``). The order of writes is an invariant: the finalizer
 is added before the allocation and removed after it, otherwise a claim could be deleted, or stay allocated, while its
 pod runs.
-Decision 135.
+
+An entry without devices decides nothing, and admission does not refuse it: KAI-Scheduler writes such entries, and a
+scheduler whose create is rejected repeats it in each cycle, whereas it decides again after a failure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

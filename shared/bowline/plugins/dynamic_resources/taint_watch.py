@@ -1,7 +1,7 @@
 """Watches the taints of devices, and refuses an allocation of a device that was tainted after the decision.
 
 The caches decide that a device is not tainted; that it is tainted is confirmed by a live read, because the request
-then ends. So a bind costs no call, and a stale cache ends none. Decision 205.
+then ends. So a bind costs no call, and a stale cache ends none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Pure. The content of the ConfigMaps is not known before the bind; the names are fixed here, because a container's
 environment is immutable. Idempotent: the annotation keeps the name generated first. Generated names are derived from
-the request's UID (``seed``), so that a repeated review has the same result. Decision 37.
+the request's UID (``seed``), so that a repeated review has the same result.
 """
 
 import hashlib

@@ -4,7 +4,7 @@ They are immutable. One with other content, for example of an earlier device, is
 not bound yet, so no kubelet has read it.
 
 Their names come from an annotation that the user may choose, and the reconciler may write ConfigMaps in every
-namespace. So a ConfigMap of that name which is not owned by this pod (by UID) is treated as foreign. Decision 131.
+namespace. So a ConfigMap of that name which is not owned by this pod (by UID) is treated as foreign.
 One of a share that nothing owns was left behind by its pod: nobody reads it any more, and it is replaced.
 """
 

@@ -4,7 +4,7 @@ The state of two watches.
 Whether a share can work in the cluster at all is the webhook's to say (``bowline_webhook.inventory``).
 Where the ClusterPolicy is not installed, not readable or without the field, devices are named by their UUIDs, as
 every version did before CDI. A changed policy applies to shares that are bound from then on: a bound share keeps its
-ConfigMaps. Decisions 209 and 252.
+ConfigMaps. It is watched, not asked once at the start: the operator is often installed after Bowline.
 """
 
 from typing import Any

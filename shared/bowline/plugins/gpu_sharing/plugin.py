@@ -6,7 +6,7 @@ Admission adds an environment that refers to ConfigMaps (``admission``). Binding
 released (``group_controller``, triggered by the watches here and by ``orphan_scan``).
 
 Waiting for an agent to report its device holds neither worker nor lock: pre_bind returns WAIT and is called again.
-Decisions 132 and 306.
+Decision 116.
 """
 
 import logging

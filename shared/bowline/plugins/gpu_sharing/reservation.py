@@ -267,7 +267,7 @@ def excess(claim: DeviceRequest, portions: Mapping[ObjectKey, Decimal], limit: D
     """Return why the device has no room for the claim; None if it has.
 
     ``portions``: the part of the device that each pod uses or is about to use. ``limit``: what they may add up to.
-    Decision 330.
+    It is checked here, where a group answers one claim at a time: a kubelet, and so ``node_fit``, counts no portions.
     """
     others = {pod: portion for pod, portion in portions.items() if pod != claim.pod}
     total = sum(others.values(), claim.portion)

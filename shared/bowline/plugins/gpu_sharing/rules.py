@@ -1,7 +1,7 @@
 """What the binding of a share writes, derived from the request and the pod. Pure.
 
 Three results follow from a decision: the pod's labels, the content of its two ConfigMaps, and whether the request is
-valid. Which reservation holds which device is decided in ``reservation``. Decision 130.
+valid. Which reservation holds which device is decided in ``reservation``.
 """
 
 import re

@@ -5,7 +5,7 @@ and, as its attempt has ended, among the assumed pods too. So a check counts eve
 since the check began; a pod that is both assumed and listed is recognised by its UID and counted once.
 
 In memory of one process, the leader. After a restart the assumed pods are either bound, and listed, or are
-checked again. Decision 66.
+checked again. A lock for each node would hold a worker for the time of a list.
 """
 
 from collections.abc import Mapping

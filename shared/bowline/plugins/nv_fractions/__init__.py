@@ -4,7 +4,7 @@ A node agent reads annotations of the pod before it creates a container. At admi
 these annotations and those of KAI-Scheduler. At binding the Binding carries them, so that they exist before a kubelet
 sees the pod. Devices are reserved by ``gpu_sharing``, which writes its ConfigMaps as well and guards the names of
 devices. With ``gpuSharing.nvFractions: Auto`` it acts only on nodes whose agents report that they work. The rules are
-in ``rules``; off by default. Decisions 208 and 251.
+in ``rules``; off by default. Decision 208.
 """
 
 from collections.abc import Iterable, Mapping

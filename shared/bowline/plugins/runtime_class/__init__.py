@@ -3,7 +3,7 @@
 Admission only. The kubelet assigns the device of a whole GPU. The container of a share only names its device in the
 environment, and the runtime of this class acts on that name. A pod that names a runtime class keeps it. In NRI mode
 of NVIDIA's GPU operator no class is set: the Binding names the device. Where else the class is known not to exist, a
-share is denied with the reason, or, if NVIDIA's GPU fractioning gives it its device, gets no class. Decision 252.
+share is denied with the reason, or, if NVIDIA's GPU fractioning gives it its device, gets no class.
 """
 
 from collections.abc import Iterable

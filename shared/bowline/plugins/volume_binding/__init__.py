@@ -4,7 +4,7 @@ Bound PVCs are checked against the node. For PVCs whose class is WaitForFirstCon
 the node is reserved, or the provisioner is requested to create one there. The PV controller binds PVC and volume; the
 request waits for that without holding a worker. A rollback withdraws only what no provisioner has answered: the
 volume of a PVC is also useful to the next decision. Only a request whose pod mounts a PVC that may be provisioned
-needs the finalizer. Decision 303.
+needs the finalizer.
 """
 
 from collections.abc import Iterable, Mapping

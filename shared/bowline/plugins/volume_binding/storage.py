@@ -3,7 +3,7 @@
 Cached are unbound PVCs (their versions only, to requeue waiting requests), free volumes, those that requests of this
 process have reserved, and classes. Bound PVCs and volumes, the majority in any cluster, are read when a pod needs
 them. An unbound PVC is always read live: a volume reserved for a PVC that has been deleted and created again would be
-reclaimed with its data. That a PVC has become bound is taken from the watch event. Decision 56.
+reclaimed with its data. That a PVC has become bound is taken from the watch event.
 """
 
 import asyncio
