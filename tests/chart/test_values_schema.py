@@ -126,7 +126,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"global": {"imageRegistry": "a/"}}, "/global/imageRegistry", "without a slash at the end"),
     ({"monitoring": {"rules": {"enabled": "yes"}}}, "/monitoring/rules/enabled", "boolean"),
 ]
-# Values of earlier commits. CHANGELOG.md has what replaces them.
+# Values of earlier commits.
 REMOVED = [
     *(
         "crds.keep",
