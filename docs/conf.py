@@ -21,7 +21,6 @@ include_patterns = [
     "*.md",
     "docs/**.md",
     "charts/bowline/README.md",
-    "shared/bowline/plugins/*/README.md",
     "examples/*/README.md",
 ]
 exclude_patterns = [".*", "build", "dist", "docs/site"]

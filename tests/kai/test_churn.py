@@ -104,7 +104,7 @@ def faults(snapshot: Snapshot) -> Iterator[str]:
     """Yield violations of the invariants, for bound pods.
 
     A device that no pod uses any more does not count: where the reconciler's watch lags behind the scheduler's, it is
-    released only after the next pod is bound (a limit that the plugin's README states). At the end there is none.
+    released only after the next pod is bound (a limit of the plugin). At the end there is none.
     """
     bound_pods = [p for p in snapshot.pods if "nodeName" in p["spec"] and "deletionTimestamp" not in p["metadata"]]
     shares_of_device: dict[str, Fraction] = defaultdict(Fraction)

@@ -41,7 +41,7 @@ class BindContext:
       and is no evidence: an attempt that relies on what an earlier one has written reads it. Empty in a rollback and
       in a release.
     - ``shared`` is what pre_bind of one plugin leaves for the others in this attempt, by the key ``<plugin>/<name>``
-      that the README of the writer documents. Empty in a rollback and in a completion after a restart.
+      that the writer documents. Empty in a rollback and in a completion after a restart.
     - ``cancelled`` is set when the request is withdrawn before the point of no return; a long-running plugin checks
       it.
     """

@@ -1,6 +1,6 @@
 """Validates what a pod requests of GPUs: whole devices, MIG slices, shares and DRA claims.
 
-Admission only: it mutates nothing and serves no BindRequest. The rules are in ``rules``; README.md lists them.
+Admission only: it mutates nothing and serves no BindRequest. The rules are in ``rules``.
 """
 
 from collections.abc import Iterable
