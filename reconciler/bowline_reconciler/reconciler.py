@@ -97,7 +97,7 @@ class Reconciler:
             return self._leave(key)
         snapshot, action = answer
         state = self.states.observe(snapshot.request, identity.cached, is_live=Target.REQUEST in snapshot.live)
-        if isinstance(action, Attempt | Fail | Rollback):
+        if isinstance(action, Attempt | Fail | Rollback) and snapshot.request.pod_uid and snapshot.request.spec:
             state.begin(snapshot.request)
         self.observation.on_decision(snapshot.request, action)
         return await self._execute(action, snapshot, state)

@@ -154,7 +154,7 @@ class Releases:
             if isinstance(raw, Absent) or held_request is None:
                 return DONE
             request = decode_bind_request(raw)
-            if (left := set_aside_for(request, self._client.clock.now())) > timedelta():
+            if (left := set_aside_for(request, self._client.clock.now(), is_ending=True)) > timedelta():
                 return Result(left)
             if not self._runner.holders(request):
                 log.warning("no enabled plugin releases what the pod holds", extra={"bindRequest": str(key)})

@@ -4,11 +4,14 @@ Runs in an event loop of its own, beside the blocked one: with its own client, a
 Decision 172.
 """
 
+from contextlib import suppress
+
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.calls import PluginCall
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
+from bowline.kube.errors import ApiError
 from bowline.kube.lease import holder_of, spec_without_holder
 from bowline.kube.resources import BINDREQUESTS, LEASES
 from bowline_reconciler.binding.writer import Writer
@@ -32,7 +35,8 @@ async def hand_over(
         if not identity or holder_of(lease_object) != identity:
             return
         if call.key is not None:
-            await _set_aside(client, call, call.key, why)
+            with suppress(ApiError):  # it is gone or has changed: the Lease is released all the same
+                await _set_aside(client, call, call.key, why)
         body = {**lease_object, "spec": spec_without_holder(lease_object["spec"], client.clock.now())}
         await client.update(LEASES, lease.namespace, lease.name, body)
 

@@ -233,7 +233,9 @@ def stored_conditions(pod: Object, condition: PodBound, now: datetime) -> list[M
 def _since(pod: Object, condition: PodBound) -> str:
     """Return since when the pod has this cause, whatever the node; empty for another one."""
     earlier = condition_of(pod, names.CONDITION_POD_BOUND)
-    is_same = earlier.get("reason") == condition.reason or earlier.get("message") == condition.message
+    # All failed attempts have one reason; of the others, the message may name the node.
+    is_cause = condition.reason != names.EVENT_RETRY and earlier.get("reason") == condition.reason
+    is_same = is_cause or earlier.get("message") == condition.message
     if condition.status != "False" or earlier.get("status") != "False" or not is_same:
         return ""
     return str(earlier.get("lastTransitionTime") or "")

@@ -125,7 +125,8 @@ class Reads:
                 request = decode_bind_request(raw_request)
                 state = self._states.of(request)
                 snapshot = replace(self.from_cache(request, state), live=frozenset({Target.REQUEST}))
-            if (left := set_aside_for(snapshot.request, self._clock.now())) > _ZERO:
+            is_ending = snapshot.request.deleting or self._uninstalling
+            if (left := set_aside_for(snapshot.request, self._clock.now(), is_ending=is_ending)) > _ZERO:
                 why = snapshot.request.condition(names.CONDITION_SET_ASIDE).get("message")
                 return snapshot, RequeueAfter(left, str(why))
             snapshot = replace(snapshot, answers=self._answers(snapshot))

@@ -122,7 +122,7 @@ def _of_finished(request: BindRequest, facts: Observed) -> Action | ReadLive:
     if not request.has_finalizer:
         return Forget()
     if not request.pod_key.name:
-        return DropFinalizer()  # it names no pod of its name: nothing was ever attempted
+        return DropFinalizer()  # it is for no pod: nothing was attempted
     if request.phase is Phase.SUCCEEDED:
         return Forget() if facts.is_held else DropFinalizer()
     if facts.pod is Absent.NOT_IN_CACHE:

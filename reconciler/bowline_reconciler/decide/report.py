@@ -22,6 +22,7 @@ from bowline.api.request_facts import FailureFact, WaitFact
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
+from bowline_reconciler.decide.snapshot import OF_ATTEMPTS, SET_ASIDE_FOR
 
 # As the schema of metav1.Condition has it.
 _CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
@@ -148,9 +149,12 @@ def unfinished_status(request: BindRequest, cause: Unfinished, now: datetime) ->
 
 def set_aside_status(request: BindRequest, point: str, why: str, now: datetime) -> dict[str, Any]:
     """Return the status of a request for which a plugin's call, ``point``, ends this process."""
-    why = f"{why}; repair or disable it, then delete the request, or wait until it is taken up again"
+    again = f"it is taken up again after {SET_ASIDE_FOR.total_seconds() / 60:.0f} minutes"
+    remedy = f"then delete the request, or {again}" if point in OF_ATTEMPTS else again
+    why = f"{why}; repair or disable it; {remedy}"
     updated = conditions(request, {names.CONDITION_SET_ASIDE: ("True", point, why)}, now)
-    return _block(request, None) | {"conditions": updated}
+    # All else stays: a terminal failure whose rollback has begun is still one.
+    return dict(request.status) | {"conditions": updated}
 
 
 def released_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:

@@ -36,7 +36,7 @@ MAX_PAUSE = timedelta(hours=1)
 # A request whose call ends a process is not taken up again for so long: each time, all others wait for a leader.
 SET_ASIDE_FOR = timedelta(hours=1)
 # Extension points that are called before the pod is bound only.
-_OF_ATTEMPTS = ("pre_bind", "binding_annotations", "binding_labels", "bind", "on_failure")
+OF_ATTEMPTS = ("pre_bind", "binding_annotations", "binding_labels", "bind", "on_failure")
 # A wait does not expire before this process has been connected to the API server for so long: an outage or a restart
 # is not the request's fault.
 FRESH_CONTACT = timedelta(seconds=60)
@@ -204,25 +204,30 @@ def is_withdrawn(
     )
 
 
-def set_aside_for(request: BindRequest, now: datetime) -> timedelta:
+def set_aside_for(request: BindRequest, now: datetime, *, is_ending: bool) -> timedelta:
     """Return for how long no plugin is asked about the request: a call for it has ended a process by blocking it.
 
-    What has blocked an attempt does not keep a request that is being deleted from its rollback.
+    ``is_ending``: it is only rolled back, from which what has blocked an attempt does not keep it. A time that is
+    ahead by more than a wrong clock counts for nothing.
     """
     condition = request.condition(names.CONDITION_SET_ASIDE)
     since = parse_time(condition.get("lastTransitionTime"))
     if since is None or condition.get("status") != "True":
         return _ZERO
-    if request.deleting and condition.get("reason") in _OF_ATTEMPTS:
+    age = now - since
+    if (is_ending and condition.get("reason") in OF_ATTEMPTS) or age < -SET_ASIDE_FOR:
         return _ZERO
-    return max(_ZERO, min(since + SET_ASIDE_FOR - now, SET_ASIDE_FOR))
+    return max(_ZERO, SET_ASIDE_FOR - max(age, _ZERO))
 
 
 def stored_wait(request: BindRequest, now: datetime, *, is_limited: bool = True) -> timedelta | None:
     """Return for how long the stored status has reported a wait; None if it reports none.
 
-    ``is_limited``: as part of the time of a wait with a limit, which one without is not.
+    ``is_limited``: as part of the time of a wait with a limit, which one without is not. Nor is the time in which the
+    request is set aside: what it waits for begins again.
     """
+    if request.condition(names.CONDITION_SET_ASIDE):
+        return None
     condition = request.condition(PREPARED)
     since = parse_time(condition.get("lastTransitionTime"))
     if condition.get("status") != "False" or condition.get("reason") != "Waiting" or since is None:

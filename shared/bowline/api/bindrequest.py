@@ -410,7 +410,8 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
     if is_reduced(raw):
         errors = (FieldError(SCHEMA, "spec", None, _UNREADABLE),)
     elif (misnamed := name_error(raw)) is not None:
-        spec, errors = None, (misnamed, *errors)
+        # Those of another version contain it.
+        spec, errors = None, errors if same is not None else (misnamed, *errors)
     return BindRequest(
         key=key_of(raw),
         uid=uid_of(raw),

@@ -84,3 +84,5 @@ def test_the_pod_of_a_request_has_its_name(pod_name: str, key: ObjectKey, paths:
     assert request.pod_key == key
     assert [error.path for error in request.errors] == paths
     assert (request.spec is None) is bool(paths)
+    later = decode_bind_request(stored(bind_request("train", podName=pod_name), version="2"), request)
+    assert later.errors == request.errors

@@ -5,8 +5,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.meta import format_time
-from bowline_reconciler.decide.actions import Wait
-from bowline_reconciler.decide.report import retrying_status, set_aside_status, waiting_status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
+from bowline_reconciler.decide.actions import Fail, Wait
+from bowline_reconciler.decide.decide import pending_failure
+from bowline_reconciler.decide.report import (
+    retrying_status,
+    rollback_incomplete_status,
+    set_aside_status,
+    waiting_status,
+)
 from bowline_reconciler.decide.snapshot import set_aside_for, stored_pause, stored_wait
 from tests.builders import request
 
@@ -54,7 +62,8 @@ def test_a_stored_wait_without_a_limit_is_no_part_of_one_with_a_limit() -> None:
         pytest.param("pre_bind", timedelta(), False, HOUR, id="an attempt"),
         pytest.param("pre_bind", 59 * 60 * SECOND, False, 60 * SECOND, id="an attempt, later"),
         pytest.param("pre_bind", HOUR, False, timedelta(), id="it is over"),
-        pytest.param("pre_bind", -3 * HOUR, False, HOUR, id="by a clock three hours ahead"),
+        pytest.param("pre_bind", -HOUR / 2, False, HOUR, id="by a clock that is ahead"),
+        pytest.param("pre_bind", -3 * HOUR, False, timedelta(), id="by a time that no clock shows"),
         pytest.param("pre_bind", timedelta(), True, timedelta(), id="its rollback is called all the same"),
         pytest.param("rollback", timedelta(), True, HOUR, id="a rollback"),
         pytest.param("applies", timedelta(), True, HOUR, id="a query that precedes the rollback too"),
@@ -69,6 +78,23 @@ def test_a_request_whose_call_has_ended_a_process_is_set_aside(
         set_aside_status(before, point, "it blocks", NOW - ago),
         **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}),
     )
-    assert set_aside_for(after, NOW) == left
+    assert set_aside_for(after, NOW, is_ending=deleting) == left
     assert (after.failed_attempts, after.phase, after.is_rollback_incomplete) == (1, before.phase, False)
-    assert not set_aside_for(request(retrying_status(after, 2, "x", "", NOW, NOW, NOW)), NOW)
+    assert not set_aside_for(request(retrying_status(after, 2, "x", "", NOW, NOW, NOW)), NOW, is_ending=deleting)
+
+
+def test_the_last_time_there_is_sets_nothing_aside() -> None:
+    condition = {"type": "SetAside", "status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z"}
+    assert set_aside_for(request({"conditions": [condition]}), NOW, is_ending=False) == timedelta()
+
+
+def test_a_request_that_is_set_aside_keeps_its_failure_and_begins_its_wait_again() -> None:
+    fail = Fail(Reason.DEVICE_CONFLICT, "no device", plugin="a")
+    failing = request(rollback_incomplete_status(request(), fail, Status.retry("not yet"), NOW - HOUR))
+    assert pending_failure(request(set_aside_status(failing, "rollback", "it blocks", NOW))) == pending_failure(
+        failing
+    )
+    wait = Wait((), "no volume", HOUR, "plugin a", {"plugin a": HOUR})
+    waiting = request(waiting_status(request(), wait, NOW - HOUR, NOW))
+    assert stored_wait(waiting, NOW) == HOUR
+    assert stored_wait(request(set_aside_status(waiting, "pre_bind", "it blocks", NOW)), NOW) is None
