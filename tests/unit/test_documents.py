@@ -132,12 +132,17 @@ def test_every_decision_is_in_the_index_and_cited() -> None:
         for path in (ROOT / name).rglob("*.py")
     ]
     cited: dict[int, Path] = {}
-    for path in (*sources, *(ROOT / "charts").rglob("*.tpl"), ROOT / "CHANGELOG.md"):
+    templates = (path for kind in ("tpl", "yaml") for path in (ROOT / "charts").rglob(f"*.{kind}"))
+    for path in (*sources, *templates, ROOT / "CHANGELOG.md"):
         for numbers in re.findall(r"\b[Dd]ecisions? (\d+(?:(?:, | and )\d+)*)\b", path.read_text()):
             cited |= {int(number): path for number in re.findall(r"\d+", numbers)}
     records = {int(number) for number, *_ in heads}
     assert {number: path for number, path in cited.items() if number not in records} == {}
     assert records - cited.keys() == set()
+    # A record is for those who change Bowline: the pages of users state what matters of it.
+    users = [page for page in PAGES if folder not in page.parents and page != ROOT / "CHANGELOG.md"]
+    number = re.compile(r"decisions/\d|[Dd]ecisions?\s\[?\d")
+    assert [name_of(page) for page in users if number.search(page.read_text())] == []
 
 
 def signatures() -> Iterator[str]:
