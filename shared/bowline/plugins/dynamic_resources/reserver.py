@@ -241,9 +241,9 @@ class ClaimReserver:
         if decision is not None and decision.allocation:
             steps.append(partial(self._remove_extended, pod, decision))
         group = await self._pod_group(pod)
-        is_group_used = partial(self._is_group_used, pod)
+        is_used = partial(is_group_used, self._client, pod)
         steps += [
-            partial(self._claims.release, requirement, is_group_used)
+            partial(self._claims.release, requirement, is_used)
             for requirement in required_claims(pod, spec, None if isinstance(group, Status) else group)
             if isinstance(requirement, RequiredClaim)
         ]
@@ -257,23 +257,6 @@ class ClaimReserver:
         if unreadable is not None and status.code is Code.OK:
             raise unreadable
         return status
-
-    async def _is_group_used(self, pod: Object, is_failed: bool) -> bool:
-        """Return whether another pod of the pod's PodGroup is on a node or, unless the devices have failed, has an
-        unfinished request, which may bind it. As kube-scheduler, which counts the pods that it has assumed.
-        """
-        namespace, group, own_uid = key_of(pod).namespace, pod_group_name(pod), uid_of(pod)
-
-        def member(other: Object) -> tuple[str, bool] | None:
-            is_member = pod_group_name(other) == group and uid_of(other) != own_uid
-            return (other["metadata"]["name"], bool(other["spec"].get("nodeName"))) if is_member else None
-
-        members = dict(filter(None, await self._client.list_reduced(Selection(PODS, namespace), member)))
-        if any(members.values()):
-            return True
-        selection = Selection(BINDREQUESTS, namespace)
-        pods = () if is_failed else await self._client.list_reduced(selection, unfinished_pod)
-        return any(name in members for name in pods)
 
     async def _remove_extended(self, pod: Object, decision: ExtendedResourceClaimAllocation) -> Status:
         requirement = required_extended(pod, decision)
@@ -324,6 +307,22 @@ class ClaimReserver:
             return await self._client.get(PODS, key.namespace, key.name)
         except NotFound:
             return None
+
+
+async def is_group_used(client: ObjectClient, pod: Object, is_failed: bool) -> bool:
+    """Return whether another pod of the pod's PodGroup is on a node or, unless the devices have failed, has an
+    unfinished request, which may bind it. As kube-scheduler, which counts the pods that it has assumed.
+    """
+    namespace, group, own_uid = key_of(pod).namespace, pod_group_name(pod), uid_of(pod)
+    # The requests first: a pod whose request finishes between the lists is bound in the second.
+    selection = Selection(BINDREQUESTS, namespace)
+    requesters = frozenset() if is_failed else frozenset(await client.list_reduced(selection, unfinished_pod))
+
+    def is_user(other: Object) -> bool:
+        is_member = pod_group_name(other) == group and uid_of(other) != own_uid
+        return is_member and (bool(other["spec"].get("nodeName")) or other["metadata"]["name"] in requesters)
+
+    return any(await client.list_reduced(Selection(PODS, namespace), is_user))
 
 
 def unfinished_pod(request: Object) -> str:

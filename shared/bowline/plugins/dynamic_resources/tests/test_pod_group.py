@@ -1,13 +1,18 @@
 """Claims that a PodGroup shares among its pods (KEP-5729), as tables."""
 
+import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
+from bowline.kube.object_client import ObjectClient
+from bowline.kube.resources import BINDREQUESTS, Selection
 from bowline.plugins.dynamic_resources.pod_group import claim_consumer
+from bowline.plugins.dynamic_resources.reserver import is_group_used
 from bowline.plugins.dynamic_resources.rules import (
     ClaimStatus,
     RequiredClaim,
@@ -145,3 +150,22 @@ def test_a_claim_that_no_pod_of_the_group_has_is_freed_whatever_was_decided(
     write = next_release(stored, other_decision, is_group_used=False)
     assert write == (ClaimStatus({}) if is_freed else None)
     assert next_release(stored, other_decision) is None
+
+
+class BoundBetweenLists:
+    """A namespace in which the other pod of the group is bound, and its request succeeds, after the first list."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+
+    async def list_reduced(self, selection: Selection, reduce: Callable[[Any], Any]) -> list[Any]:
+        is_bound, self.lists = self.lists > 0, self.lists + 1
+        request = {"spec": {"podName": "other"}, "status": {"phase": "Succeeded" if is_bound else "Pending"}}
+        member = pod(name="other", nodeName="node-0" if is_bound else None, **IN_GROUP)
+        member["metadata"]["uid"] = "other-uid"
+        return [reduce(request if selection.resource is BINDREQUESTS else member)]
+
+
+def test_a_pod_that_is_bound_while_the_users_of_the_group_are_listed_is_one() -> None:
+    namespace = cast("ObjectClient", BoundBetweenLists())
+    assert asyncio.run(is_group_used(namespace, pod(**IN_GROUP), False))
