@@ -184,9 +184,8 @@ def open_lab(
     with Cluster.start(ClusterSpec(audit="Metadata", apiserver_args=apiserver_args)) as cluster:
         cluster.make_nodes(nodes)
         pair = Pair.install(cluster, find_helm(), PairOptions(set_values=config))
-        if webhook:
-            cluster.make_runtime_class()
-        else:
+        cluster.make_runtime_class()
+        if not webhook:
             for kind in ("mutating", "validating"):
                 cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
         rbac = "/apis/rbac.authorization.k8s.io/v1"

@@ -83,7 +83,7 @@ def _make_share(live: LiveCluster, *groups: str, given_up: bool = False) -> None
 
 def share_body(live: LiveCluster, **spec: Any) -> dict[str, Any]:
     """Return the pod that requests half a GPU."""
-    body = pod("pod", live.namespace, **spec)
+    body = pod("pod", live.namespace, **{"runtimeClassName": "nvidia", **spec})
     body["metadata"]["annotations"] = dict(HALF)
     return body
 

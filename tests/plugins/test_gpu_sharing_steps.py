@@ -86,7 +86,9 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
 
 
 async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSharing:
-    plugin = GpuSharing(GpuSharingConfig(), Settings(gpu_sharing=Sharing(reservation_namespace=devices)))
+    plugin = GpuSharing(
+        GpuSharingConfig(), Settings(gpu_sharing=Sharing(reservation_namespace=devices, runtime_class_name=""))
+    )
     await plugin.setup(replace(handle_for(plugin.name, client), worker=passes.worker))
     return plugin
 

@@ -42,7 +42,7 @@ class Devices:
 
     def plugin(self) -> GpuSharing:
         """Return a plugin that reserves in this namespace."""
-        sharing = GpuSharingSettings(reservation_namespace=self.namespace)
+        sharing = GpuSharingSettings(reservation_namespace=self.namespace, runtime_class_name="")
         return GpuSharing(GpuSharingConfig(), Settings(gpu_sharing=sharing))
 
     def group(self, name: str) -> str:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.points import order_by_point
-from bowline.framework.config import Binding, PluginEntry, Settings
+from bowline.framework.config import Binding, GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.gates import GANG_BINDING
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
@@ -74,6 +74,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
             wait_timeout=timedelta(seconds=options.get("wait_timeout", 120)),
             backoff_limit=options.get("backoff_limit", 3),
         ),
+        gpu_sharing=GpuSharingSettings(runtime_class_name=""),
         plugins=(PluginEntry(name="node_fit"), *((_CHECKS,) if options.get("checks") else ())),
         feature_gates={GANG_BINDING: options.get("gangs", True)},
     )

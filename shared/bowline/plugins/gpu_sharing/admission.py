@@ -14,6 +14,7 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.gpu_operator import OperatorMode
 from bowline.api.gpu_share import (
     GENERATED_LENGTH,
     GENERATED_LETTERS,
@@ -68,9 +69,18 @@ ENVIRONMENT: Final = Rule(
     "containers: [{name: main, image: example.com/main, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}]",
     valid='annotations: {gpu-fraction: "0.5"}',
 )
+# The longest container name with which the name part of the annotation's key has at most 63 characters.
+MAX_NRI_NAME: Final = 63 - len(names.NRI_CONTAINER.partition("/")[2])
+NRI_NAME: Final = Rule(
+    "gpu_sharing/nri-name",
+    f"NVIDIA's GPU operator is in NRI mode, and the name of the share's container has more than {MAX_NRI_NAME} "
+    "characters: it does not fit the key of the annotation that gives the container its device",
+    severity=Severity.WARNS,
+)
 
 RULES: Final = (
     CONFIGMAP_PREFIX,
+    NRI_NAME,
     UNPREPARED,
     OTHER_CONTAINER,
     ENVIRONMENT,
@@ -129,6 +139,10 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
             return
         yield from guards.device_errors(pod["metadata"])
         yield from share_errors(pod, is_final=info.is_validating_webhook)
+        # Enabled GPU fractioning may give the devices instead; the binding decides by the node.
+        is_nri = info.inventory is not None and info.inventory.gpu_runtime.mode is OperatorMode.NRI
+        if is_nri and not self._are_fractioned:
+            yield from nri_errors(pod)
         if self._hides_devices:
             refs = other_containers(pod, are_fractioned=self._are_fractioned)
             yield from other_container_errors(refs, is_final=info.is_validating_webhook)
@@ -216,6 +230,17 @@ def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
         yield FieldError(CONFIGMAP_PREFIX, annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
     elif is_final:
         yield from _unprepared_errors(pod, target, prefix, capabilities)
+
+
+def nri_errors(pod: Object) -> Iterator[FieldError]:
+    """Yield the error of a share whose container no annotation can name in NRI mode."""
+    target = share_target(pod) if wants_share(pod) else None
+    if target is not None and len(_name(target)) > MAX_NRI_NAME:
+        message = (
+            f"must have at most {MAX_NRI_NAME} characters, because the key of the annotation that gives it its GPU, "
+            f"{names.NRI_CONTAINER}<name>, ends with it; shorten it and create the pod again"
+        )
+        yield FieldError(NRI_NAME, f"spec.{target.field}[{target.index}].name", _name(target), message)
 
 
 def _prefix_rule(capabilities: str, target: ShareTarget) -> str:

@@ -39,7 +39,7 @@ from bowline.plugin import (
     Status,
     Suggestion,
 )
-from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
+from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission, nri_errors
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
 from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
@@ -214,10 +214,10 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             return unreleased_status(release_failures)
         if not ctx.request.is_share:
             return Status.ok()
-        undelivered = self._undelivered(ctx)
-        if undelivered:
-            return Status.fatal(undelivered, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
-        return await self._share(ctx)
+        undelivered = undelivered_status(
+            ctx.pod or {"metadata": {}, "spec": {}}, ctx.node, self._detection.mode, self.settings
+        )
+        return undelivered or await self._share(ctx)
 
     def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
@@ -256,20 +256,6 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             raise
         except ApiError as error:
             return denied_status(error.message)
-
-    def _undelivered(self, ctx: BindContext) -> str:
-        """Return why the container of a share would see no device on the node; empty if nothing speaks against it.
-
-        A pod without a class was admitted because agents of GPU fractioning, or an annotation, give it its devices.
-        """
-        runtime_class, spec = self._sharing.runtime_class_name, (ctx.pod or {}).get("spec") or {}
-        has_class = not runtime_class or spec.get("runtimeClassName")
-        if has_class or self._is_nri or self.settings.nv_fractions != "Auto" or is_fractioned("Auto", ctx.node):
-            return ""
-        return (
-            f"node {ctx.spec.selected_node} does not report the condition {names.NODE_FRACTIONING_READY}, and "
-            f"without a runtimeClassName, such as {runtime_class}, a share sees no GPU there"
-        )
 
     def _agents_time_left(self, answers: list[ReservationState]) -> timedelta:
         """Return how long it takes until the first agent is overdue."""
@@ -435,6 +421,28 @@ def unreleased_status(release_failures: list[Unreleased]) -> Status:
     return Status.wait(
         why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
     )
+
+
+def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, settings: Settings) -> Status | None:
+    """Return the failure of a share whose container would see no device on the node; None if it may see its devices.
+
+    A pod without a class was admitted because agents of GPU fractioning, or an annotation, give it its devices.
+    """
+    runtime_class = settings.gpu_sharing.runtime_class_name
+    has_class = not runtime_class or pod["spec"].get("runtimeClassName")
+    if is_fractioned(settings.nv_fractions, node):
+        return None
+    if mode is OperatorMode.NRI:
+        error = next(iter(nri_errors(pod)), None)
+        return Status.fatal(str(error), Reason.REJECTED, Suggestion.DELETE_POD) if error is not None else None
+    if has_class:
+        return None
+    why = (
+        f"without spec.runtimeClassName, such as {runtime_class}, a share sees no GPU: NVIDIA's GPU operator is not "
+        f"in NRI mode, and node {node['metadata']['name'] if node else ''} does not report the condition "
+        f"{names.NODE_FRACTIONING_READY} (gpuSharing.nvFractions); create the pod again"
+    )
+    return Status.fatal(why, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 def lost_status(lost: Full | Lost) -> Status:

@@ -4,8 +4,15 @@ from typing import Any
 
 import pytest
 
-from bowline.api.gpu_operator import OperatorMode, is_at_least, operator_mode, transform_policy
+from bowline.api import names
+from bowline.api.gpu_operator import GpuRuntime, OperatorMode, is_at_least, operator_mode, transform_policy
+from bowline.framework.config import GpuSharingSettings, Settings
+from bowline.framework.plugin import AdmissionInfo, Inventory
+from bowline.framework.reason import Suggestion
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
+from bowline.plugins.gpu_sharing.plugin import GpuSharing, undelivered_status
+from bowline.plugins.gpu_sharing.tests.pods import sharing_pod
 
 Json = dict[str, Any]
 
@@ -78,3 +85,55 @@ def test_nodes_with_fake_gpus_are_detected() -> None:
     assert (detection.is_fake("n"), detection.is_fake("other")) == (True, False)
     detection.node_changed(node, None)
     assert not detection.is_fake("n")
+
+
+READY = {"status": {"conditions": [{"type": names.NODE_FRACTIONING_READY, "status": "True"}]}}
+NO_AGENTS: Json = {}
+ELSEWHERE, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD
+LONGEST = "c" * 53
+NRI, LEGACY, UNKNOWN = OperatorMode.NRI, OperatorMode.LEGACY, OperatorMode.UNKNOWN
+
+
+def setting(nv_fractions: Any = False, runtime_class: str = "nvidia") -> Settings:
+    return Settings(gpu_sharing=GpuSharingSettings(nv_fractions=nv_fractions, runtime_class_name=runtime_class))
+
+
+@pytest.mark.parametrize(
+    ("spec", "node", "mode", "settings", "suggestion"),
+    [
+        pytest.param({}, NO_AGENTS, NRI, setting(), None, id="NRI mode"),
+        pytest.param({}, NO_AGENTS, LEGACY, setting(), ELSEWHERE, id="NRI mode switched off since the admission"),
+        pytest.param({}, NO_AGENTS, UNKNOWN, setting(), ELSEWHERE, id="mode not known any more"),
+        pytest.param({"runtimeClassName": "nvidia"}, NO_AGENTS, LEGACY, setting(), None, id="a class"),
+        pytest.param({}, NO_AGENTS, LEGACY, setting(runtime_class=""), None, id="no class configured"),
+        pytest.param({}, READY, LEGACY, setting("Auto"), None, id="agents on the node"),
+        pytest.param({}, NO_AGENTS, LEGACY, setting("Auto"), ELSEWHERE, id="no agents on the node"),
+        pytest.param({}, NO_AGENTS, LEGACY, setting(True), None, id="agents everywhere"),
+        pytest.param({"containers": [{"name": LONGEST}]}, NO_AGENTS, NRI, setting(), None, id="the longest name"),
+        pytest.param({"containers": [{"name": LONGEST + "c"}]}, NO_AGENTS, NRI, setting(), DELETE,
+            id="a name that does not fit the annotation"),
+        pytest.param({"containers": [{"name": LONGEST + "c"}]}, READY, NRI, setting("Auto"), None,
+            id="a long name, and agents on the node"),
+    ],
+)  # fmt: skip
+def test_a_share_that_would_see_no_device_is_not_bound(
+    spec: Json, node: Json, mode: OperatorMode, settings: Settings, suggestion: Suggestion | None
+) -> None:
+    status = undelivered_status(sharing_pod(**spec), {"metadata": {"name": "n"}, **node}, mode, settings)
+    assert (status and status.suggestion) == suggestion
+    if suggestion is DELETE:
+        assert status is not None
+        assert status.message.startswith(f'spec.containers[0].name: "{LONGEST}c": must have at most 53 characters')
+        assert "shorten it" in status.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "nv_fractions", "is_warned"), [(NRI, False, True), (NRI, "Auto", False), (LEGACY, False, False)]
+)
+def test_a_container_name_that_no_annotation_can_have_is_warned_of_in_nri_mode(
+    mode: OperatorMode, nv_fractions: Any, is_warned: bool
+) -> None:
+    plugin = GpuSharing(GpuSharingConfig(), setting(nv_fractions))
+    info = AdmissionInfo(inventory=Inventory(1, 1, GpuRuntime(mode)))
+    errors = plugin.validate_pod(sharing_pod(containers=[{"name": LONGEST + "c"}]), None, info)
+    assert ("gpu_sharing/nri-name" in {error.rule.id for error in errors}) is is_warned
