@@ -8,9 +8,7 @@ import pytest
 from bowline.api import names
 from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Builtin
-from bowline.kube.resources import RUNTIMECLASSES
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.nodes import runtime_class_object
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
@@ -215,9 +213,9 @@ def test_a_plugin_of_shares_conforms_with_a_share(
     annotations: dict[str, str],
     checks: tuple[str, ...],
 ) -> None:
-    pod = builders.pod(runtimeClassName="{namespace}")
+    bowline_cluster.make_runtime_class()
+    pod = builders.pod(runtimeClassName="nvidia")
     pod["metadata"]["annotations"] = annotations
-    objects = [(RUNTIMECLASSES, runtime_class_object("{namespace}"))]
     request = {
         "receivedResourceType": "Fraction",
         "receivedGPU": {"count": 1, "portion": "0.50"},
@@ -229,7 +227,6 @@ def test_a_plugin_of_shares_conforms_with_a_share(
             bowline_cluster,
             checks=checks,
             pods=[pod],
-            objects=objects,
             request=request,
             others=others,
             limit_s=LIMIT_S,

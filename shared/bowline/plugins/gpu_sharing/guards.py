@@ -96,7 +96,7 @@ GUARDED_ANNOTATION: Final = Rule(
     "which a container runtime or an NRI plugin gives a container devices "
     f"({', '.join(f'`{domain}/...`' for domain in names.DEVICE_DOMAINS)}, also below these domains, and "
     f"{', '.join(f'`{prefix}...`' for prefix in names.DEVICE_KEY_PREFIXES)}); enforced by the policy "
-    "`policy.devices`, and by the webhook on new pods and in templates",
+    "`policy.devices`, and by the webhook in templates of workloads",
     cause=DenialCause.FORBIDDEN,
     text="only Bowline may set it: it gives a container GPUs; leave it out of a new pod (also of one made from "
     "another pod)",
@@ -108,7 +108,7 @@ FRACTION_SUFFIX: Final = Rule(
     "gpu_sharing/fraction-suffix",
     f"an annotation `{names.NV_CONTAINER}<container>` of a pod of any scheduler has another suffix than "
     f"{', '.join(f'`{suffix}`' for suffix in (*names.NV_AUTHOR, names.NV_DEVICES))}; enforced by the policy "
-    "`policy.devices`, and by the webhook on new pods and in templates",
+    "`policy.devices`, and by the webhook in templates of workloads",
     cause=DenialCause.NOT_SUPPORTED,
     text="is unknown to KAI-Scheduler, which counts a pod that has it as one without a GPU; after the container's "
     f"name may follow {', '.join(names.NV_AUTHOR)}",

@@ -299,3 +299,13 @@ def test_with_sharing_disabled_nothing_is_prepared_or_served() -> None:
     assert chain.admit_pod(sharing_pod(), AdmissionInfo()).patch == ()
     assert chain.validate_pod(sharing_pod(), None, AdmissionInfo(is_validating_webhook=True)).allowed
     assert list(off.event_sources()) == []
+
+
+@pytest.mark.parametrize(("kind", "is_denied"), [("Pod", False), ("Deployment", True)])
+def test_annotations_that_name_devices_are_denied_in_templates_and_left_to_the_policy_in_pods(
+    kind: str, is_denied: bool
+) -> None:
+    """The policy knows the trusted users, groups and namespaces."""
+    pod = sharing_pod({f"{names.NRI_CONTAINER}main": "GPU-1"})
+    errors = GpuSharing(GpuSharingConfig(), Settings()).validate_pod(pod, None, AdmissionInfo(kind=kind))
+    assert [error.rule.id for error in errors] == ["gpu_sharing/guarded-annotation"] * is_denied
