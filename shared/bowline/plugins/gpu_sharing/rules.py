@@ -27,6 +27,8 @@ from bowline.api.meta import Object, ObjectUID, is_deleting, pod_owner, uid_of
 SHARING = f"{names.LABEL_GPU_SHARING}=true"
 # Of a portion with two decimals.
 _ROUNDING = Decimal("0.005")
+# Less is nothing: schedulers count hundredths.
+_LEAST = Decimal("1e-9")
 # A group is a label's value and, on a pod of several devices, also the name part of a label's key.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -229,12 +231,13 @@ def used_portion(pod: Object) -> Decimal:
 
 
 def decimal_of(text: str) -> Decimal:
-    """Return the number above 0; 0 for any other text."""
+    """Return the number above 0, at most 1; 0 for any other text. Anyone may write it: its digits are limited."""
     try:
         number = Decimal(text)
     except InvalidOperation:
         return Decimal(0)
-    return number if number.is_finite() and number > 0 else Decimal(0)
+    # The sign rounds to 28 digits.
+    return +min(number, Decimal(1)) if number.is_finite() and number >= _LEAST else Decimal(0)
 
 
 def is_labelled(pod: Object, groups: Sequence[str], request_uid: ObjectUID) -> bool:

@@ -357,6 +357,21 @@ def test_a_pod_of_another_binder_uses_its_fraction() -> None:
     assert used_portion(sharing_pod({"gpu-memory": "1024"})) == 0
 
 
+@pytest.mark.parametrize(
+    ("fraction", "portion"),
+    [
+        ("9e999999", "1"),
+        ("9e9999999999", "1"),
+        ("1e-999999", "0"),
+        ("inf", "0"),
+        (f"0.{'5' * 9999}", None),
+    ],
+)
+def test_a_fraction_of_any_size_counts_as_a_short_number_of_at_most_1(fraction: str, portion: str | None) -> None:
+    used = used_portion(sharing_pod({"gpu-fraction": fraction}))
+    assert f"{used:f}" == (portion or f"0.{'5' * 27}6")
+
+
 @dataclass(frozen=True, slots=True)
 class IdleSite(ReservationClient):
     """Has one reservation without users; ``requested``: requests that list its group. Records deletions."""
