@@ -44,7 +44,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("resource.k8s.io", "resourceclaims/status", ""): {"update"},
         ("resource.k8s.io", "resourceclaims/binding", ""): {"update"},
         ("scheduling.k8s.io", "podgroups", ""): {"get"},
-        ("resource.k8s.io", "resourceslices", ""): {"get", "list", "watch"},
+        ("resource.k8s.io", "resourceslices", ""): {"list", "watch"},
         ("resource.k8s.io", "devicetaintrules", ""): {"get", "list", "watch"},
     },
     ("Role", "bowline-reconciler"): {

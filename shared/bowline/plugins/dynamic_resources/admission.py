@@ -26,7 +26,7 @@ class DynamicResourcesAdmission(AdmissionPlugin[BindTimeoutConfig]):
             # Kubernetes 1.36 and newer check this one too when the allocation or reservedFor changes.
             AccessRule("resourceclaims/binding", ("update",), "resource.k8s.io"),
             # Which devices are tainted.
-            AccessRule("resourceslices", ("get", "list", "watch"), "resource.k8s.io"),
+            AccessRule("resourceslices", ("list", "watch"), "resource.k8s.io"),
             AccessRule("devicetaintrules", ("get", "list", "watch"), "resource.k8s.io"),
             # Which of a pod's claims its PodGroup shares.
             AccessRule("podgroups", ("get",), "scheduling.k8s.io"),

@@ -7,15 +7,20 @@ another node. Off by default: each bind costs a GET of the node and a list of it
 The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using the same resources. It writes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
+from typing import Any
 
 from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.meta import uid_of
 from bowline.framework.binding.post import denied_status
 from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import NODES, PODS, RESOURCECLAIMS, Selection
 from bowline.plugin import (
+    Access,
+    AccessRule,
     BindContext,
     BindingPlugin,
     Code,
@@ -42,6 +47,9 @@ from bowline.plugins.node_fit.rules import (
     without,
 )
 
+# Concurrent reads of the claims on a node.
+CONCURRENT_READS = 8
+
 
 class NodeFit(BindingPlugin):
     """Rejects a node without enough free resources."""
@@ -49,6 +57,8 @@ class NodeFit(BindingPlugin):
     name = "node_fit"
     # After all plugins that prepare: what they create on the node, such as a reservation pod, is counted.
     after = ("gpu_sharing", "volume_binding", "dynamic_resources")
+    # Nodes and pods are read by the rights of the reconciler.
+    access = Access(rules=(AccessRule("resourceclaims", ("get",), "resource.k8s.io"),))
 
     def __init__(self, args: PluginConfig, settings: Settings) -> None:
         super().__init__(args, settings)
@@ -70,7 +80,7 @@ class NodeFit(BindingPlugin):
             on_node = Selection(PODS, field_selector=f"spec.nodeName={node}")
             pods = await ctx.client.list_reduced(on_node, lambda pod: (uid_of(pod), occupied_by(pod), claims_of(pod)))
             other_claims = frozenset[ObjectKey]().union(*(claims for _, _, claims in pods)) - own_pod.claims
-            taken = await _allocated(ctx, other_claims) if devices else {}
+            taken = await allocated(ctx.client, other_claims, devices) if devices else {}
         except NotFound:
             return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         except Expired as error:
@@ -104,16 +114,25 @@ class NodeFit(BindingPlugin):
         return {"assumedPods": len(self._assumed_pods)}
 
 
-async def _allocated(ctx: BindContext, claims: Iterable[ObjectKey]) -> Amounts:
-    """Return the devices that these claims have for themselves. Raises the client's errors."""
-    allocations = []
-    for key in claims:
+async def allocated(client: ObjectClient, claims: Iterable[ObjectKey], devices: Collection[str]) -> Amounts:
+    """Return the devices that these claims have for themselves, up to the first of ``devices``. Raises the client's
+    errors.
+    """
+
+    async def allocation(key: ObjectKey) -> Mapping[str, Any] | None:
         try:
-            claim = await ctx.client.get(RESOURCECLAIMS, key.namespace, key.name)
+            claim = await client.get(RESOURCECLAIMS, key.namespace, key.name)
         except (NotFound, Unreadable):
-            continue
-        allocations.append((claim.get("status") or {}).get("allocation"))
-    return exclusive_devices(allocations)
+            return None
+        return (claim.get("status") or {}).get("allocation")
+
+    keys, taken = list(claims), dict[str, Decimal]()
+    for start in range(0, len(keys), CONCURRENT_READS):
+        batch = keys[start : start + CONCURRENT_READS]
+        taken |= exclusive_devices(await asyncio.gather(*map(allocation, batch)))
+        if not taken.keys().isdisjoint(devices):
+            break
+    return taken
 
 
 def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:

@@ -11,6 +11,7 @@ resources, host ports and node affinity; these are left to the scheduler.
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 from bowline.api import names
@@ -21,6 +22,9 @@ from bowline.api.quantity import parse_quantity
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # Before the name of a device of a ResourceClaim, which is counted as a resource of which the node has one.
 DEVICE = "device "
+
+# Of a pod, as many as plugin dynamic_resources allocates. Each is read; others are ignored.
+MAX_CLAIMS = 128
 
 # Amounts by resource; absent means not requested.
 Amounts = Mapping[str, Decimal]
@@ -48,14 +52,17 @@ def decided_devices(spec: BindRequestSpec) -> Amounts:
 
 
 def claims_of(pod: Object) -> frozenset[ObjectKey]:
-    """Return the ResourceClaims of a pod that has not ended."""
+    """Return the ResourceClaims of a pod that has not ended, at most MAX_CLAIMS."""
     if has_ended(pod) or "spec" not in pod:
         return frozenset()
     status = pod.get("status") or {}
-    claim_names = [entry.get("resourceClaimName") for entry in pod["spec"].get("resourceClaims") or ()]
-    claim_names += [entry.get("resourceClaimName") for entry in status.get("resourceClaimStatuses") or ()]
-    claim_names.append((status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName"))
-    return frozenset(ObjectKey(pod["metadata"]["namespace"], name) for name in claim_names if name)
+    sources = [
+        status.get("extendedResourceClaimStatus") or {},
+        *(status.get("resourceClaimStatuses") or ()),
+        *(pod["spec"].get("resourceClaims") or ()),
+    ]
+    claim_names = dict.fromkeys(name for source in sources if (name := source.get("resourceClaimName")))
+    return frozenset(ObjectKey(pod["metadata"]["namespace"], name) for name in islice(claim_names, MAX_CLAIMS))
 
 
 def is_counted(resource: str) -> bool:

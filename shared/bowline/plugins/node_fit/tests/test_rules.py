@@ -1,5 +1,6 @@
 """The resources that a pod needs on a node, and whether it fits, as tables."""
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from bowline.api.meta import ObjectKey
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline.plugins.node_fit import verdict
+from bowline.plugins.node_fit import CONCURRENT_READS, allocated, verdict
 from bowline.plugins.node_fit.rules import (
+    MAX_CLAIMS,
     Amounts,
     allocatable,
     claims_of,
@@ -197,3 +199,32 @@ def test_the_claims_of_a_pod() -> None:
     pod = {"metadata": {"namespace": "ns"}, "spec": {"resourceClaims": entries}, "status": status}
     assert claims_of(pod) == {ObjectKey("ns", name) for name in ("made", "extended", "named")}
     assert claims_of({**pod, "status": {"phase": "Failed"}}) == frozenset()
+
+
+def test_the_claims_of_a_pod_are_limited() -> None:
+    entries = [{"name": f"c{number}", "resourceClaimName": f"c{number}"} for number in range(5000)]
+    body = pod(asks(), resourceClaims=entries)
+    body["metadata"]["namespace"] = "ns"
+    assert len(claims_of(body)) == MAX_CLAIMS
+
+
+class Claims:
+    """Claims that all have the same device for themselves. Counts the reads, and how many are concurrent."""
+
+    def __init__(self) -> None:
+        self.reads = self.running = self.most = 0
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        self.reads, self.running = self.reads + 1, self.running + 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        return {"status": {"allocation": {"devices": {"results": [{"driver": "d", "pool": "p", "device": "0"}]}}}}
+
+
+@pytest.mark.parametrize(("device", "reads"), [("device d/p/0", CONCURRENT_READS), ("device d/p/1", 100)])
+def test_claims_are_read_concurrently_until_one_has_the_device(device: str, reads: int) -> None:
+    client: Any = Claims()
+    keys = [ObjectKey("ns", f"c{number}") for number in range(100)]
+    assert asyncio.run(allocated(client, keys, [device])) == {"device d/p/0": Decimal(1)}
+    assert (client.reads, client.most) == (reads, CONCURRENT_READS)
