@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bowline.api.meta import Object
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.handle import EventSource
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
@@ -57,9 +57,13 @@ class TaintWatch:
         ``label``: the claim in messages. ``requests``: of the claim's spec.
         """
         slices, rules = self._cached(RESOURCESLICES.kind), self._cached(DEVICETAINTRULES.kind)
+        reads: dict[str | ObjectKey, Sequence[Object]] = {}
         for device in untolerated_taints(allocation, requests, slices, rules):
-            sources = await self._read(client, device)
             is_slice = device.kind == RESOURCESLICES.kind
+            place = device.driver if is_slice else device.source
+            if place not in reads:
+                reads[place] = await self._read(client, device)
+            sources = reads[place]
             for confirmed in untolerated_taints(
                 allocation, requests, sources if is_slice else (), () if is_slice else sources
             ):

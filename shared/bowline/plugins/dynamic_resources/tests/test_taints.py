@@ -1,5 +1,7 @@
 """Taints of devices (KEP-5055), as tables."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.plugins.dynamic_resources.claim import pod_consumer
 from bowline.plugins.dynamic_resources.rules import RequiredClaim, is_first_use
+from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
 from bowline.plugins.dynamic_resources.taints import (
     newest_slices,
     pool_part,
@@ -151,3 +154,26 @@ def test_a_slice_that_a_newer_generation_of_its_pool_has_replaced_taints_nothing
     new = resource_slice(pool={"name": "node", "generation": 2})
     assert newest_slices(map(pool_part, (old, other))) == [reduce_slice(old), reduce_slice(other)]
     assert newest_slices(map(pool_part, (old, other, new))) == [reduce_slice(other)]
+
+
+class SlicesWithoutTaints:
+    """A driver that has removed its taints since the cache was filled. Counts the lists."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+
+    async def list_reduced(self, *_: Any) -> list[Any]:
+        self.lists += 1
+        return []
+
+
+def test_the_slices_of_a_driver_are_listed_once_for_all_tainted_devices() -> None:
+    names = ("d0", "d1", "d2")
+    client: Any = SlicesWithoutTaints()
+    slices: Any = SimpleNamespace(
+        store={name: reduce_slice(resource_slice(NO_SCHEDULE, device=name)) for name in names}
+    )
+    watch = TaintWatch()
+    watch.watches["ResourceSlice"] = slices
+    assert asyncio.run(watch.refusal(client, "claim", allocation(*map(result, names)), [])) is None
+    assert client.lists == 1
