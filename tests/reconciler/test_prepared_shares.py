@@ -171,11 +171,12 @@ async def cached_version(working: Any, stage: Stage) -> str:
 async def test_a_rollback_leaves_what_another_request_has_prepared(
     stage: Stage, devices: Devices, group: str
 ) -> None:
-    """As after a lost watch event, or with two binders: the plugin itself is called for both requests."""
+    """As with a former leader that continues: the plugins of two processes are called for one name."""
     await devices.make_pod()
     stored_pod, case = await stage.pod(), Case(stage.client, stage.namespace)  # type: ignore[arg-type]
-    plugin, passes = devices.plugin(), Passes()
-    await plugin.setup(replace(handle_for(plugin.name, stage.client), worker=passes.worker))
+    former, plugin, passes = devices.plugin(), devices.plugin(), Passes()
+    for each in (former, plugin):
+        await each.setup(replace(handle_for(each.name, stage.client), worker=passes.worker))
 
     async def context(uid: str, of_group: str) -> BindContext:
         share = {"count": 1, "portion": "0.50"}
@@ -185,21 +186,22 @@ async def test_a_rollback_leaves_what_another_request_has_prepared(
             receivedResourceType="Fraction",
             receivedGPU=share,
         )
-        key = ObjectKey(stage.namespace, uid)
-        return replace(made, request=replace(made.request, uid=ObjectUID(uid), key=key))
+        return replace(made, request=replace(made.request, uid=ObjectUID(uid)))
 
     first, second = await context("first", "a"), await context("second", group)
-    for ctx in (first, second):
-        await plugin.pre_bind(ctx)
+    for each, ctx in ((former, first), (plugin, second)):
+        await each.pre_bind(ctx)
         await devices.report()
-        assert await plugin.pre_bind(replace(ctx, pod=await stage.pod())) == Status.ok()
-    assert await plugin.rollback(first, Status.retry("given up")) == Status.ok()
+        assert await each.pre_bind(replace(ctx, pod=await stage.pod())) == Status.ok()
+    await devices.ask(group)
+    assert await former.rollback(first, Status.retry("given up")) == Status.ok()
     labelled_pod = await stage.pod()
     assert gpu_groups(labelled_pod["metadata"]["labels"]) == {devices.group(group)}
     assert labelled_pod["metadata"]["annotations"][names.LABELLED_FOR] == "second"
     assert records(await devices.maps()) == {"second"}
     assert await devices.visible() == [f"GPU-{group}"]
     assert [group_of(each) for each in await devices.reservations()] == [devices.group(group)]
+    await stage.withdraw()
     assert await plugin.rollback(second, Status.retry("given up")) == Status.ok()
     await assert_nothing_left(devices)
     await asyncio.gather(*passes.running)
