@@ -132,9 +132,8 @@ FRAMEWORK = (
         "request-of-any-name",
         "A request is for the pod that it names, whatever its own name is.",
         "shared/bowline/api/bindrequest.py",
-        '        is_named = _raw_text(self.raw, "podName") == self.key.name\n'
-        '        return self.key if is_named else ObjectKey(self.key.namespace, "")',
-        '        return ObjectKey(self.key.namespace, _raw_text(self.raw, "podName"))',
+        'self.key if _raw_text(self.raw, "podName") == self.key.name else ObjectKey(self.key.namespace, "")',
+        'ObjectKey(self.key.namespace, _raw_text(self.raw, "podName"))',
         live=("tests/reconciler/test_foreign_crd.py",),
     ),
     Mutant(

@@ -122,8 +122,7 @@ class Completer:
         state.rollback.end_with(fail)
         request = snapshot.request
         has_effects = request.has_finalizer or state.rollback.side_effects is not None
-        # A request with another name than its pod is for none: nothing was attempted.
-        may_have_effects = bool(request.pod_key.name) and (has_effects or request.is_rollback_incomplete)
+        may_have_effects = not request.is_misnamed and (has_effects or request.is_rollback_incomplete)
         is_inherited = self.reads.may_predate_term(request)
         may_be_in_flight = is_inherited or state.attempt.may_have_late_writes
         if (may_have_effects or may_be_in_flight) and request.pod_key.name:

@@ -121,11 +121,11 @@ def _of_finished(request: BindRequest, facts: Observed) -> Action | ReadLive:
     """Rows for a request that is being deleted, Succeeded or Failed, and for any while the release is uninstalled."""
     if not request.has_finalizer:
         return Forget()
-    if not request.pod_key.name:
-        return DropFinalizer()  # it is for no pod: nothing was attempted
+    if request.is_misnamed:
+        return DropFinalizer()
     if request.phase is Phase.SUCCEEDED:
         return Forget() if facts.is_held else DropFinalizer()
-    if facts.pod is Absent.NOT_IN_CACHE:
+    if facts.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
         return ReadLive(Target.POD)
     if is_bound_as_asked(request, facts.pod):
         is_complete = request.phase is not Phase.PENDING or (request.deleting and not facts.is_held)

@@ -52,13 +52,11 @@ IMMUTABLE: Final = Rule(
 )
 
 POD_NAME: Final = Rule("bindrequest/pod-name", "a BindRequest has another name than the pod in its `spec.podName`")
-
 RULES: Final = (SCHEMA, IMMUTABLE, POD_NAME)
 _UNREADABLE: Final = (
     "the request is not read: it, or its managedFields, have too many values or JSON that the reader refuses; create "
     "it again without"
 )
-
 
 # Types of a BindRequest's conditions.
 PREPARED: Final = "Prepared"
@@ -332,8 +330,12 @@ class BindRequest:
     @property
     def pod_key(self) -> ObjectKey:
         """Key of the pod, which is the request's own; without a name if the request names no pod, or another one."""
-        is_named = _raw_text(self.raw, "podName") == self.key.name
-        return self.key if is_named else ObjectKey(self.key.namespace, "")
+        return self.key if _raw_text(self.raw, "podName") == self.key.name else ObjectKey(self.key.namespace, "")
+
+    @property
+    def is_misnamed(self) -> bool:
+        """Whether it names a pod of another name than its own: nothing was or is attempted for it."""
+        return _raw_text(self.raw, "podName") not in ("", self.key.name)
 
     @property
     def selected_node(self) -> str:
@@ -410,8 +412,7 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
     if is_reduced(raw):
         errors = (FieldError(SCHEMA, "spec", None, _UNREADABLE),)
     elif (misnamed := name_error(raw)) is not None:
-        # Those of another version contain it.
-        spec, errors = None, errors if same is not None else (misnamed, *errors)
+        spec, errors = None, errors if same is not None else (misnamed, *errors)  # those of ``same`` have it
     return BindRequest(
         key=key_of(raw),
         uid=uid_of(raw),
@@ -432,10 +433,9 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
 def name_error(raw: Object) -> FieldError | None:
     """Return the error of a request that has another name than its pod, if it names one. Decision 323."""
     pod_name, name = _raw_text(raw, "podName"), raw["metadata"].get("name")
-    if not pod_name or pod_name == name:
+    if pod_name in ("", name):
         return None
-    message = f"must be {pod_name}, as spec.podName: a pod has one BindRequest, and that has the pod's name"
-    return FieldError(POD_NAME, "metadata.name", name, message)
+    return FieldError(POD_NAME, "metadata.name", name, f"must be {pod_name}, as spec.podName: a pod has one request")
 
 
 def is_same_decision(request: BindRequest, other: BindRequest) -> bool:

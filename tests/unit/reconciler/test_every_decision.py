@@ -90,7 +90,7 @@ def _request(choices: Choices) -> BindRequest:
         return {"conditions": conditions, **({"failure": {"reason": reason}} if reason else {})}
 
     def spec(_: Any) -> str:
-        return ask("spec", ("valid", "invalid", "not of its name"))
+        return ask("spec", ("valid", "invalid", "no pod name", "not of its name"))
 
     return lazy(
         BindRequest,
@@ -101,7 +101,8 @@ def _request(choices: Choices) -> BindRequest:
         has_finalizer=lambda _: ask("finalizer", (False, True)),
         spec=lambda _: decoded_request.spec if spec(_) == "valid" else None,
         errors=lambda _: (),
-        pod_key=lambda _: ObjectKey("ns", "" if spec(_) == "not of its name" else "p"),
+        pod_key=lambda _: ObjectKey("ns", "p" if spec(_) in ("valid", "invalid") else ""),
+        is_misnamed=lambda _: spec(_) == "not of its name",
         pod_uid=lambda _: ask("pod UID asked", ("", "P")),
         created=lambda _: CREATED,
         selected_node=lambda _: "n",
@@ -217,7 +218,7 @@ def _of_attempt(v: Values, _: Attempt) -> dict[str, bool]:
 def _of_rollback(v: Values, _: Rollback) -> dict[str, bool]:
     return {
         "the pod is not bound as asked": not _is_bound_as_asked(v),
-        "the pod was read live": _is_live(v, Target.POD),
+        "the pod was read live": _is_live(v, Target.POD) or v.get("spec") == "no pod name",
         "the request has the name of its pod": v["spec"] != "not of its name",
     }
 
@@ -233,7 +234,7 @@ def _of_failure(v: Values, result: Fail) -> dict[str, bool]:
     return {
         "the pod is not bound as asked": not _is_bound_as_asked(v),
         "with side effects, the pod was read live": (
-            _is_live(v, Target.POD) or not may_undo or v.get("spec") == "not of its name"
+            _is_live(v, Target.POD) or not may_undo or v.get("spec") in ("no pod name", "not of its name")
         ),
         "a reason of the pod needs a live pod": _is_live(v, Target.POD) or not of_pod,
         "a reason of the node needs a live node": _is_live(v, Target.NODE) or not of_node,
