@@ -7,6 +7,7 @@ Nothing is guessed: what could not be read is said (``Facts.unreadable``), and n
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from bowline.api import names
 from bowline.api.failed_decision import condition_of
@@ -32,6 +33,9 @@ from bowline_cli.facts import (
 )
 from bowline_cli.reader import Unread, acquired_at
 from bowline_cli.undecided import IDLE, devices, explain_record, explain_undecided, gang_state, past, running
+
+# Another program may have written the phase.
+_NO_REASON: Final = "the bind has failed without a reason"
 
 
 def explain(facts: Facts) -> Explanation | None:
@@ -147,7 +151,7 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
             until += f"; it has not for {age_of(end, facts.now)}: is it running?"
     failure = failure_of(status) or FailureFact("")
     reason = failure.plugin_reason or failure.reason
-    cause = str(condition_of({"status": status}, "Bound").get("message") or status.get("reason") or "")
+    cause = str(condition_of({"status": status}, "Bound").get("message") or status.get("reason") or _NO_REASON)
     began = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or end
     since = _earliest(began, record_of(pod), cause, reason)
     commands = helping_commands(facts, failure.objects, failure.reason, str(node or ""))

@@ -1,5 +1,6 @@
 """What is read to explain a pod, and how its parts are shown. Data, and functions of single objects."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -172,7 +173,7 @@ def troubles(pod: Object) -> list[str]:
 def helping_commands(facts: Facts, objects: Sequence[ObjectRef], reason: str = "", node: str = "") -> tuple[str, ...]:
     """Return the commands about a cause: its objects, what the reason of a failure names; else the pod."""
     commands = [
-        show(ref.key, ref.kind, is_absent=facts.objects.get(ref, NOT_READ) is None)
+        show(ref, is_absent=facts.objects.get(ref, NOT_READ) is None)
         for ref in objects
         if ref.kind != "Node"  # the remedies of their reasons are shorter
     ]
@@ -209,17 +210,30 @@ def states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tuple[str,
     return tuple(texts)
 
 
-def show(key: ObjectKey, kind: str, *, is_absent: bool) -> str:
+def show(ref: ObjectRef, *, is_absent: bool) -> str:
     """Return the command that shows an object, or of one that does not exist the others of its kind."""
-    namespace = f"-n {key.namespace} " if key.namespace and kind not in ("StorageClass", "PersistentVolume") else ""
-    plural = PLURALS.get(kind, kind.lower())
-    return f"kubectl {namespace}get {plural}" if is_absent else f"kubectl {namespace}describe {plural} {key.name}"
+    key, is_of_cluster = ref.key, ref.kind in ("StorageClass", "PersistentVolume")
+    namespace = f"-n {shlex.quote(key.namespace)} " if key.namespace and not is_of_cluster else ""
+    plural, (group, _, version) = PLURALS.get(ref.kind, ref.kind.lower()), ref.api_version.partition("/")
+    if version and (ref.kind == "PodGroup" or ref.kind not in PLURALS):  # several groups have such a kind
+        plural += f".{group}"
+    plural = _argument(plural)
+    return (
+        f"kubectl {namespace}get {plural}"
+        if is_absent
+        else f"kubectl {namespace}describe {plural} {_argument(key.name)}"
+    )
+
+
+def _argument(text: str) -> str:
+    """Return what a status or an annotation names as an argument: whoever writes it must not choose the command."""
+    return f"{'-- ' if text.startswith('-') else ''}{shlex.quote(text)}"
 
 
 def remedy_of(facts: Facts, reason: str, node: str) -> str:
     """Return the command that a reason of a failure names; empty for a plugin's own reason, or without one."""
     template = next((each.remedy for each in Reason if each.value == reason), "")
-    return template.format(namespace=facts.key.namespace, system=facts.system, node=node)
+    return template.format(namespace=facts.key.namespace, system=facts.system, node=_argument(node))
 
 
 def components(facts: Facts, component: str) -> tuple[str, ...]:
@@ -262,4 +276,4 @@ def pod_uid(request: Object) -> str:
 
 def delete_request(request: Object) -> str:
     key = key_of(request)
-    return f"kubectl -n {key.namespace} delete bindrequest {key.name}"
+    return f"kubectl -n {key.namespace} delete bindrequest {_argument(key.name)}"

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bowline.api import names
-from bowline_cli.api import Api, ApiException
+from bowline.kube.errors import Unreadable
+from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import call
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -33,7 +34,7 @@ _GROUPS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A right on a resource; ``namespace`` empty: of the cluster, or of all namespaces."""
+    """A right on a ``resource[.group]``; ``namespace`` empty: of the cluster, or of all namespaces."""
 
     verb: str
     resource: str
@@ -42,7 +43,8 @@ class Right:
     def as_attributes(self) -> dict[str, str]:
         """Return the attributes of a review."""
         resource, _, subresource = self.resource.partition("/")
-        group = _GROUPS.get(resource, "")
+        resource, _, group = resource.partition(".")
+        group = group or _GROUPS.get(resource, "")
         place = {"namespace": self.namespace, "subresource": subresource}
         return {"verb": self.verb, "group": group, "resource": resource} | {k: v for k, v in place.items() if v}
 
@@ -56,7 +58,10 @@ class Rights:
 
     def allow(self, command: str) -> bool:
         """Return whether the user may run a command; True if the API server does not answer the question."""
-        return all(self._has(right) for right in rights_of(command))
+        try:
+            return all(self._has(right) for right in rights_of(command))
+        except ValueError:  # no shell reads the command
+            return True
 
     def _has(self, right: Right) -> bool:
         if right not in self.answers:
@@ -69,7 +74,7 @@ class Rights:
                     {**body, "spec": {"resourceAttributes": right.as_attributes()}},
                 )
                 self.answers[right] = bool(answer["status"]["allowed"])
-            except (ApiException, LookupError):
+            except (ApiException, ClusterError, Unreadable, LookupError, TypeError):
                 self.answers[right] = True
         return self.answers[right]
 
@@ -90,6 +95,7 @@ def rights_of(command: str) -> Iterator[Right]:
 
 
 def _plural(resource: str) -> str:
-    if resource.endswith("class"):
-        return f"{resource}es"
-    return resource if resource.endswith("s") else f"{resource}s"
+    kind, dot, group = resource.partition(".")
+    if kind.endswith("class"):
+        kind += "es"
+    return f"{kind if kind.endswith('s') else f'{kind}s'}{dot}{group}"

@@ -113,7 +113,7 @@ def failed_decision_of(pod: Object) -> FailedDecision | None:
         decision = Decision(str(content["node"]), str(content["digest"]))
         failures, denial = int(content["failures"]), str(content.get("denial", ""))
         objects = refs_of(content.get("objects"))
-    except (ValueError, TypeError, LookupError, RecursionError):
+    except (ValueError, OverflowError, TypeError, LookupError, RecursionError):
         return None
     has_ended = condition.get("status") == "True"
     return FailedDecision(decision, str(condition.get("reason")), first, last, has_ended, failures, denial, objects)

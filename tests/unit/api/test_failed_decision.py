@@ -42,6 +42,7 @@ def test_what_is_written_is_read() -> None:
         pytest.param({"message": "[" * 100_000}, id="nested too deeply"),
         pytest.param({"message": "[]"}, id="another type"),
         pytest.param({"message": content(failures="many")}, id="no number"),
+        pytest.param({"message": content(failures=float("inf"))}, id="no finite number"),
     ],
 )
 def test_other_conditions_are_no_failed_decision(change: dict[str, Any]) -> None:

@@ -10,12 +10,13 @@ from bowline.api import names
 from bowline.api.failed_decision import Decision, FailedDecision
 from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_time
 from bowline.api.request_facts import FailureFact, WaitFact
+from bowline_cli.api import Api, ApiAnswer, ClusterError, ServerAccess
 from bowline_cli.diagnosis import explain
 from bowline_cli.explain import info_of
 from bowline_cli.explained import ExplainedObject, as_json, as_table, as_text, for_reader
 from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, current_request, named_objects
 from bowline_cli.reader import Unread, acquired_at
-from bowline_cli.rights import Right, rights_of
+from bowline_cli.rights import Right, Rights, rights_of
 from bowline_cli.undecided import explain_uncreated
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -50,6 +51,7 @@ def ago(seconds: float) -> str:
 
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
+HOSTILE = ObjectRef("scheduling.k8s.io/v1beta1", "PodGroup", ObjectKey("team", "--server=x; sh #"))
 NODE = ObjectRef("v1", "Node", ObjectKey("", "gpu-1"))
 RESERVATION = ObjectRef("v1", "Pod", ObjectKey("reserved", "gpu-1"))
 WAIT = WaitFact("plugin volume_binding", (CLAIM,), NOW + timedelta(minutes=10))
@@ -60,10 +62,12 @@ def waiting(wait: WaitFact = WAIT, message: str = "claim data is not bound", **c
     return request("Waiting: words", **{"wait": wait.as_field(), "conditions": conditions, **changes})
 
 
-def failed_before(last_s: float = 20, failures: int = 3, reason: str = "NodeGone", **changes: Any) -> dict[str, Any]:
+def failed_before(
+    last_s: float = 20, failures: int = 3, reason: str = "NodeGone", node: str = "gpu-1", **changes: Any
+) -> dict[str, Any]:
     """A pod between two decisions."""
     first, last = NOW - timedelta(seconds=300), NOW - timedelta(seconds=last_s)
-    failure = FailedDecision(Decision("gpu-1", "d"), reason, first, last, failures=failures)
+    failure = FailedDecision(Decision(node, "d"), reason, first, last, failures=failures)
     sentence = condition(names.CONDITION_POD_BOUND, "False", "claim data does not exist", 300)
     return pod(conditions=[*sentence, failure.as_condition(), *changes.pop("conditions", ())])
 
@@ -114,6 +118,8 @@ TABLE = [
         suggestion="RescheduleElsewhere")}, "NodeGone: x",
         "scheduler bowline decides for another node; it has not for 24m0s: is it running?", 1440,
         id="a failure to which no scheduler reacts"),
+    pytest.param({"request": request("", "Failed", completionTime=ago(10))},
+        "the bind has failed without a reason", "the request is deleted", 10, id="a failure without a reason"),
     pytest.param({"request": request("RollbackFailed: busy", conditions=condition("RolledBack", "False", "busy"))},
         "busy", "the rollback is complete", 40, id="an incomplete rollback"),
     pytest.param({"request": request("Released: uninstalled", conditions=condition("Prepared", "False",
@@ -268,6 +274,10 @@ def test_details(facts: dict[str, Any], detail: str) -> None:
         pytest.param({"pod": failed_before()}, "kubectl get nodes", id="the node of a failure"),
         pytest.param({"request": request("x", "Failed", failure=FailureFact("NodeGone").as_field(), suggestion="y")},
             "kubectl get nodes", id="the remedy of the reason"),
+        pytest.param({"request": waiting(WaitFact("x", (HOSTILE,)))},
+            "kubectl -n team describe podgroups.scheduling.k8s.io -- '--server=x; sh #'", id="a hostile name"),
+        pytest.param({"pod": failed_before(reason="NodeUnschedulable", node="x'; sh #")},
+            """kubectl get node 'x'"'"'; sh #' -o jsonpath='{.spec.taints}'""", id="a hostile node"),
     ],
 )  # fmt: skip
 def test_the_first_command(facts: dict[str, Any], command: str) -> None:
@@ -317,11 +327,34 @@ def test_only_commands_that_the_reader_may_run_are_the_next_ones(
         ("kubectl describe storageclass x", [Right("get", "storageclasses", "")]),
         ("kubectl -n a delete bindrequest x", [Right("delete", "bindrequests", "a")]),
         ("kubectl -n a get leases,pods", [Right("list", "leases", "a"), Right("list", "pods", "a")]),
+        ("kubectl -n a get podgroup.x.y", [Right("list", "podgroups.x.y", "a")]),
         ("kubectl -n a logs --tail 20", [Right("get", "pods/log", "a"), Right("list", "pods", "a")]),
     ],
 )
 def test_the_rights_that_a_command_needs(command: str, rights: list[Right]) -> None:
     assert list(rights_of(command)) == rights
+
+
+class Unanswered(Api):
+    """An API server that answers nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(ServerAccess("http://server", "team"))
+
+    def send(self, method: str, path: str, body: bytes | None, accept: str = "") -> ApiAnswer:
+        raise ClusterError(path)
+
+
+@pytest.mark.parametrize("command", ["kubectl get nodes", "kubectl get node it's"])
+def test_a_right_that_is_not_answered_hides_no_command(command: str) -> None:
+    assert Rights(Unanswered()).allow(command)
+
+
+@pytest.mark.parametrize(
+    ("resource", "group"), [("podgroups.x.y", "x.y"), ("podgroups", "scheduling.run.ai"), ("pods/log", "")]
+)
+def test_the_group_of_a_right(resource: str, group: str) -> None:
+    assert Right("get", resource, "").as_attributes()["group"] == group
 
 
 def of_pod(name: str, uid: str, phase: str = "Pending", age_s: float = 10) -> dict[str, Any]:
