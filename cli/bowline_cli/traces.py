@@ -40,7 +40,7 @@ def _traces(raw: Any, *, is_known: bool) -> Iterator[str]:
                 place = join_path(path, key if key.isidentifier() else f"[{key}]")
                 is_request = ("resources" in path or "annotations" in path) and _is_gpu(key)
                 is_sign = not is_known and path != "metadata" and _names_gpu(key, content)
-                if (is_request and not isinstance(content, dict | list)) or is_sign:
+                if (is_request and not _is_none(content)) or is_sign:
                     yield place
                 stack.append((place, content))
         elif isinstance(value, list):
@@ -52,8 +52,12 @@ def _is_gpu(key: str) -> bool:
     return is_device or key in names.SHARE_ANNOTATIONS
 
 
+def _is_none(content: Any) -> bool:
+    return isinstance(content, dict | list) or content in (None, "", "0", 0, False)
+
+
 def _names_gpu(key: str, content: Any) -> bool:
-    if isinstance(content, dict | list) or content in (None, "", "0", 0, False):
+    if _is_none(content):
         return False
     text = str(content)
     is_image = key.lower().endswith("image") and _IMAGE.search(text) is not None

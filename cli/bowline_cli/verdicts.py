@@ -159,7 +159,9 @@ def review_manifest(
     ``schema``: the API server's, by which the object is checked as well; None: it is not. ``requires_scheduler``: a
     GPU in a pod of a scheduler that is not listed is an error.
     """
-    raw = manifest.object
+    raw, is_partial = manifest.object, _is_partial(chain, manifest)
+    if is_partial:
+        _drop_directives(raw)
     submitted = copy.deepcopy(raw)
     metadata = raw.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
@@ -167,7 +169,7 @@ def review_manifest(
         kind=manifest.kind,
         namespace=namespace if isinstance(namespace, str) else "",
         operation="UPDATE" if isinstance(metadata, dict) and metadata.get("uid") else "CREATE",
-        is_partial=_is_partial(chain, manifest),
+        is_partial=is_partial,
     )
     templates = _templates(chain, manifest)
     # The API server drops what is no field of a pod before it calls the webhook, which judges the fields.
@@ -175,16 +177,15 @@ def review_manifest(
     own_errors = list(_api_errors(manifest, templates, schema))
     if chain.settings.gpu_sharing.enabled and info.operation == "CREATE":
         own_errors += _policy_errors(chain, templates)
-    if requires_scheduler:
-        own_errors += _scheduler_errors(chain, templates)
-    review = _review(chain.for_unknown_scheduler() if info.is_partial else chain, manifest, info)
+    own_errors += _scheduler_errors(chain, templates, is_partial=is_partial) if requires_scheduler else ()
+    review = _review(chain.for_unknown_scheduler() if is_partial else chain, manifest, info)
     reviewed = review.errors if review is not None else ()
     amounts = {_amount_of(error) for error in reviewed}
     errors = (
         *reviewed,
         *(error for error in own_errors if not _is_reported(_amount_of(error), amounts) and error not in reviewed),
     )
-    relevant = tuple(e for e in errors if not (_is_variable(e.value) or (info.is_partial and e.rule.needs_whole)))
+    relevant = tuple(e for e in errors if not (_is_variable(e.value) or (is_partial and e.rule.needs_whole)))
     warnings: tuple[FieldError, ...] = ()
     if review is None:
         verdict, reason = _unreviewed(chain, manifest, schema)
@@ -198,7 +199,6 @@ def review_manifest(
     if verdict is LintVerdict.UNRENDERED:
         warnings = ()
     result = Verdict(relevant, warnings, () if errors or review is None else review.patch)
-    has_wrong_path = any(template.is_wrong_path for template in templates)
     return LintResult(
         manifest,
         info.namespace,
@@ -207,7 +207,7 @@ def review_manifest(
         reason,
         result,
         submitted,
-        has_wrong_path,
+        any(template.is_wrong_path for template in templates),
         has_unread=bool(_unread_parts(chain, manifest)),
         has_schema=manifest.key == _BIND_REQUEST or (schema is not None and schema.has(*manifest.api)),
     )
@@ -281,11 +281,18 @@ def _policy_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iter
             yield from map(template.place, guard_errors(metadata, of_plugins))
 
 
-def _scheduler_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iterator[FieldError]:
-    """Yield an error for each pod that requests a GPU and whose scheduler is not listed."""
+def _scheduler_errors(
+    chain: AdmissionChain, templates: Sequence[Template], *, is_partial: bool
+) -> Iterator[FieldError]:
+    """Yield an error for each pod that requests a GPU and whose scheduler is not listed.
+
+    ``is_partial``: a pod that names no scheduler may have that of its base.
+    """
     for template in templates:
         spec = _spec_of(template)
-        if spec is None or not chain.exclusion(spec, "") or not requested_gpu(template.content):
+        if spec is None or (is_partial and not spec.get("schedulerName")):
+            continue
+        if not chain.exclusion(spec, "") or not requested_gpu(template.content):
             continue
         listed = ", ".join(chain.settings.scheduler_names)
         why = f"the pod requests a GPU, and no scheduler of the configuration decides for it; set one of: {listed}"
@@ -305,11 +312,21 @@ def _is_partial(chain: AdmissionChain, manifest: Manifest) -> bool:
     spec = raw.get("spec")
     if key in _SELECTING and isinstance(spec, dict) and spec.get("selector") is None:
         contents = [template.content for template in templates if isinstance(template.content, dict)]
-        if not any((content.get("metadata") or {}).get("labels") for content in contents):
+        metadata = [content.get("metadata") for content in contents]
+        if not any(isinstance(each, dict) and each.get("labels") for each in metadata):
             return True
     if key == _POD or key in BUILT_IN_KEYS:
         return not templates or any(map(_lacks_containers, templates))
     return key in chain.workloads and not chain.workloads[key].is_partial and any(map(_lacks_containers, templates))
+
+
+def _drop_directives(part: Any) -> None:
+    """Remove what a patch says about its base: null removes a field, and keys with ``$`` are directives."""
+    if isinstance(part, dict):
+        for key in [key for key, value in part.items() if value is None or key.startswith("$")]:
+            del part[key]
+    for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _drop_directives(value)
 
 
 def _lacks_containers(template: Template) -> bool:

@@ -117,6 +117,7 @@ metadata: {name: manager}
 spec: {template: {spec: {containers: [{name: manager, image: x}]}}}
 """
 WHOLE = DEPLOYMENT.replace("{template: {", "{template: {metadata: {labels: {a: b}}, ")
+GPU = "resources: {limits: {nvidia.com/gpu: 1}}"
 KUSTOMIZATION = "patches: [{path: patches/manager.yaml}]\n"
 
 
@@ -130,6 +131,14 @@ KUSTOMIZATION = "patches: [{path: patches/manager.yaml}]\n"
         pytest.param({"config/kustomization.yaml": "patchesStrategicMerge: [patches/manager.yaml]",
             "config/patches/manager.yaml": WHOLE},
             ("config/patches/manager.yaml",), id="a patch that is named"),
+        pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", f"image: x, {GPU}")},
+            ("config", "--require-scheduler"), id="a GPU, and the scheduler in the base"),
+        pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", GPU.replace("1", "null"))
+            .replace("{containers", "{nodeSelector: {a: null}, containers")},
+            ("config",), id="null removes a field"),
+        pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", "$patch: delete")
+            .replace("{containers", "{$setElementOrder/containers: [{name: manager}], containers")},
+            ("config",), id="directives"),
     ],
 )  # fmt: skip
 def test_a_patch_is_no_object_that_lacks_fields(
@@ -138,6 +147,13 @@ def test_a_patch_is_no_object_that_lacks_fields(
     status, lines, _ = lint(*arguments, files=files)
     assert status == 0
     assert ": partial (a patch: review the output of kustomize build)" in lines[0]
+
+
+@pytest.mark.parametrize("metadata", ["foo", "[1]"])
+def test_a_patch_with_metadata_of_another_type_is_denied(lint: Lint, metadata: str) -> None:
+    text = DEPLOYMENT.replace("{template: {", f"{{template: {{metadata: {metadata}, ")
+    status, lines, _ = lint("config", files={"config/patch.yaml": text})
+    assert (status, "spec.template.metadata: " in lines[1]) == (1, True)
 
 
 def test_a_workload_that_no_kustomization_names_is_whole(lint: Lint) -> None:
@@ -186,9 +202,7 @@ def test_pods_of_other_schedulers_are_one_line(lint: Lint) -> None:
     assert [line for line in lines if "notice" in line] == [f"::notice title=not checked::{lines[0].split('::')[2]}"]
 
 
-GPU_POD = POD.replace("schedulerName: bowline, ", "").replace(
-    "image: x}", "image: x, resources: {limits: {nvidia.com/gpu: 1}}}"
-)
+GPU_POD = POD.replace("schedulerName: bowline, ", "").replace("image: x", f"image: x, {GPU}")
 
 
 def test_a_pod_with_a_gpu_must_have_a_scheduler_of_the_cluster_if_that_is_required(lint: Lint) -> None:
@@ -199,6 +213,10 @@ def test_a_pod_with_a_gpu_must_have_a_scheduler_of_the_cluster_if_that_is_requir
     assert lines[1].startswith("  spec.schedulerName: null: the pod requests a GPU")
     assert "(lint/scheduler)" in lines[1]
     assert lint("deploy/pod.yaml", "--require-scheduler")[0] == 0
+    patch = DEPLOYMENT.replace("{containers", "{schedulerName: other, containers").replace("image: x", GPU)
+    files = {"gpu.yaml": GPU_POD.replace("gpu: 1", "gpu: 0"), "patch.yaml": patch}
+    assert lint("gpu.yaml", "--require-scheduler", files=files)[0] == 0
+    assert lint("patch.yaml", "--require-scheduler")[0] == 1
 
 
 def test_accepted_findings_are_ignored_with_a_reason_in_a_file(lint: Lint) -> None:
