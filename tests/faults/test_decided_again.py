@@ -1,6 +1,7 @@
 """A pod's BindRequest is withdrawn and made again for another node, while the reconciler is killed.
 
-After it exactly the other node's preparation is in the cluster. The simulation has other orders and faults.
+After it exactly the other node's preparation is in the cluster. The simulation has other orders and faults. A volume is not
+among it: Kubernetes keeps a claim on the volume that was reserved for it.
 """
 
 import threading
@@ -24,7 +25,6 @@ from tests.faults.scenarios import make_pod
 from tests.live import LiveCluster
 from tests.plugins.claims import API, DRIVER, allocation, publish, reserved_by, template
 from tests.plugins.sharing import device_of, group_of
-from tests.plugins.storage import Storage, mounts
 
 NODES = ("gpu-node-0", "gpu-node-1")
 
@@ -96,32 +96,11 @@ def _allocated_nodes(_: LiveCluster, stored: Stored) -> set[str]:
     return pools
 
 
-def _make_volume(live: LiveCluster) -> str:
-    storage = Storage(live)
-    storage.make_class()
-    for node in NODES:
-        storage.make_volume(node, node)
-    storage.make_claim()
-    return make_pod(live, volumes=mounts("data"))
-
-
-def _decide_volume(_: LiveCluster, __: str) -> Mapping[str, Any]:
-    return {}
-
-
-def _volume_nodes(live: LiveCluster, stored: Stored) -> set[str]:
-    """Those of the volume that the claim is bound to, and of volumes that are reserved for it."""
-    reserved = {each["metadata"]["name"] for each in stored.volumes if each["spec"].get("claimRef")}
-    bound = {each["spec"].get("volumeName") for each in stored.volume_claims} - {None}
-    return {name.removeprefix(f"{live.namespace}-") for name in reserved | bound}
-
-
 KINDS = (
     Kind("share", _make_share, _decide_share, CallMatch(("patch",), "pods", ""), _shared_nodes),
     Kind(
         "device", _make_device, _decide_device, CallMatch(("update",), "resourceclaims", "status"), _allocated_nodes
     ),
-    Kind("volume", _make_volume, _decide_volume, CallMatch(("patch", "update"), "persistentvolumes"), _volume_nodes),
 )
 
 
@@ -156,8 +135,7 @@ def _kill_at(reconciler: Reconciler, live: LiveCluster, match: CallMatch, is_kil
         reconciler.kill()
         is_killed.set()
 
-    namespace = "" if match.resource == "persistentvolumes" else live.namespace
-    here = CallMatch(match.verbs, match.resource, match.subresource, namespace)
+    here = CallMatch(match.verbs, match.resource, match.subresource, live.namespace)
     reconciler.proxy.add(FaultRule(LoseReply(end), here, nth=1))
 
 
