@@ -1,7 +1,7 @@
 """A pod's BindRequest is withdrawn and made again for another node, while the reconciler is killed.
 
-After it exactly the other node's preparation is in the cluster. The simulation has other orders and faults. A volume is not
-among it: Kubernetes keeps a claim on the volume that was reserved for it.
+After it exactly the other node's preparation is in the cluster. The simulation has other orders and faults. Volumes
+are not among it: Kubernetes keeps a claim on the volume that was reserved for it.
 """
 
 import threading
