@@ -8,8 +8,7 @@ confidential arguments of plugins. ``diagnosis`` decides.
 import argparse
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -22,12 +21,13 @@ from bowline.api.meta import Object, ObjectKey, ObjectRef, key_of, parse_time, s
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, namespace_of, run_connected
 from bowline_cli.diagnosis import explain
-from bowline_cli.explained import ExplainedObject, as_json, as_table, as_text, for_reader
+from bowline_cli.explained import ExplainedObject, as_json, as_table, as_text, for_reader, not_read
 from bowline_cli.facts import (
     PLURALS,
     Facts,
     GangFacts,
     ReleaseInfo,
+    creation_time,
     current_request,
     named_objects,
 )
@@ -108,11 +108,13 @@ def _explain(api: Api, options: argparse.Namespace) -> int:
             rights = Rights(api)
             print(as_json([for_reader(rights, subject) for subject in subjects], is_list=True))
         else:
-            print(as_table(subjects, reading.now))
+            print(as_table(subjects, reading.now, tuple(reading.unread)))
         return EXIT_EXPLAINED
     subject = find_subject(reading, namespace_of(api, options), options.target)
     if subject is None:
-        print(printable(f"there is no {options.target} in namespace {namespace_of(api, options)}"), file=sys.stderr)
+        unread = f"; {not_read(reading.unread)}" if reading.unread else ""
+        text = f"there is no {options.target} in namespace {namespace_of(api, options)}{unread}"
+        print(printable(text), file=sys.stderr)
         return EXIT_NOT_FOUND
     subject = for_reader(Rights(api), subject)
     print(as_json([subject], is_list=False) if options.output == "json" else as_text(subject))
@@ -188,26 +190,31 @@ def _lacks_view(unread: Unread, *, is_of_cluster: bool = False) -> ClusterError:
 def find_subject(reading: Reading, namespace: str, target: str) -> ExplainedObject | None:
     """Return the explanation of ``[KIND/]NAME``; None if there is no such object."""
     kind, _, name = target.rpartition("/")
+    if not name:
+        raise ClusterError(f"{target} has no name after the kind; without an argument all pods that wait are listed")
     if not kind or kind.lower() in _POD:
         key = ObjectKey(namespace, name)
         pod = reading.reader.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         if isinstance(pod, Unread):
             raise _lacks_view(pod)
         if pod is None and not kind:
-            workload = _find_workload(reading, namespace, name, KINDS)
+            workload = _find_workload(reading, namespace, name)
             if workload is not None:
                 return workload
         subject = _pod_subject(reading, key, pod)
         return subject if subject is not None or kind else _uncreated_pod(reading, key)
-    kinds = [each for each in KINDS if kind.lower().partition(".")[0] in each.aliases]
-    if not kinds:
+    workload_kind = next((each for each in KINDS if kind.lower().partition(".")[0] in each.aliases), None)
+    if workload_kind is None:
         kind_names = ", ".join(("pod", *(each.aliases[0] for each in KINDS)))
         raise ClusterError(f"{kind} is no kind that is known here; there are: {kind_names}")
-    return _find_workload(reading, namespace, name, kinds)
+    owner = reading.reader.get(f"{workload_kind.collection(namespace)}/{name}")
+    if isinstance(owner, Unread):
+        raise _lacks_view(owner)
+    return None if owner is None else _workload_subject(reading, namespace, workload_kind, owner)
 
 
-def _find_workload(reading: Reading, namespace: str, name: str, kinds: Iterable[Kind]) -> ExplainedObject | None:
-    for kind in kinds:
+def _find_workload(reading: Reading, namespace: str, name: str) -> ExplainedObject | None:
+    for kind in KINDS:
         owner = reading.get(f"{kind.aliases[1]}", f"{kind.collection(namespace)}/{name}")
         if owner is not None and not isinstance(owner, Unread):
             return _workload_subject(reading, namespace, kind, owner)
@@ -230,7 +237,8 @@ def _workload_subject(reading: Reading, namespace: str, kind: Kind, owner: Objec
         for pod in reading.pods(f"/api/v1/namespaces/{namespace}/pods")
         if any(reference.get("uid") in uids for reference in pod["metadata"].get("ownerReferences") or ())
     ]
-    failure = _failed_creation(reading, namespace, [owner, *(e for e in between if e["metadata"].get("uid") in uids)])
+    owners = [owner, *(each for each in between if each["metadata"].get("uid") in uids)]
+    failure = _failed_creation(reading, namespace, owners, pods)
     waiting = [pod for pod in pods if _seems_stuck(reading, pod)]
     if not waiting and (not pods or (failure is not None and len(pods) < _replica_count(owner))):
         facts = Facts(key, reading.now, deployments=_deployments(reading), system=reading.system)
@@ -262,27 +270,34 @@ def _replica_count(owner: Object) -> int:
 
 
 def _failed_creation(
-    reading: Reading, namespace: str, owners: Sequence[Object]
+    reading: Reading, namespace: str, owners: Sequence[Object], pods: Sequence[Object]
 ) -> tuple[str, datetime | None] | None:
     """Return why the pods of workloads are not created now, and since when; None if no creation fails."""
     path = f"/api/v1/namespaces/{namespace}/events"
     events = readable(reading.list("events", path, fieldSelector="reason=FailedCreate"))
-    return _creation_failure(owners, sorted(events, key=_time_of))
+    return _creation_failure(owners, sorted(events, key=_time_of), pods)
 
 
-def _creation_failure(owners: Sequence[Object], events: Sequence[Object]) -> tuple[str, datetime | None] | None:
+def _creation_failure(
+    owners: Sequence[Object], events: Sequence[Object], pods: Sequence[Object]
+) -> tuple[str, datetime | None] | None:
     """Return the last failure to create a pod of the workloads, and since when. ``events``: FailedCreate.
 
-    A ReplicaSet reports it in a condition, which ends with the cause; of others there are only events.
+    A ReplicaSet reports it in a condition, which ends with the cause; of others there are only events. After a
+    failure that is older than the newest of their ``pods`` the cause has ended.
     """
     for owner in owners:
         condition = condition_of(owner, "ReplicaFailure")
         if condition.get("status") == "True":
             return str(condition.get("message")), parse_time(condition.get("lastTransitionTime"))
-    uids = {owner["metadata"].get("uid") for owner in owners if "replicas" not in (owner.get("spec") or {})}
-    uids |= {owner["metadata"].get("uid") for owner in owners if (owner.get("spec") or {}).get("serviceName")}
-    failures = [each for each in events if each["involvedObject"].get("uid") in uids]
-    if not failures:
+    uids = {owner["metadata"].get("uid") for owner in owners}
+    failures = [
+        event
+        for event in events
+        if event["involvedObject"].get("uid") in uids and event["involvedObject"].get("kind") != "ReplicaSet"
+    ]
+    newest = max(filter(None, map(creation_time, pods)), default=None)
+    if not failures or (newest is not None and _time_of(failures[-1]) < newest):
         return None
     return str(failures[-1].get("message")), parse_time(failures[-1].get("firstTimestamp")) or _time_of(failures[-1])
 
@@ -291,7 +306,7 @@ def _uncreated_pod(reading: Reading, key: ObjectKey) -> ExplainedObject | None:
     """Explain a name that begins with a workload's: a pod that its controller fails to create has no name yet."""
     parts = key.name.split("-")
     for end in range(len(parts) - 1, 0, -1):
-        workload = _find_workload(reading, key.namespace, "-".join(parts[:end]), KINDS)
+        workload = _find_workload(reading, key.namespace, "-".join(parts[:end]))
         if workload is not None:
             return workload
     return None
@@ -304,7 +319,8 @@ def _pod_subject(reading: Reading, key: ObjectKey, pod: Object | None) -> Explai
 
 
 def _facts(reading: Reading, key: ObjectKey, pod: Object | None, requests: Sequence[Object]) -> Facts:
-    return Facts(key, reading.now, pod, requests, leases=reading.leases, info=reading.info, system=reading.system)
+    facts = Facts(key, reading.now, pod, requests, leases=reading.leases, info=reading.info, system=reading.system)
+    return _with_unread(facts, reading)
 
 
 def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
@@ -409,22 +425,25 @@ def stuck_subjects(reading: Reading, namespace: str) -> list[ExplainedObject]:
             if explanation is not None and explanation.is_stuck:
                 subjects.append(ExplainedObject("Pod", facts, explanation))
     subjects += _uncreated_subjects(reading, scope, pods)
+    subjects = [replace(subject, facts=_with_unread(subject.facts, reading)) for subject in subjects]
     return sorted(subjects, key=lambda subject: subject.explanation.since or reading.now)
 
 
 def _uncreated_subjects(reading: Reading, scope: str, pods: Sequence[Object]) -> Iterator[ExplainedObject]:
     """Yield the workloads whose pods their controllers fail to create now. ``pods``: all that have not ended."""
-    counts = Counter(
-        reference.get("uid") for pod in pods for reference in pod["metadata"].get("ownerReferences") or ()
-    )
+    by_owner: dict[Any, list[Object]] = {}
+    for pod in pods:
+        for reference in pod["metadata"].get("ownerReferences") or ():
+            by_owner.setdefault(reference.get("uid"), []).append(pod)
     path = f"/api/v1{scope}/events"
     events = sorted(readable(reading.list("events", path, fieldSelector="reason=FailedCreate")), key=_time_of)
     for kind in KINDS:
         if kind.name in _INDIRECT:
             continue
         for owner in readable(reading.pages(kind.aliases[1], f"{kind.path}{scope}/{kind.aliases[1]}")):
-            failure = _creation_failure([owner], events)
-            if failure is None or counts[owner["metadata"].get("uid")] >= _replica_count(owner):
+            own_pods = by_owner.get(owner["metadata"].get("uid"), ())
+            failure = _creation_failure([owner], events, own_pods)
+            if failure is None or len(own_pods) >= _replica_count(owner):
                 continue
             facts = Facts(key_of(owner), reading.now, system=reading.system)
             explanation = explain_uncreated(owner, kind.name, facts, failure)

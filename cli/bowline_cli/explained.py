@@ -1,7 +1,7 @@
 """How explanations are printed, for the person who reads them: as text, as a table, as JSON. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -46,24 +46,33 @@ def as_text(subject: ExplainedObject) -> str:
     lines += [f"  until  {explanation.until}"] if explanation.until else []
     lines += [f"  next   {command}" for command in explanation.commands]
     lines += [f"  also   {detail}" for detail in explanation.details]
-    lines += [f"  not read (rights): {', '.join(facts.unreadable)}"] if facts.unreadable else []
+    lines += [f"  {not_read(facts.unreadable)}"] if facts.unreadable else []
     lines += [f"  more   {facts.info.docs}"] if facts.info is not None and facts.info.docs else []
     return "\n".join(map(printable, lines))
 
 
-def as_table(subjects: Sequence[ExplainedObject], now: datetime) -> str:
-    """Return one line for each subject, in columns."""
+def not_read(unreadable: Iterable[str]) -> str:
+    """Return the line that names what could not be read."""
+    return f"not read (rights): {', '.join(unreadable)}"
+
+
+def as_table(subjects: Sequence[ExplainedObject], now: datetime, unreadable: Sequence[str] = ()) -> str:
+    """Return one line for each subject, in columns, and below them what could not be read."""
+    note = f"\n{printable(not_read(unreadable))}" if unreadable else ""
     if not subjects:
-        return "no pod waits"
+        return f"no pod waits{note}"
     rows = [("NAMESPACE", "NAME", "AGE", "CAUSE")]
     for subject in subjects:
         key, since = subject.facts.key, subject.explanation.since
         name = key.name if subject.kind == "Pod" else f"{subject.kind.lower()}/{key.name}"
         rows.append((key.namespace, name, age(now - since) if since else "", subject.explanation.cause))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(
-        printable("   ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
-        for row in rows
+    return (
+        "\n".join(
+            printable("   ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
+            for row in rows
+        )
+        + note
     )
 
 

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Final
 
+from bowline.api import names
 from bowline.api.failed_decision import condition_of
 from bowline.api.gang import counts_as_bound, min_members
 from bowline.api.meta import Object, format_time, key_of, parse_time, status_of
@@ -47,7 +48,10 @@ def explain_uncreated(
     if (owner.get("spec") or {}).get("replicas") == 0:
         return Explanation(f"{kind} {key} has replicas 0, so it has no pods", since, is_stuck=False)
     if failure is None:
-        return Explanation(f"{kind} {key} has no pods yet; no creation has failed", since, "", (describe,))
+        what = "no creation has failed"
+        if "events" in facts.unreadable:
+            what = "whether a creation has failed is not known without the right to list events"
+        return Explanation(f"{kind} {key} has no pods yet; {what}", since, "", (describe,))
     message, failed_since = failure
     cause = f"the pods of {kind} {key} are not created: {message}"
     denial = Denial.of(message)  # a controller repeats the API server's message
@@ -88,6 +92,11 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
         since = parse_time(condition.get("lastTransitionTime")) or since
         return Explanation(cause, since, f"scheduler {scheduler} decides again", commands, scheduling(facts, pod))
     cause = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
+    if names.PLURAL in facts.unreadable:
+        cause = (
+            f"{scheduler} has reported nothing about the pod; whether a BindRequest names it is not known "
+            "without the right to list bindrequests"
+        )
     details = (*running(facts, scheduler), *last_event(facts), *scheduling(facts, pod))
     until = f"scheduler {scheduler} decides: is it installed and running?"
     return Explanation(cause, since, until, commands, details)

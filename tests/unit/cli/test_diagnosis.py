@@ -86,6 +86,8 @@ def condition(kind: str, status: str, message: str = "", since: float = 40, reas
 
 
 TABLE = [
+    pytest.param({"unreadable": ("bindrequests",)}, "whether a BindRequest names it is not known", "decides", 60,
+        id="without the right on requests"),
     pytest.param({"pod": pod(conditions=condition("PodScheduled", "False", "0/3 nodes fit"))},
         "scheduler bowline has found no node: 0/3 nodes fit", "scheduler bowline decides again", 40,
         id="the scheduler finds no node"),
@@ -436,6 +438,8 @@ def test_the_table_and_the_json_have_every_subject() -> None:
         ["team", "train", "40s", "claim", "data", "is", "not", "bound"],
     ]
     assert as_table([], NOW) == "no pod waits"
+    assert as_table([], NOW, ["events"]) == "no pod waits\nnot read (rights): events"
+    assert as_table([subject()], NOW, ["events"]).splitlines()[2] == "not read (rights): events"
     (item,) = json.loads(as_json([subject()], is_list=True))["items"]
     assert item == json.loads(as_json([subject()], is_list=False))
     assert (item["kind"], item["namespace"], item["name"], item["since"]) == (

@@ -1,0 +1,111 @@
+"""Which object `bowline explain` chooses, and what it says of one that it may not read: answers of an API server."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bowline_cli.api import Api, ApiAnswer, ClusterError, ServerAccess
+from bowline_cli.explain import Reading, find_subject, stuck_subjects
+from bowline_cli.reader import Reader
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+APPS, CORE = "/apis/apps/v1/namespaces/team", "/api/v1/namespaces/team"
+PODS, EVENTS, SETS = f"{CORE}/pods", f"{CORE}/events", f"{APPS}/statefulsets"
+REQUESTS = "/apis/scheduling.run.ai/v1alpha2/namespaces/team/bindrequests"
+FORBIDDEN = None
+
+
+class Server(Api):
+    """An API server: the objects of each path; None: forbidden, absent: none."""
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        super().__init__(ServerAccess("http://server", "team"))
+        self.objects = objects
+
+    def send(self, method: str, path: str, body: bytes | None, accept: str = "") -> ApiAnswer:
+        place = path.partition("?")[0]
+        if place not in self.objects:
+            return ApiAnswer(404, {}, b"{}")
+        answer = self.objects[place]
+        if answer is FORBIDDEN:
+            return ApiAnswer(403, {}, b"{}")
+        body = json.dumps({"items": answer} if isinstance(answer, list) else answer).encode()
+        return ApiAnswer(200, {}, body)
+
+
+def reading(**objects: Any) -> Reading:
+    return Reading(Reader(Server(objects)), "bowline-system", NOW)
+
+
+def named(name: str, created: str = "11:00", **fields: Any) -> Json:
+    metadata = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": f"2026-01-01T{created}:00Z"}
+    return {"metadata": {**metadata, **fields.pop("metadata", {})}, **fields}
+
+
+def failed_creation(time: str, kind: str = "StatefulSet") -> Json:
+    involved = {"kind": kind, "uid": "db"}
+    return {"message": "exceeded quota", "involvedObject": involved, "lastTimestamp": f"2026-01-01T{time}:00Z"}
+
+
+WORKLOAD = named("db", spec={"replicas": 2, "serviceName": ""})
+MEMBER = named(
+    "db-0",
+    "11:30",
+    metadata={"ownerReferences": [{"uid": "db"}]},
+    spec={"nodeName": "n"},
+    status={"phase": "Running"},
+)
+
+
+@pytest.mark.parametrize(
+    ("pods", "events", "is_explained"),
+    [
+        pytest.param([], [failed_creation("11:10")], True, id="no pod"),
+        pytest.param([MEMBER], [failed_creation("11:40")], True, id="after the newest pod"),
+        pytest.param([MEMBER], [failed_creation("11:10")], False, id="before the newest pod"),
+        pytest.param([], [failed_creation("11:10", "ReplicaSet")], False, id="of a kind with a condition"),
+    ],
+)
+def test_a_creation_that_fails_now_explains_a_workload(
+    pods: list[Json], events: list[Json], is_explained: bool
+) -> None:
+    objects: Json = {f"{SETS}/db": WORKLOAD, SETS: [WORKLOAD], PODS: pods, EVENTS: events}
+    causes = [subject.explanation.cause for subject in stuck_subjects(reading(**objects), "team")]
+    assert any("exceeded quota" in cause for cause in causes) is is_explained
+    subject = find_subject(reading(**objects), "team", "sts/db")
+    assert subject is not None
+    assert ("exceeded quota" in subject.explanation.cause) is is_explained
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("sts/db", "missing permission"),
+        ("pod/db", "missing permission"),
+        ("sts/", "sts/ has no name"),
+        ("pod/", "pod/ has no name"),
+    ],
+)
+def test_what_cannot_be_read_is_not_said_to_be_absent(target: str, message: str) -> None:
+    objects: Json = {f"{SETS}/db": FORBIDDEN, f"{PODS}/db": FORBIDDEN, f"{SETS}/": [WORKLOAD], f"{PODS}/": []}
+    with pytest.raises(ClusterError, match=message):
+        find_subject(reading(**objects), "team", target)
+
+
+def test_every_subject_of_a_list_names_what_was_not_read() -> None:
+    waiting_pod = named("train", spec={"schedulerName": "bowline"})
+    objects: Json = {PODS: [waiting_pod], REQUESTS: FORBIDDEN, EVENTS: FORBIDDEN}
+    (subject,) = stuck_subjects(reading(**objects), "team")
+    assert set(subject.facts.unreadable) == {"bindrequests", "events"}
+    assert "whether a BindRequest names it is not known" in subject.explanation.cause
+
+
+def test_without_events_a_failed_creation_is_not_denied() -> None:
+    objects: Json = {f"{SETS}/db": WORKLOAD, PODS: [], EVENTS: FORBIDDEN}
+    subject = find_subject(reading(**objects), "team", "sts/db")
+    assert subject is not None
+    assert "whether a creation has failed is not known" in subject.explanation.cause
