@@ -46,7 +46,6 @@ PLUGINS_CONFIG: Mapping[str, object] = {
     **CONFIG,
     "config.plugins": [
         {"name": "hami_core"},
-        {"name": "node_fit"},
         {"name": "example_flaky"},
         {"name": "fault_effects"},
     ],
