@@ -4,6 +4,7 @@ A kustomization names them by paths, often of files below its own folder. A file
 upwards, so that one that is named alone, as a hook for commits does, is recognised as well.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,13 +29,13 @@ class Kustomizations:
 
     def has_part(self, file: str) -> bool:
         """Return whether a kustomization names the file as a patch."""
-        path = Path(file).resolve()
+        path = Path(os.path.realpath(file))  # Path.resolve raises RuntimeError at a circle of links
         return any(path in self._parts_of(folder) for folder in path.parents[:_FOLDERS])
 
     def _parts_of(self, folder: Path) -> frozenset[Path]:
         if folder not in self.parts:
             paths = (path for name in FILES for path in self._paths(folder / name))
-            self.parts[folder] = frozenset((folder / path).resolve() for path in paths)
+            self.parts[folder] = frozenset(Path(os.path.realpath(folder / path)) for path in paths)
         return self.parts[folder]
 
     def _paths(self, file: Path) -> Iterator[str]:

@@ -8,6 +8,7 @@ schema needs the extra ``schema``; without it the output says that it was not ch
 
 import argparse
 import json
+import os
 import sys
 import traceback
 from collections import Counter
@@ -204,7 +205,7 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
             print(reports.as_sarif(listed, docs_url, unchecked=unchecked))
         else:
             places = {finding.file for subject in listed for finding in subject.findings}
-            files = {file for file in places if Path(file).is_file()}
+            files = {file for file in places if os.path.isfile(file)}  # noqa: PTH113 - it raises no OSError
             print(reports.as_github(listed, len(results), files, [note for note in (*notes, unchecked) if note]))
     if options.output != "github":  # it has them as annotations
         for finding in reading.unreadable:
@@ -428,7 +429,8 @@ def _read_all(paths: Sequence[str], options: argparse.Namespace) -> _Reading:
 def _chart_file(manifest: Manifest, chart: str) -> str:
     """Return the file of an object: of a rendered one the chart's template, if it is there."""
     path = Path(chart, *Path(manifest.file).parts[1:])
-    return str(path) if manifest.is_rendered and chart and path.is_file() else manifest.file
+    is_file = os.path.isfile(path)  # noqa: PTH113 - it raises no OSError
+    return str(path) if manifest.is_rendered and chart and is_file else manifest.file
 
 
 def _report_plugin_error(plugin: str, point: str, error: BaseException) -> None:

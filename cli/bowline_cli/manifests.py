@@ -26,6 +26,8 @@ _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TOOL_FILES = ("kustomization.yaml", "kustomization.yml", "Chart.yaml", "Chart.yml")
 _HAS_VERSION: Final = re.compile(r"""(?m)^(?:- +)?["']?apiVersion["']?\s*:|[{,]\s*["']?apiVersion["']?\s*:""")
 _HAS_KIND: Final = re.compile(r"""(?m)(?:^|[\s{,"'])kind["']?\s*:""")
+# A manifest has fewer; the library for the schema takes several calls for each.
+_MOST_LEVELS: Final = 100
 _VARIABLE: Final = re.compile(r"\$\{\w|\$\(\w|(?m:^\s*\$\w+\s*$)")
 _SOURCE: Final = re.compile(r"#\s*Source:\s*(\S.*?)\s*")
 
@@ -149,6 +151,7 @@ def _read_text(content: FileContent, file: str, text: str, budget: YamlBudget, *
             if not is_named and _is_other(plain):
                 content.others += 1
                 continue
+            _limit_depth(plain)
             is_rendered = bool(document.source)
             line = 1 if is_rendered else document.line
             origin = Manifest(document.source or file, line, {}, None, document.duplicates, is_rendered=is_rendered)
@@ -255,6 +258,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping) != len(pairs):
         raise ValueError("a key is given twice")
     return mapping
+
+
+def _limit_depth(value: Any) -> None:
+    """Raise RecursionError for a document that is nested more deeply than the review, which is recursive, follows."""
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level = [item for items in parts for item in items]
+    if level:
+        raise RecursionError
 
 
 def _is_other(value: Any) -> bool:

@@ -30,7 +30,7 @@ def sources_of(paths: Sequence[str], excludes: Sequence[str] = ()) -> SourceFile
     """
     sources = SourceFiles()
     for path in paths:
-        if path != STANDARD_INPUT and Path(path).is_dir():
+        if path != STANDARD_INPUT and os.path.isdir(path):  # noqa: PTH112 - it raises no OSError
             sources.files += [(file, False) for file in sorted(_files_below(path, excludes, sources.charts))]
         else:
             sources.files.append((path, True))
@@ -52,7 +52,7 @@ def _files_below(root: str, excludes: Sequence[str], charts: list[str]) -> Itera
         )
         for name in files:
             path = Path(folder, name)
-            if name.endswith(SUFFIXES) and path.is_file() and not _is_excluded(root, path, excludes):
+            if name.endswith(SUFFIXES) and os.path.isfile(path) and not _is_excluded(root, path, excludes):  # noqa: PTH113
                 yield str(path)
 
 

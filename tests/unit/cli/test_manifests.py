@@ -60,6 +60,8 @@ def test_documents(text: str, expectation: list[tuple[str, str]]) -> None:
         pytest.param(POD + "x: .nan", "f: holds what JSON cannot", id="not a number"),
         pytest.param(POD + "x: &a [*a]", "f: line 3, column 4: an alias refers to", id="a circle"),
         pytest.param(POD + "x: " + "[" * 1000, "f: is nested too deeply", id="deep nesting"),
+        pytest.param(f'{{"apiVersion": "v1", "kind": "Pod", "x": {"[" * 600}{"]" * 600}}}',
+            "f: is nested too deeply", id="deep nesting in JSON"),
         pytest.param("apiVersion: v1\nkind: List\nitems: [1]", "f: line 1, items[0]: must be an object",
             id="an item"),
         pytest.param("apiVersion: v1\nkind: List\nitems: {a: 1}", "items of a List must be a list", id="items"),

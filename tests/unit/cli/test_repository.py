@@ -76,6 +76,17 @@ def test_a_template_that_is_not_rendered_is_named(lint: Lint) -> None:
     assert lines[1].startswith("deploy/job.yaml: unrendered (line 5, column ")
 
 
+def test_a_path_that_cannot_be_followed_is_unreadable_and_hides_no_verdict(lint: Lint) -> None:
+    Path("circle.yaml").symlink_to("circle.yaml")
+    files = {"deploy/kustomization.yaml": "patches: [{path: ../circle.yaml}]\n"}
+    status, lines, errors = lint("circle.yaml", "a" * 300, "deploy", files=files)
+    assert (status, lines[0]) == (2, "deploy/pod.yaml:1: Pod half: allowed")
+    assert [line.partition(": ")[2] for line in errors.splitlines()] == [
+        "Too many levels of symbolic links",
+        "File name too long",
+    ]
+
+
 @pytest.mark.parametrize("pattern", ["bad", "deploy/bad", "bad/", "*.yaml", "deploy/bad/*"])
 def test_excluded_files_and_folders_are_not_read(lint: Lint, pattern: str) -> None:
     files = {"deploy/bad/pod.yaml": POD.replace("image: x", "imag: x")}
@@ -255,6 +266,9 @@ def test_a_rendered_object_is_at_the_charts_file_or_at_none(lint: Lint) -> None:
     files = {"rendered.yaml": RENDERED}
     status, lines, _ = lint("rendered.yaml", files=files)
     assert (status, lines[0]) == (1, "app/templates/pod.yaml (rendered): Pod half: denied")
+    long = {"long.yaml": RENDERED.replace("/pod", f"/{'a' * 300}")}
+    for output in ("text", "github"):
+        assert lint("long.yaml", "--chart-path", "charts/app", "-o", output, files=long)[0] == 1
     assert lint("rendered.yaml", "--chart-path", "charts/app")[1][0].startswith("charts/app/templates/pod.yaml (")
     (annotation, *_) = lint("rendered.yaml", "-o", "github", "--chart-path", "charts/app")[1]
     assert annotation.startswith("::error file=charts/app/templates/pod.yaml,line=1,")
