@@ -63,12 +63,31 @@ def pods(paths: Iterable[Path]) -> list[dict[str, Any]]:
     for path in paths:
         try:
             documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
-        except (OSError, yaml.YAMLError) as error:
+        except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
             raise TargetError(f"{path} cannot be read: {error}") from error
         if any(not isinstance(document, dict) or document.get("kind") != "Pod" for document in documents):
             raise TargetError(f"{path} has something else than pods")
+        if not all(map(_is_complete, documents)):
+            raise TargetError(f"{path} has a pod without metadata.name, or without a container with name and image")
         bodies += documents
     return bodies
+
+
+def _is_complete(pod: Mapping[str, Any]) -> bool:
+    """Return whether an API server would have the fields that every pod needs."""
+    metadata, spec = pod.get("metadata"), pod.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    return (
+        isinstance(metadata, dict)
+        and isinstance(metadata.get("name"), str)
+        and isinstance(containers, list)
+        and bool(containers)
+        and all(
+            isinstance(container, dict) and isinstance(container.get(field), str)
+            for container in containers
+            for field in ("name", "image")
+        )
+    )
 
 
 def _object(text: str) -> Mapping[str, Any]:

@@ -33,8 +33,11 @@ def run_case(
         cluster.cluster.make_namespace(stage.namespace)
         try:
             stage.run(case)
-        except (BrokenRuleError, LocalApiError, CommandError) as broken:
+        except (BrokenRuleError, LocalApiError, CommandError, TimeoutError) as broken:
             why = f"{broken}\n{scheduler.log()}".rstrip()
     # Stopped before, so that nothing is decided meanwhile.
-    stage.clean_up()
+    try:
+        stage.clean_up()
+    except TimeoutError as error:
+        why = why or str(error)
     return CaseResult(case, why)

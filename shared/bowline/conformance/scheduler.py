@@ -18,7 +18,6 @@ from typing import Any, Final, TypeVar
 
 from bowline.api import names
 from bowline.conformance.case import BINDING, OTHER_NODE, POLICIES, POLICY_BINDINGS, QUOTA, Case, denial
-from bowline.kube.denial import Denial
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError, LocalApiError
@@ -216,7 +215,7 @@ class SchedulerStage:
         """
         others = f"object.metadata.name != '{name}'" + (f" || object.target.name != '{node}'" if node else "")
         rule = denial(self.namespace, BINDING, others, message)
-        with self._denied(rule, partial(self._is_bind_denied, name, node or OTHER_NODE)):
+        with self._denied(rule, partial(self._is_bind_denied, name, node or OTHER_NODE, message)):
             yield
 
     @contextmanager
@@ -336,18 +335,23 @@ class SchedulerStage:
         try:
             self.cluster.api.post(f"{BINDREQUESTS.path(self.namespace)}?dryRun=All", request)
         except LocalApiError as error:
-            return Denial.of(str(error)).quota == "conformance"
+            return _is_by_policy(error, QUOTA)
         return False
 
-    def _is_bind_denied(self, name: str, node: str) -> bool:
+    def _is_bind_denied(self, name: str, node: str, message: str) -> bool:
         """Whether the policy is in force. The pod need not exist: admission precedes the search for it."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         try:
             path = PODS.path(self.namespace, name, "binding")
             self.cluster.api.post(f"{path}?dryRun=All", {"metadata": {"name": name}, "target": target})
         except LocalApiError as error:
-            return error.status not in (404, 409)
+            return _is_by_policy(error, message)
         return False
+
+
+def _is_by_policy(error: LocalApiError, message: str) -> bool:
+    """Whether a policy with the message has denied the request: another error says nothing of it."""
+    return message in str(error)
 
 
 def _preconditions(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -183,7 +183,9 @@ def _successor(stage: SchedulerStage) -> None:
         uid = stage.submit("again", 1)
         stage.runs("decides-for-a-successor", "again")
         owners = {
-            owner["uid"] for request in stage.requests("again") for owner in request["metadata"]["ownerReferences"]
+            owner["uid"]
+            for request in stage.requests("again")
+            for owner in request["metadata"].get("ownerReferences") or ()
         }
         stage.require("owner", uid in owners, "the pod is bound by a request for its predecessor")
         stage.kubectl("delete", "pod", "again", "--grace-period=0", "--force")

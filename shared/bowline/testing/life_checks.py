@@ -62,13 +62,18 @@ async def serves_two_pods(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 
 async def _crossed(process: LabProcess, other: LabProcess, pause: Pause) -> Status | None:
-    """Bind the other pod while the attempt of the first one pauses; returns the status of the one that failed."""
+    """Bind the other pod while the attempt of the first one pauses; returns the status of the one that failed.
+
+    A plugin may let the other one wait, as with a lock: then the first one continues.
+    """
     subject = process.trial.subject
     attempt = asyncio.create_task(process.attempt())
     await until(lambda: attempt.done() or pause.is_reached, subject.limit_s)
-    others_status = await within(subject, other.succeed())
+    others_attempt = asyncio.create_task(within(subject, other.succeed()))
+    await asyncio.wait([others_attempt], timeout=subject.limit_s / 4)
     pause.resume()
     status = await within(subject, _ended(attempt, process))
+    others_status = await others_attempt
     return others_status if others_status is None or others_status.code is not Code.OK else status
 
 

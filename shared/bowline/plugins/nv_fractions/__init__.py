@@ -32,6 +32,7 @@ from bowline.plugins.nv_fractions.rules import (
     binding_annotations,
     change_errors,
     foreign_devices,
+    long_key_reason,
     pod_errors,
     unserved_reason,
 )
@@ -68,7 +69,7 @@ class NvFractions(AdmissionPlugin, BindingPlugin):
         return request.is_share or bool(foreign_devices(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        """Fail if the annotations cannot be computed, or if the pod has a list of devices that no Binding wrote.
+        """Fail if there are no such annotations, or if the pod has a list of devices that no Binding wrote.
 
         On a node without working agents fail for a pod that needs them.
         """
@@ -83,7 +84,10 @@ class NvFractions(AdmissionPlugin, BindingPlugin):
         if ctx.request.is_share and not self._serves(ctx):
             error = unserved_reason(ctx.pod, ctx.spec.selected_node)
         else:
-            _, error = self._annotations(ctx)
+            annotations, error = self._annotations(ctx)
+            why = long_key_reason(annotations)
+            if why:
+                return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
         return Status.fatal(error, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE) if error else Status.ok()
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:

@@ -8,8 +8,9 @@ An amount that is not a whole number of MiB is rounded up where a device is chos
 as it was written.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from bowline.api import names
 from bowline.api.bindrequest import ReceivedGPU
@@ -20,6 +21,8 @@ from bowline.plugins.nv_fractions import rule_table
 from bowline.plugins.nv_fractions.amounts import mebibytes_of, portion_of, quantity_text, whole_mebibytes
 from bowline.plugins.nv_fractions.shorthands import SHORTHANDS, limits_of, shorthand_errors
 
+# Of the name in a key of an annotation, after the prefix.
+_MAX_NAME: Final = 63
 MODES = (names.TIME_SLICING, names.SM_SHARING)
 
 
@@ -314,6 +317,18 @@ def binding_annotations(
             return {}, f"metadata.annotations[{portion_key}]: {error}"
         result[limit_key] = quantity_text(limit)
     return {name: value for name, value in result.items() if is_owned(name) or name not in pod_annotations}, ""
+
+
+def long_key_reason(annotations: Iterable[str]) -> str:
+    """Return why a Binding cannot have the annotations: the longest key has too long a name; empty if it can."""
+    longest = max(annotations, key=len, default="")
+    excess = len(longest.partition("/")[2]) - _MAX_NAME
+    if excess <= 0:
+        return ""
+    return (
+        f"metadata.annotations[{longest}]: the name of the key, which gives the container its share, must have at "
+        f"most {_MAX_NAME} characters; shorten the container's name by {excess} and create the pod again"
+    )
 
 
 def _portion_limit(text: str, node: Object, reserved_mib: int) -> tuple[int, str]:

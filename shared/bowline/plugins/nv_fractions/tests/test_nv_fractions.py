@@ -124,6 +124,18 @@ async def test_a_share_whose_memory_is_unknown_is_not_bound() -> None:
     assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
+@pytest.mark.parametrize(("length", "suggestion"), [(34, None), (35, Suggestion.DELETE_POD)])
+async def test_a_container_whose_name_does_not_fit_a_key_is_not_bound(
+    length: int, suggestion: Suggestion | None
+) -> None:
+    ctx = context({"gpu-fraction": "0.5"}, LABELS)
+    assert ctx.pod is not None
+    ctx.pod["spec"]["containers"][0]["name"] = "c" * length
+    status = await NvFractions(PluginConfig(), Settings()).pre_bind(ctx)
+    assert (status.code, status.suggestion) == (Code.FATAL if suggestion else Code.OK, suggestion)
+    assert ("shorten the container's name by 1 and" in status.message) is bool(suggestion)
+
+
 @pytest.mark.parametrize("kind", ["Fraction", "Regular"])
 async def test_a_pod_with_a_list_of_devices_that_no_binder_wrote_is_not_bound(kind: str) -> None:
     plugin = NvFractions(PluginConfig(), Settings())
