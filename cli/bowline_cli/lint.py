@@ -414,6 +414,9 @@ def _read_all(paths: Sequence[str], options: argparse.Namespace) -> _Reading:
     """
     sources, reading, budget = sources_of(paths, options.exclude), _Reading(), YamlBudget()
     reading.charts, kustomizations = sources.charts, Kustomizations(budget)
+    reading.unrendered += [(link, "a link to a folder, which is not followed: name it") for link in sources.links]
+    for error in sources.errors:
+        reading.unreadable.append(Finding(UNREADABLE, str(error.filename), 1, f"{error.filename}: {error.strerror}"))
     for file, is_named in with_progress(sources.files, "files", sys.stderr):
         content = read_file(file, budget, is_named=options.strict or (is_named and not options.skip_others))
         is_part = file != STANDARD_INPUT and kustomizations.has_part(file)
@@ -421,7 +424,7 @@ def _read_all(paths: Sequence[str], options: argparse.Namespace) -> _Reading:
             manifest = replace(single, file=_chart_file(single, options.chart_path), is_part=is_part)
             reading.manifests += [manifest, *embedded_manifests(manifest)]
         reading.others += content.others
-        reading.unreadable += [Finding(UNREADABLE, file, 1, error) for error in content.errors]
+        reading.unreadable += [Finding(UNREADABLE, file, 1, message) for message in content.errors]
         reading.unrendered += [(file, content.unrendered)] if content.unrendered else []
     return reading
 

@@ -24,12 +24,14 @@ STANDARD_INPUT = "-"
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Files of build tools that look like manifests and are not applied.
 _TOOL_FILES = ("kustomization.yaml", "kustomization.yml", "Chart.yaml", "Chart.yml")
-_HAS_VERSION: Final = re.compile(r"""(?m)^(?:- +)?["']?apiVersion["']?\s*:|[{,]\s*["']?apiVersion["']?\s*:""")
+_HAS_VERSION: Final = re.compile(r"""(?m)^[ \t]*(?:- +)?["']?apiVersion["']?\s*:|[{,]\s*["']?apiVersion["']?\s*:""")
 _HAS_KIND: Final = re.compile(r"""(?m)(?:^|[\s{,"'])kind["']?\s*:""")
 # A manifest has fewer; the library for the schema takes several calls for each.
 _MOST_LEVELS: Final = 100
 _VARIABLE: Final = re.compile(r"\$\{\w|\$\(\w|(?m:^\s*\$\w+\s*$)")
 _SOURCE: Final = re.compile(r"#\s*Source:\s*(\S.*?)\s*")
+# Of a comment in a file, where a person may name a source as well.
+_CHART_PATH: Final = re.compile(r"[^:]*/(?:templates|crds|charts)/")
 
 
 class UnreadableError(Exception):
@@ -152,10 +154,11 @@ def _read_text(content: FileContent, file: str, text: str, budget: YamlBudget, *
                 content.others += 1
                 continue
             _limit_depth(plain)
-            is_rendered = bool(document.source)
-            line = 1 if is_rendered else document.line
-            origin = Manifest(document.source or file, line, {}, None, document.duplicates, is_rendered=is_rendered)
-            place = None if document.source else DocumentText(text, document.index)
+            is_rendered = bool(document.source if file == STANDARD_INPUT else _CHART_PATH.match(document.source))
+            origin = Manifest(file, document.line, {}, None, document.duplicates, is_rendered=is_rendered)
+            if is_rendered:
+                origin = replace(origin, file=document.source, line=1)
+            place = None if is_rendered else DocumentText(text, document.index)
             if isinstance(plain, list):
                 for index, item in enumerate(plain):
                     content.manifests += _expand(origin, place and place.below(f"[{index}]"), where, item, {})

@@ -140,7 +140,18 @@ def test_a_field_has_the_line_in_which_it_stands_or_that_of_what_is_around_it(pa
     assert manifest.line_of(path) == line
 
 
-def test_a_rendered_document_has_the_file_that_its_comment_names() -> None:
-    text = f"---\n# Source: app/templates/pod.yaml\n{POD}---\n{POD}"
-    places = [(manifest.file, manifest.line, manifest.line_of("kind")) for manifest in parse_manifests("-", text)]
-    assert places == [("app/templates/pod.yaml", 1, 1), ("-", 6, 7)]
+@pytest.mark.parametrize(
+    ("file", "source", "is_rendered"),
+    [
+        ("-", "app/templates/pod.yaml", True),
+        ("-", "pod.yaml", True),
+        ("f", "app/templates/pod.yaml", True),
+        ("f", "app/charts/sub/crds/pod.yaml", True),
+        ("f", "https://example.com/templates/pod.yaml", False),
+        ("f", "the manual", False),
+    ],
+)
+def test_a_rendered_document_has_the_file_that_its_comment_names(file: str, source: str, is_rendered: bool) -> None:
+    text = f"---\n# Source: {source}\n{POD}---\n{POD}"
+    places = [(manifest.file, manifest.line, manifest.line_of("kind")) for manifest in parse_manifests(file, text)]
+    assert places == [(source, 1, 1) if is_rendered else (file, 3, 4), (file, 6, 7)]

@@ -1,7 +1,9 @@
 """`bowline lint` of a folder in which most files are no manifests, as in a repository."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +65,12 @@ def test_with_strict_a_document_that_is_no_manifest_is_an_error(lint: Lint) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["kind: Pod\nmetadata: {name: x}\nspec: {}\n# apiVersion:\n", "apiVersion: v1\nkind: Pod\nspec: [\n"]
+    "text",
+    [
+        "kind: Pod\nmetadata: {name: x}\nspec: {}\n# apiVersion:\n",
+        "apiVersion: v1\nkind: Pod\nspec: [\n",
+        "  apiVersion: v1\n  kind: Pod\n  spec: [\n",
+    ],
 )
 def test_a_manifest_with_a_mistake_in_its_head_or_syntax_is_an_error_in_a_folder_too(lint: Lint, text: str) -> None:
     text = text.replace("# apiVersion:", "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a}")
@@ -84,6 +91,28 @@ def test_a_path_that_cannot_be_followed_is_unreadable_and_hides_no_verdict(lint:
     assert [line.partition(": ")[2] for line in errors.splitlines()] == [
         "Too many levels of symbolic links",
         "File name too long",
+    ]
+
+
+def test_what_a_folder_has_and_is_not_read_is_named(lint: Lint, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, scan = {"deploy/secret/pod.yaml": POD, "elsewhere/pod.yaml": POD}, os.scandir
+    lint("deploy", files=files)
+    Path("deploy/link").symlink_to("../elsewhere")
+    status, lines, _ = lint("deploy", "--fail-on", "unchecked")
+    assert (status, lines[2].startswith("deploy/link: unrendered (a link to a folder")) == (1, True)
+    Path("deploy/nothing.yaml").symlink_to("removed.yaml")
+
+    def without_permission(path: str) -> Any:
+        if path.endswith("secret"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", without_permission)
+    status, lines, errors = lint("deploy")
+    assert (status, lines[0]) == (2, "deploy/pod.yaml:1: Pod half: allowed")
+    assert sorted(errors.splitlines()) == [
+        "deploy/nothing.yaml: No such file or directory",
+        "deploy/secret: Permission denied",
     ]
 
 
