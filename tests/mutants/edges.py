@@ -266,8 +266,8 @@ CLI = (
         "variables-judged",
         "bowline lint denies an object for a value that is a variable.",
         f"{_CLI}verdicts.py",
-        "if not (_is_variable(e.value) or (info.is_partial and e.rule.needs_whole)))",
-        "if not (info.is_partial and e.rule.needs_whole))",
+        "if not (_is_variable(e.value) or (is_partial and e.rule.needs_whole)))",
+        "if not (is_partial and e.rule.needs_whole))",
     ),
     Mutant(
         "overdue-wait-announced",

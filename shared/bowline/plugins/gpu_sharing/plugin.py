@@ -230,15 +230,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         return self._idle.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
 
     async def _share(self, ctx: BindContext) -> Status:
-        invalid, share = request_error(ctx.spec), share_of(ctx.pod or {"metadata": {}})
-        if invalid is not None:
-            return Status.fatal(invalid, Reason.INVALID)
-        if share is None:
-            why = (
-                f"pod {ctx.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
-                "share: it was created while the webhook was unavailable; create it again"
-            )
-            return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
+        share = share_of(ctx.pod or {"metadata": {}})
+        assert share is not None  # noqa: S101 - a pod without one has failed before
         try:
             answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.gpu_groups])
             _remember(ctx, answers)
@@ -421,6 +414,23 @@ def unreleased_status(release_failures: list[Unreleased]) -> Status:
     return Status.wait(
         why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
     )
+
+
+def _unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) -> Status | None:
+    """Return the failure of a share that no device can help; None if there is none.
+
+    A pod that the webhook has not reviewed lacks its class too: created again, it gets all.
+    """
+    invalid, pod = request_error(ctx.spec), ctx.pod or {"metadata": {}, "spec": {}}
+    if invalid is not None:
+        return Status.fatal(invalid, Reason.INVALID)
+    if share_of(pod) is None:
+        why = (
+            f"pod {ctx.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
+            "share: it was created while the webhook was unavailable; create it again"
+        )
+        return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
+    return undelivered_status(pod, ctx.node, mode, settings)
 
 
 def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, settings: Settings) -> Status | None:
