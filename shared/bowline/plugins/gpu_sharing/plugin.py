@@ -214,10 +214,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             return unreleased_status(release_failures)
         if not ctx.request.is_share:
             return Status.ok()
-        undelivered = undelivered_status(
-            ctx.pod or {"metadata": {}, "spec": {}}, ctx.node, self._detection.mode, self.settings
-        )
-        return undelivered or await self._share(ctx)
+        return _unsharable_status(ctx, self._detection.mode, self.settings) or await self._share(ctx)
 
     def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
