@@ -98,11 +98,12 @@ class Completer:
 
         ``request``: as it is now; ``former``: the state of the decision that was executed.
         """
-        begun = former.begun
-        if begun is None or begun.uid != request.uid or request.phase is not Phase.PENDING or request.deleting:
+        begun_request = former.begun_request
+        is_pending = request.phase is Phase.PENDING and not request.deleting
+        if begun_request is None or begun_request.uid != request.uid or not is_pending:
             return None
-        raw = {**request.raw, "spec": begun.raw["spec"]}
-        as_executed = replace(request, raw=raw, spec=begun.spec, pod_uid=begun.pod_uid)
+        raw = {**request.raw, "spec": begun_request.raw["spec"]}
+        as_executed = replace(request, raw=raw, spec=begun_request.spec, pod_uid=begun_request.pod_uid)
         snapshot = await self.reads.with_live_pod(as_executed)
         return await self.complete(snapshot, former) if is_bound_as_asked(as_executed, snapshot.pod_view) else None
 
@@ -182,7 +183,7 @@ class Completer:
         Returns when to continue; None at the end.
         """
         state.gang.leave()
-        request = state.rollback.side_effects or (state.begun if state.attempt.may_have_late_writes else None)
+        request = state.rollback.side_effects or (state.begun_request if state.attempt.may_have_late_writes else None)
         if request is not None:
             snapshot = await self.reads.with_live_pod(request)
             if not is_bound_as_asked(request, snapshot.pod_view):

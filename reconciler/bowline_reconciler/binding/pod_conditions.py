@@ -232,13 +232,13 @@ def stored_conditions(pod: Object, condition: PodBound, now: datetime) -> list[M
 
 def _since(pod: Object, condition: PodBound) -> str:
     """Return since when the pod has this cause, whatever the node; empty for another one."""
-    earlier = condition_of(pod, names.CONDITION_POD_BOUND)
+    stored_condition = condition_of(pod, names.CONDITION_POD_BOUND)
     # All failed attempts have one reason; of the others, the message may name the node.
-    is_cause = condition.reason != names.EVENT_RETRY and earlier.get("reason") == condition.reason
-    is_same = is_cause or earlier.get("message") == condition.message
-    if condition.status != "False" or earlier.get("status") != "False" or not is_same:
+    is_same_reason = condition.reason != names.EVENT_RETRY and stored_condition.get("reason") == condition.reason
+    is_same = is_same_reason or stored_condition.get("message") == condition.message
+    if condition.status != "False" or stored_condition.get("status") != "False" or not is_same:
         return ""
-    return str(earlier.get("lastTransitionTime") or "")
+    return str(stored_condition.get("lastTransitionTime") or "")
 
 
 def _has(pod: Object, condition: PodBound) -> bool:

@@ -297,8 +297,8 @@ class Requeue:
         ``pod``: the pod that the request names, as last read; None if there is none.
         """
         wait_state, now = state.wait, self._clock.monotonic()
-        before = stored_wait(request, self._clock.now(), is_limited=bool(wait.limits))
-        wait_state.start(wait.cause, wait.limits, now, before)
+        reported_wait = stored_wait(request, self._clock.now(), is_limited=bool(wait.limits))
+        wait_state.start(wait.cause, wait.limits, now, reported_wait)
         if wait_state.report_at is None:
             # Spread the first report over the time that reporting all waiters of the namespace takes, so that they
             # are not all reconciled together.

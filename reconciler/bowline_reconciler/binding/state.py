@@ -297,7 +297,7 @@ class RequestState:
 
     uid: ObjectUID
     since: float = 0.0  # when this process first observed the request
-    begun: BindRequest | None = None  # as its last attempt, failure or rollback began with it
+    begun_request: BindRequest | None = None  # as its last attempt, failure or rollback began with it
     attempt: AttemptState = field(default_factory=AttemptState)
     rollback: RollbackState = field(default_factory=RollbackState)
     wait: WaitState = field(default_factory=WaitState)
@@ -307,7 +307,7 @@ class RequestState:
 
     def begin(self, request: BindRequest) -> None:
         """Record that an attempt, a failure or a rollback of the request, as it is now, begins."""
-        self.begun = request
+        self.begun_request = request
 
     @property
     def was_delayed(self) -> bool:
@@ -324,12 +324,13 @@ class RequestState:
 
         A foreign CRD lets clients change the spec: another generation is another request.
         """
-        begun_request = self.rollback.side_effects or self.begun or self.wait.nominated
-        return request.uid == self.uid and (begun_request is None or is_same_decision(begun_request, request))
+        started_request = self.rollback.side_effects or self.begun_request or self.wait.nominated
+        return request.uid == self.uid and (started_request is None or is_same_decision(started_request, request))
 
     def finish(self, version: ResourceVersion) -> None:
         """Mark the request as finished; keep only what identifies stale events of the watch."""
-        self.begun, self.attempt, self.rollback, self.wait = None, AttemptState(), RollbackState(), WaitState()
+        self.begun_request = None
+        self.attempt, self.rollback, self.wait = AttemptState(), RollbackState(), WaitState()
         self.failures.reset()
         self.gang.leave()
         self.overlay.finish(version)

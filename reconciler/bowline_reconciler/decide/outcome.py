@@ -30,7 +30,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
     sentence,
 )
-from bowline_reconciler.decide.report import began, retrying_status
+from bowline_reconciler.decide.report import retrying_status, unprepared_since
 from bowline_reconciler.decide.snapshot import Outcome, Times
 
 # Suggestions after which a retry on the same node cannot succeed.
@@ -84,7 +84,7 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
         names.EVENT_RETRY,
         why,
         decision_of(request.raw.get("spec")),
-        since=began(request, now),
+        since=unprepared_since(request, now),
         objects=status.wake_on,
     )
     report = Report(
@@ -101,8 +101,8 @@ def _gave_up(attempts: int) -> str:
 
 
 def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
-    unnamed = ", ".join(str(ref) for ref in status.wake_on if ref.key.name not in status.message)
-    why = f"{status.message} (waiting for {unnamed})" if unnamed else status.message
+    unnamed_objects = ", ".join(str(ref) for ref in status.wake_on if ref.key.name not in status.message)
+    why = f"{status.message} (waiting for {unnamed_objects})" if unnamed_objects else status.message
     waits = status.waits
     lefts = [times.wait_left(single.timeout or timeout, _cause(single)) for single in waits]
     left = min(lefts)

@@ -82,7 +82,7 @@ class BindingContent:
 PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))
 
 
-def began(request: BindRequest, now: datetime) -> datetime:
+def unprepared_since(request: BindRequest, now: datetime) -> datetime:
     """Return since when the request's preparation has waited or failed; ``now`` if it begins to."""
     condition = request.condition(PREPARED)
     since = parse_time(condition.get("lastTransitionTime")) if condition.get("status") == "False" else None
@@ -112,11 +112,12 @@ def retrying_status(
 def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datetime) -> dict[str, Any]:
     """Return the status of a request that has waited since ``since``; its reason names the deadline."""
     prepared_condition = request.condition(PREPARED)
-    began = parse_time(prepared_condition.get("lastTransitionTime"))
+    is_reported = prepared_condition.get("reason") == "Waiting"
+    reported_since = parse_time(prepared_condition.get("lastTransitionTime")) if is_reported else None
     # In whole seconds, so that the same wait has the same deadline in every process.
     total = timedelta(seconds=round((now - since + wait.left).total_seconds()))
-    if prepared_condition.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
-        since = began
+    if reported_since is not None and abs(reported_since - since) <= _SAME_MOMENT:
+        since = reported_since
     deadline = since + total if wait.expires and wait.left < _FOREVER else None
     until = f"fails with WaitTimeout at {format_time(deadline)}" if deadline is not None else ""
     updated = conditions(request, {PREPARED: ("False", "Waiting", wait.why)}, now)
@@ -253,7 +254,7 @@ def failure_report(
             decision,
             has_ended=True,
             denial=fail.denial,
-            since=began(request, now),
+            since=unprepared_since(request, now),
             objects=fail.objects,
         )
     nomination = _nomination_after(request, fail, pod) if condition is not None else None

@@ -41,7 +41,6 @@ _MODES = {
     OperatorMode.UNKNOWN: "no ClusterPolicy of NVIDIA's GPU operator is known",
     OperatorMode.LEGACY: "NVIDIA's GPU operator is in the mode of the legacy runtime",
     OperatorMode.CDI: "NVIDIA's GPU operator is in CDI mode",
-    OperatorMode.NRI: "NVIDIA's GPU operator is in NRI mode (ClusterPolicy spec.cdi.nriPluginEnabled)",
     OperatorMode.OLD_NRI: "NVIDIA's GPU operator is in NRI mode (ClusterPolicy spec.cdi.nriPluginEnabled) with a "
     "container toolkit before 1.20 (spec.toolkit.version)",
 }
@@ -82,9 +81,9 @@ def runtime_problem(runtime: GpuRuntime, runtime_class: str, *, are_fractioned: 
     """
     if runtime.mode is OperatorMode.NRI:
         return None
-    is_nri, mode = runtime.mode is OperatorMode.OLD_NRI, _MODES[runtime.mode]
+    is_old_nri, mode = runtime.mode is OperatorMode.OLD_NRI, _MODES[runtime.mode]
     is_absent = bool(runtime_class) and runtime.lacks(runtime_class)
-    if is_nri and (is_absent or not runtime_class):
+    if is_old_nri and (is_absent or not runtime_class):
         if are_fractioned:
             return None
         lacks = f"RuntimeClass {runtime_class} does not exist" if is_absent else "there is no RuntimeClass"

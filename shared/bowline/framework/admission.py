@@ -423,8 +423,10 @@ def request_errors(raw: Object, old: Object | None) -> list[FieldError]:
     """
     misnamed = name_error(raw) if old is None else None
     spec, errors = decode_spec(raw.get("spec"))
-    if spec is None or misnamed is not None:
-        return [*([misnamed] if misnamed is not None else []), *errors]
+    if misnamed is not None:
+        errors = (misnamed, *errors)
+    if spec is None or errors:
+        return list(errors)
     owner = owner_pod_uid(raw)
     if spec.pod_uid and owner and spec.pod_uid != owner:
         message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"

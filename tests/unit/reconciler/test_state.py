@@ -108,4 +108,4 @@ def test_a_state_in_which_something_has_begun_is_of_one_decision(change: dict[st
     assert states.identify(request.key, request).state is states.identify(request.key, changed_request).state
     states.ensure(request).begin(request)
     assert (states.identify(request.key, changed_request).state is not None) is is_same
-    assert (states.ensure(changed_request).begun is not None) is is_same
+    assert (states.ensure(changed_request).begun_request is not None) is is_same

@@ -93,7 +93,7 @@ class PluginCaller:
         self._monotonic = monotonic
         # The call that each task is in, and the synchronous one that is being executed.
         self._calls: dict[asyncio.Task[Any] | None, PluginCall] = {}
-        self._asking: tuple[str, str, BindRequest] | None = None
+        self._query: tuple[str, str, BindRequest] | None = None
 
     @property
     def in_progress(self) -> Collection[PluginCall]:
@@ -102,9 +102,9 @@ class PluginCaller:
 
     def current(self, loop: asyncio.AbstractEventLoop) -> PluginCall | None:
         """Return the call that the event loop is executing. May be called from another thread."""
-        asking = self._asking
-        if asking is not None:
-            plugin, point, request = asking
+        query = self._query
+        if query is not None:
+            plugin, point, request = query
             return PluginCall(plugin, point, request.key, request.uid, self._monotonic())
         return self._calls.get(asyncio.current_task(loop))
 
@@ -121,13 +121,13 @@ class PluginCaller:
         """Call a synchronous method. Returns its checked result, or ``Failed`` after an exception or an invalid
         result. ``ctx``: None outside of an attempt.
         """
-        self._asking = (plugin.name, point, request)
+        self._query = (plugin.name, point, request)
         try:
             return check(method(*arguments))
         except BaseException as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
             return Failed(self._failure_status(plugin, point, ctx, _as_exception(error)))
         finally:
-            self._asking = None
+            self._query = None
 
     def defect(self, plugin: Plugin, point: str, ctx: BindContext, what: str) -> Status:
         """Report a defect that shows after the call, and return its Status."""
@@ -303,6 +303,8 @@ def as_additions(
     not store, or would store and then reject every update of the pod, and another value of a key.
     """
     added = as_metadata(result)
+    if not added:
+        return added
     errors = [
         f"returned {key}: {value!r}, and {owners[key]} sets it to {entries[key]!r}; use a key of its own"
         for key, value in added.items()
