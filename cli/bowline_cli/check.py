@@ -24,7 +24,7 @@ from bowline.kube.denial import Denial
 from bowline.kube.resources import Resource
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected
-from bowline_cli.reader import Reader, Unread, leases_path
+from bowline_cli.reader import Reader, Unread, leases_path, readable
 from bowline_cli.release import CHECKS_CRD, CRD, POD_HOOK, InstalledRelease, ReleaseFinding, Reply, findings
 from bowline_cli.terminal import printable
 
@@ -35,7 +35,6 @@ POLL_S = 2.0
 # The BindRequests in which another writer is looked for.
 SAMPLE = 500
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-BOWLINE = "app.kubernetes.io/name=bowline"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +126,7 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
     release = InstalledRelease(
         namespace,
         api.now,
-        reader.list(f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
+        reader.deployments(namespace),
         leases=reader.list(leases, labelSelector=names.LEASE_LABEL),
         requests=reader.list(f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
         not_read=_not_read(reader),
@@ -197,8 +196,7 @@ def _namespace_in_scope(reader: Reader, configuration: Object | Unread | None) -
     """Return a namespace whose pods the webhook reviews: default, unless that is excluded."""
     hooks = configuration["webhooks"] if configuration and not isinstance(configuration, Unread) else ()
     selector = next((hook.get("namespaceSelector") for hook in hooks if hook["name"] == POD_HOOK), None)
-    listed = reader.list("/api/v1/namespaces")
-    namespaces = [item["metadata"] for item in listed] if not isinstance(listed, Unread) else []
+    namespaces = [item["metadata"] for item in readable(reader.list("/api/v1/namespaces"))]
     active = [each for each in namespaces if "deletionTimestamp" not in each]
     scope = [each["name"] for each in active if selector_admits(selector, each.get("labels") or {})]
     return "default" if "default" in scope or not scope else scope[0]

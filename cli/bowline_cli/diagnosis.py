@@ -18,21 +18,31 @@ from bowline_cli.facts import (
     Explanation,
     Facts,
     PodRecord,
-    age_of,
-    components,
+    age,
+    container_problems,
     creation_time,
     current_request,
     delete_request,
+    describe_pod,
     helping_commands,
     last_event,
+    object_states,
     pod_state,
     pod_uid,
+    ready_replicas,
     record_of,
-    states,
-    troubles,
+    scheduler_of,
 )
 from bowline_cli.reader import Unread, acquired_at
-from bowline_cli.undecided import IDLE, devices, explain_record, explain_undecided, gang_state, past, running
+from bowline_cli.undecided import (
+    IDLE,
+    driver_state,
+    explain_record,
+    explain_undecided,
+    gang_state,
+    last_failure,
+    scheduler_state,
+)
 
 # Another program may have written the phase.
 _NO_REASON: Final = "the bind has failed without a reason"
@@ -86,74 +96,71 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
     preparation, rollback = (condition_of({"status": status}, kind) for kind in ("Prepared", "RolledBack"))
     cause = str(preparation.get("message") or status.get("reason") or "")
     since = parse_time(preparation.get("lastTransitionTime")) or parse_time(status.get("startTime")) or created
+    describe = (describe_pod(facts),)
     if rollback.get("status") == "False":
         since = parse_time(rollback.get("lastTransitionTime")) or created
-        commands = helping_commands(facts, ())
-        return Explanation(str(status.get("reason") or ""), since, "the rollback is complete", commands)
+        return Explanation(str(status.get("reason") or ""), since, "the rollback is complete", describe)
     wait, next_attempt = wait_of(status), parse_time(status.get("nextAttemptTime"))
     if wait is not None:
-        return _waiting(
-            facts, request, wait, Explanation(cause, _earliest(since, record, cause, Reason.WAIT_TIMEOUT))
-        )
+        since = _earliest(since, record, cause, Reason.WAIT_TIMEOUT)
+        details = (*object_states(facts, wait.objects, cause), *last_failure(record))
+        details += (*_other_requests(facts, request), *gang_state(facts))
+        commands = helping_commands(facts, wait.objects)
+        return Explanation(cause, since, _end_of_wait(wait, facts.now), commands, details)
     if preparation.get("reason") == "Released":
-        until = "a reconciler that is not being uninstalled leads"
-        return Explanation(cause, since, until, helping_commands(facts, ()))
+        return Explanation(cause, since, "a reconciler that is not being uninstalled leads", describe)
     if status.get("phase"):
         until = "the next attempt"
         if next_attempt is not None:
             until += f", at {format_time(next_attempt)}" if next_attempt > facts.now else ", which is due"
         since = _earliest(since, record, cause, names.EVENT_RETRY)
-        return Explanation(cause, since, until, helping_commands(facts, ()), _history(record))
+        return Explanation(cause, since, until, describe, last_failure(record))
     uid = request["metadata"].get("uid")
     own_events = [event for event in facts.events if (event.get("related") or {}).get("uid") == uid]
     retries = [event for event in own_events if event.get("reason") == names.EVENT_RETRY]
     if retries:  # the status could not be written
         cause = str(retries[-1].get("message"))
-        return Explanation(cause, created, "the next attempt", helping_commands(facts, ()))
+        return Explanation(cause, created, "the next attempt", describe)
     cause = "the reconciler has not reported on the BindRequest yet; it reports what prevents progress after 5 s"
     is_new = created is not None and facts.now - created < IDLE
-    commands = () if is_new else helping_commands(facts, ())
-    return Explanation(cause, created, "the reconciler reports", commands, is_stuck=not is_new)
+    return Explanation(cause, created, "the reconciler reports", () if is_new else describe, is_stuck=not is_new)
 
 
 def _earliest(since: datetime | None, record: PodRecord | None, cause: str, reason: str) -> datetime | None:
     """Return since when the pod has the cause: its earlier decisions may have failed for it."""
-    recorded = record.since_of(cause, reason) if record is not None else None
-    return min(filter(None, (since, recorded)), default=None)
+    if record is None or (cause != record.cause and reason != record.decision.reason):
+        return since
+    return min(since or record.since, record.since)
 
 
-def _history(record: PodRecord | None) -> tuple[str, ...]:
-    return (past(record),) if record is not None else ()
+def _end_of_wait(wait: WaitFact, now: datetime) -> str:
+    if wait.deadline is None:
+        return "one of the objects changes; there is no deadline"
+    deadline = format_time(wait.deadline)
+    if wait.deadline <= now:
+        return f"it fails with WaitTimeout: its deadline was {deadline}"
+    return f"one of the objects changes; at the latest it fails with WaitTimeout at {deadline}"
 
 
-def _waiting(facts: Facts, request: Object, wait: WaitFact, explanation: Explanation) -> Explanation:
-    until = "one of the objects changes; there is no deadline"
-    if wait.deadline is not None:
-        until = f"one of the objects changes; at the latest it fails with WaitTimeout at {format_time(wait.deadline)}"
-        if wait.deadline <= facts.now:
-            until = f"it fails with WaitTimeout: its deadline was {format_time(wait.deadline)}"
-    further_requests = [str(key_of(candidate)) for candidate in facts.requests if candidate is not request]
-    others = (f"other requests for the pod: {', '.join(further_requests)}",) if further_requests else ()
-    record = record_of(facts.pod) if facts.pod is not None else None
-    details = (*states(facts, wait.objects, explanation.cause), *_history(record), *others, *gang_state(facts))
-    return replace(explanation, until=until, commands=helping_commands(facts, wait.objects), details=details)
+def _other_requests(facts: Facts, request: Object) -> tuple[str, ...]:
+    keys = [str(key_of(candidate)) for candidate in facts.requests if candidate is not request]
+    return (f"other requests for the pod: {', '.join(keys)}",) if keys else ()
 
 
 def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
-    status = reported_status(request)
+    status, scheduler = reported_status(request), scheduler_of(pod)
     suggestion = next((each for each in Suggestion if each.value == status.get("suggestion")), None)
-    scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
     end, node = parse_time(status.get("completionTime")), (request.get("spec") or {}).get("selectedNode")
     until = f"the cause is corrected; then scheduler {scheduler} decides again, or the request is deleted"
     if suggestion is not None:
         until = suggestion.next_step.format(scheduler=f"scheduler {scheduler}")
         if end is not None and facts.now - end > IDLE:
-            until += f"; it has not for {age_of(end, facts.now)}: is it running?"
+            until += f"; it has not for {age(facts.now - end)}: is it running?"
     failure = failure_of(status) or FailureFact("")
     reason = failure.plugin_reason or failure.reason
     cause = str(condition_of({"status": status}, "Bound").get("message") or status.get("reason") or _NO_REASON)
-    began = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or end
-    since = _earliest(began, record_of(pod), cause, reason)
+    start = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or end
+    since = _earliest(start, record_of(pod), cause, reason)
     commands = helping_commands(facts, failure.objects, failure.reason, str(node or ""))
     afterwards: tuple[str, ...] = ()
     delete_pod = f"kubectl -n {facts.key.namespace} delete pod {facts.key.name}"
@@ -163,8 +170,9 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
         afterwards = (delete_request(request), delete_pod)
     at = format_time(end) if end is not None else "an unknown time"
     more = str(status.get("reason") or "").partition(cause)[2]  # advice, and what preceded the failure
-    ended = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}{more}"
-    details = (*states(facts, failure.objects, cause), ended, *running(facts, scheduler), *devices(facts, pod))
+    summary = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}{more}"
+    details = (*object_states(facts, failure.objects, cause), summary, *scheduler_state(facts, pod))
+    details += driver_state(facts, pod)
     return Explanation(cause, since, until, commands, details, afterwards=afterwards)
 
 
@@ -181,8 +189,8 @@ def _orphan(facts: Facts, request: Object) -> Explanation:
 def _deleting_pod(facts: Facts, pod: Object) -> Explanation:
     since, finalizers = parse_time(pod["metadata"].get("deletionTimestamp")), pod["metadata"].get("finalizers") or []
     cause = f"the pod is being deleted; finalizers: {', '.join(finalizers) or 'none'}"
-    describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
-    return Explanation(cause, since, "their owners remove the finalizers", (describe,), is_stuck=bool(finalizers))
+    until, commands = "their owners remove the finalizers", (describe_pod(facts),)
+    return Explanation(cause, since, until, commands, is_stuck=bool(finalizers))
 
 
 def _deleting(facts: Facts, request: Object) -> Explanation:
@@ -214,7 +222,8 @@ def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
         f"kubectl -n {facts.system} get leases,deployments,pods",
         f"kubectl -n {facts.system} logs --selector app.kubernetes.io/component=reconciler --tail 20",
     )
-    return Explanation(cause, creation_time(request), "a reconciler leads", commands, components(facts, "reconciler"))
+    replicas = ready_replicas(facts, "reconciler")
+    return Explanation(cause, creation_time(request), "a reconciler leads", commands, replicas)
 
 
 # --- after the bind ---
@@ -222,16 +231,16 @@ def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
 
 def _bound(facts: Facts, pod: Object) -> Explanation:
     node, state, phase = pod["spec"]["nodeName"], pod_state(pod, with_node=False), status_of(pod).get("phase")
-    describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
+    commands = (describe_pod(facts),)
     since = parse_time(condition_of(pod, "PodScheduled").get("lastTransitionTime")) or creation_time(pod)
     if phase == "Failed":
         cause = f"the pod has failed on node {node}: {state}"
-        return Explanation(cause, since, "its controller creates another one", (describe,), last_event(facts))
+        return Explanation(cause, since, "its controller creates another one", commands, last_event(facts))
     is_ready = condition_of(pod, "Ready").get("status") == "True"
-    if phase == "Succeeded" or (phase == "Running" and (is_ready or not troubles(pod))):
+    if phase == "Succeeded" or (phase == "Running" and (is_ready or not container_problems(pod))):
         return Explanation(f"the pod is bound to node {node}: {state}", is_stuck=False)
     if phase == "Running":
         cause = f"the pod runs on node {node}, and a container does not: {state}"
-        return Explanation(cause, since, "the container starts", (describe,), last_event(facts))
+        return Explanation(cause, since, "the container starts", commands, last_event(facts))
     cause = f"the pod is bound to node {node}; its kubelet has not started it yet: {state}"
-    return Explanation(cause, since, "the kubelet starts it", (describe,), last_event(facts))
+    return Explanation(cause, since, "the kubelet starts it", commands, last_event(facts))

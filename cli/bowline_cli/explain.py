@@ -6,63 +6,58 @@ confidential arguments of plugins. ``diagnosis`` decides.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
-from bowline.api import names
-from bowline.api.duration import parse_duration
 from bowline.api.failed_decision import condition_of
-from bowline.api.gang import gang_of
-from bowline.api.meta import Object, ObjectKey, ObjectRef, key_of, parse_time, status_of
-from bowline_cli.api import Api, ApiException, ClusterError
+from bowline.api.meta import Object, ObjectKey, key_of, parse_time, status_of
+from bowline_cli.api import Api, ClusterError
 from bowline_cli.cluster import add_cluster_options, namespace_of, run_connected
 from bowline_cli.diagnosis import explain
-from bowline_cli.explained import ExplainedObject, as_json, as_table, as_text, for_reader, not_read
-from bowline_cli.facts import (
-    PLURALS,
-    Facts,
-    GangFacts,
-    ReleaseInfo,
-    creation_time,
-    current_request,
-    named_objects,
-)
-from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
-from bowline_cli.rights import Rights
+from bowline_cli.explanations import ExplainedObject, as_json, as_table, as_text, for_reader, not_read
+from bowline_cli.facts import Facts, ReleaseInfo, creation_time, scheduler_of
+from bowline_cli.reader import Reader, Unread, readable
+from bowline_cli.reading import Reading, lacks_view, pod_name, read_facts, requests_path, time_of
+from bowline_cli.rights import Rights, plural_of
 from bowline_cli.terminal import printable
 from bowline_cli.undecided import explain_uncreated
 
 EXIT_EXPLAINED, EXIT_NOT_FOUND = 0, 1
-INFO: Final = "bowline-info"
-_BOWLINE: Final = "app.kubernetes.io/name=bowline"
-_REQUESTS: Final = f"/apis/{names.API_VERSION}"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind whose objects own pods. ``path``: of its API; ``aliases``: as kubectl has them."""
+class WorkloadKind:
+    """A kind whose objects own pods. ``api``: group and version; ``short_names``: as kubectl has them."""
 
     name: str
-    path: str
-    aliases: tuple[str, ...]
+    api: str
+    short_names: tuple[str, ...] = ()
 
-    def collection(self, namespace: str) -> str:
-        """Return the path of a namespace's objects."""
-        return f"{self.path}/namespaces/{namespace}/{self.aliases[1]}"
+    @property
+    def plural(self) -> str:
+        """Its name in paths."""
+        return plural_of(self.name.lower())
+
+    def is_named(self, text: str) -> bool:
+        """Return whether a user names it so, perhaps with its API group."""
+        return text.lower().partition(".")[0] in (self.name.lower(), self.plural, *self.short_names)
+
+    def path(self, scope: str) -> str:
+        """Return the path of its objects in a scope: ``/namespaces/NAME``, or empty for all namespaces."""
+        return f"/apis/{self.api}{scope}/{self.plural}"
 
 
-# In the order in which a name without a kind is looked up, after pods. Of aliases the second is the plural.
-KINDS: Final = (
-    Kind("Deployment", "/apis/apps/v1", ("deployment", "deployments", "deploy")),
-    Kind("StatefulSet", "/apis/apps/v1", ("statefulset", "statefulsets", "sts")),
-    Kind("Job", "/apis/batch/v1", ("job", "jobs")),
-    Kind("DaemonSet", "/apis/apps/v1", ("daemonset", "daemonsets", "ds")),
-    Kind("ReplicaSet", "/apis/apps/v1", ("replicaset", "replicasets", "rs")),
-    Kind("CronJob", "/apis/batch/v1", ("cronjob", "cronjobs", "cj")),
+# In the order in which a name without a kind is looked up, after pods.
+WORKLOADS: Final = (
+    WorkloadKind("Deployment", "apps/v1", ("deploy",)),
+    WorkloadKind("StatefulSet", "apps/v1", ("sts",)),
+    WorkloadKind("Job", "batch/v1"),
+    WorkloadKind("DaemonSet", "apps/v1", ("ds",)),
+    WorkloadKind("ReplicaSet", "apps/v1", ("rs",)),
+    WorkloadKind("CronJob", "batch/v1", ("cj",)),
 )
 _POD: Final = ("pod", "pods", "po")
 # Their pods are created by the controllers of other kinds.
@@ -121,69 +116,6 @@ def _explain(api: Api, options: argparse.Namespace) -> int:
     return EXIT_EXPLAINED
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Reads what explanations need. ``unread``: what the user may not read, each once, by its name."""
-
-    reader: Reader
-    system: str
-    now: datetime
-    leases: Any = ()  # of reconcilers
-    info: ReleaseInfo | None = None
-    unread: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def begin(cls, reader: Reader, system: str) -> "Reading":
-        """Read what all explanations need of the release in the namespace ``system``."""
-        reading = cls(reader, system, reader.api.now)
-        # Anyone may write a Lease elsewhere.
-        leases = reading.list(f"leases in {system}", leases_path(system), labelSelector=names.LEASE_LABEL)
-        path = f"/api/v1/namespaces/{system}/configmaps/{INFO}"
-        info = info_of(reading.get(f"configmap {INFO} in {system}", path))
-        return replace(reading, leases=leases, info=info)
-
-    def list(self, label: str, path: str, **query: str | int) -> Any:
-        """Return the objects of a list, or Unread, which is noted."""
-        return self._note(label, self.reader.list(path, **query))
-
-    def pages(self, label: str, path: str) -> Any:
-        """Return the objects of a long list, or Unread, which is noted."""
-        return self._note(label, self.reader.pages(path))
-
-    def get(self, label: str, path: str) -> Any:
-        """Return an object, None if it does not exist, or Unread, which is noted."""
-        return self._note(label, self.reader.get(path))
-
-    def pods(self, path: str, **query: str | int) -> Sequence[Object]:
-        """Return pods. Raises ClusterError without the right: nothing can be explained then."""
-        pods = self.reader.pages(path, **query)
-        if isinstance(pods, Unread):
-            raise _lacks_view(pods, is_of_cluster="/namespaces/" not in path)
-        return list(pods)
-
-    def requests(self, namespace: str, pod: str) -> Any:
-        """Return the requests for a pod, whatever their names."""
-        path = f"{_REQUESTS}/namespaces/{namespace}/{names.PLURAL}"
-        try:
-            return self.list("bindrequests", path, fieldSelector=f"spec.podName={pod}")
-        except ApiException as error:
-            if error.status != 400:
-                raise
-        # KAI-Scheduler's CRD does not select by that field.
-        requests = self.list("bindrequests", path)
-        return requests if isinstance(requests, Unread) else [r for r in requests if _pod_name(r) == pod]
-
-    def _note(self, label: str, answer: Any) -> Any:
-        if isinstance(answer, Unread):
-            self.unread.setdefault(label, answer.reason)
-        return answer
-
-
-def _lacks_view(unread: Unread, *, is_of_cluster: bool = False) -> ClusterError:
-    place = "of all namespaces" if is_of_cluster else "in the namespace"
-    return ClusterError(f"{unread.reason}; the role view {place} is enough")
-
-
 # --- what is explained ---
 
 
@@ -196,32 +128,32 @@ def find_subject(reading: Reading, namespace: str, target: str) -> ExplainedObje
         key = ObjectKey(namespace, name)
         pod = reading.reader.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         if isinstance(pod, Unread):
-            raise _lacks_view(pod)
+            raise lacks_view(pod)
         if pod is None and not kind:
             workload = _find_workload(reading, namespace, name)
             if workload is not None:
                 return workload
         subject = _pod_subject(reading, key, pod)
         return subject if subject is not None or kind else _uncreated_pod(reading, key)
-    workload_kind = next((each for each in KINDS if kind.lower().partition(".")[0] in each.aliases), None)
+    workload_kind = next((candidate for candidate in WORKLOADS if candidate.is_named(kind)), None)
     if workload_kind is None:
-        kind_names = ", ".join(("pod", *(each.aliases[0] for each in KINDS)))
+        kind_names = ", ".join(("pod", *(candidate.name.lower() for candidate in WORKLOADS)))
         raise ClusterError(f"{kind} is no kind that is known here; there are: {kind_names}")
-    owner = reading.reader.get(f"{workload_kind.collection(namespace)}/{name}")
+    owner = reading.reader.get(f"{workload_kind.path(f'/namespaces/{namespace}')}/{name}")
     if isinstance(owner, Unread):
-        raise _lacks_view(owner)
+        raise lacks_view(owner)
     return None if owner is None else _workload_subject(reading, namespace, workload_kind, owner)
 
 
 def _find_workload(reading: Reading, namespace: str, name: str) -> ExplainedObject | None:
-    for kind in KINDS:
-        owner = reading.get(f"{kind.aliases[1]}", f"{kind.collection(namespace)}/{name}")
+    for kind in WORKLOADS:
+        owner = reading.get(kind.plural, f"{kind.path(f'/namespaces/{namespace}')}/{name}")
         if owner is not None and not isinstance(owner, Unread):
             return _workload_subject(reading, namespace, kind, owner)
     return None
 
 
-def _workload_subject(reading: Reading, namespace: str, kind: Kind, owner: Object) -> ExplainedObject:
+def _workload_subject(reading: Reading, namespace: str, kind: WorkloadKind, owner: Object) -> ExplainedObject:
     """Explain the pod of a workload that is stuck longest; or why it has none."""
     key, uid = ObjectKey(namespace, owner["metadata"]["name"]), owner["metadata"].get("uid")
     between = [
@@ -238,11 +170,11 @@ def _workload_subject(reading: Reading, namespace: str, kind: Kind, owner: Objec
         if any(reference.get("uid") in uids for reference in pod["metadata"].get("ownerReferences") or ())
     ]
     owners = [owner, *(each for each in between if each["metadata"].get("uid") in uids)]
-    failure = _failed_creation(reading, namespace, owners, pods)
+    failure = _creation_failure(owners, reading.failed_creations(f"/namespaces/{namespace}"), pods)
     waiting = [pod for pod in pods if _seems_stuck(reading, pod)]
     if not waiting and (not pods or (failure is not None and len(pods) < _replica_count(owner))):
-        facts = Facts(key, reading.now, deployments=_deployments(reading), system=reading.system)
-        facts = _with_unread(facts, reading)
+        deployments, unread = reading.deployments(), tuple(reading.unread)
+        facts = Facts(key, reading.now, deployments=deployments, system=reading.system, unreadable=unread)
         return ExplainedObject(kind.name, facts, explain_uncreated(owner, kind.name, facts, failure))
     oldest = min(waiting or pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
     subject = _pod_subject(reading, key_of(oldest), oldest)
@@ -252,14 +184,8 @@ def _workload_subject(reading: Reading, namespace: str, kind: Kind, owner: Objec
     return replace(subject, explanation=explanation)
 
 
-def _deployments(reading: Reading) -> Any:
-    """Return the release's Deployments, for the users who may read them."""
-    path = f"/apis/apps/v1/namespaces/{reading.system}/deployments"
-    return reading.reader.list(path, labelSelector=_BOWLINE)
-
-
 def _seems_stuck(reading: Reading, pod: Object) -> bool:
-    explanation = explain(_facts(reading, key_of(pod), pod, ()))
+    explanation = explain(reading.facts(key_of(pod), pod))
     return explanation is not None and explanation.is_stuck
 
 
@@ -267,15 +193,6 @@ def _replica_count(owner: Object) -> int:
     spec, desired = owner.get("spec") or {}, status_of(owner).get("desiredNumberScheduled", 1)
     count: Any = spec.get("replicas", spec.get("parallelism", desired))
     return int(count)
-
-
-def _failed_creation(
-    reading: Reading, namespace: str, owners: Sequence[Object], pods: Sequence[Object]
-) -> tuple[str, datetime | None] | None:
-    """Return why the pods of workloads are not created now, and since when; None if no creation fails."""
-    path = f"/api/v1/namespaces/{namespace}/events"
-    events = readable(reading.list("events", path, fieldSelector="reason=FailedCreate"))
-    return _creation_failure(owners, sorted(events, key=_time_of), pods)
 
 
 def _creation_failure(
@@ -297,9 +214,9 @@ def _creation_failure(
         if event["involvedObject"].get("uid") in uids and event["involvedObject"].get("kind") != "ReplicaSet"
     ]
     newest = max(filter(None, map(creation_time, pods)), default=None)
-    if not failures or (newest is not None and _time_of(failures[-1]) < newest):
+    if not failures or (newest is not None and time_of(failures[-1]) < newest):
         return None
-    return str(failures[-1].get("message")), parse_time(failures[-1].get("firstTimestamp")) or _time_of(failures[-1])
+    return str(failures[-1].get("message")), parse_time(failures[-1].get("firstTimestamp")) or time_of(failures[-1])
 
 
 def _uncreated_pod(reading: Reading, key: ObjectKey) -> ExplainedObject | None:
@@ -318,93 +235,6 @@ def _pod_subject(reading: Reading, key: ObjectKey, pod: Object | None) -> Explai
     return None if explanation is None else ExplainedObject("Pod", facts, explanation)
 
 
-def _facts(reading: Reading, key: ObjectKey, pod: Object | None, requests: Sequence[Object]) -> Facts:
-    facts = Facts(key, reading.now, pod, requests, leases=reading.leases, info=reading.info, system=reading.system)
-    return _with_unread(facts, reading)
-
-
-def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
-    """Read what explains the state of a pod; None if it does not exist."""
-    facts = _facts(reading, key, pod, readable(reading.requests(key.namespace, key.name)))
-    request = current_request(facts)
-    selector = f"involvedObject.name={key.name}"
-    if pod is not None:  # not one that had its name
-        selector += f",involvedObject.uid={pod['metadata'].get('uid')}"
-    events = reading.list("events", f"/api/v1/namespaces/{key.namespace}/events", fieldSelector=selector)
-    objects = {ref: _object(reading, ref) for ref in dict.fromkeys(named_objects(request, pod))}
-    about = {ref: _last_event_about(reading, ref) for ref in objects if ref.kind == "PersistentVolumeClaim"}
-    object_events = {ref: event for ref, event in about.items() if event is not None}
-    if not any(acquired_at(lease, reading.now) for lease in readable(reading.leases)):
-        facts = replace(facts, deployments=_deployments(reading))
-    if pod is not None and not (pod.get("spec") or {}).get("nodeName"):
-        facts = _with_scheduling(reading, facts, pod)
-    events = sorted(readable(events), key=_time_of)
-    facts = replace(facts, events=events, objects=objects, object_events=object_events)
-    return _with_unread(facts, reading)
-
-
-def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
-    """Add what only an unbound pod needs: its scheduler's Leases, KAI's group, devices of DRA drivers."""
-    scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
-    # In the namespaces of components: a Lease of that name in a tenant's says nothing.
-    named = (
-        reading.reader.get(f"{leases_path(place)}/{scheduler}")
-        for place in {"kube-system", reading.system, scheduler}
-    )
-    facts = replace(
-        facts, schedulers=[lease for lease in named if lease is not None and not isinstance(lease, Unread)]
-    )
-    gang = gang_of(pod)
-    if gang is not None:
-        facts = replace(facts, gang=_read_gang(reading, gang))
-    if (pod.get("spec") or {}).get("resourceClaims"):
-        slices = reading.reader.list("/apis/resource.k8s.io/v1/resourceslices", limit=1)
-        facts = replace(facts, slices=None if isinstance(slices, Unread) else len(slices))
-    return facts
-
-
-def _read_gang(reading: Reading, ref: ObjectRef) -> GangFacts:
-    pod_group = _object(reading, ref)
-    pods = reading.reader.pages(f"/api/v1/namespaces/{ref.key.namespace}/pods")
-    members = pods if isinstance(pods, Unread) else [pod for pod in pods if gang_of(pod) == ref]
-    requests = reading.reader.pages(f"{_REQUESTS}/namespaces/{ref.key.namespace}/{names.PLURAL}")
-    return GangFacts(ref, pod_group, members, requests)
-
-
-def _object(reading: Reading, ref: ObjectRef) -> Any:
-    plural = PLURALS.get(ref.kind)
-    if plural is None or not ref.key.name:
-        return Unread("a kind that is not known here")
-    root = f"/api/{ref.api_version}" if "/" not in ref.api_version else f"/apis/{ref.api_version}"
-    namespace = f"/namespaces/{ref.key.namespace}" if ref.key.namespace else ""
-    return reading.reader.get(f"{root}{namespace}/{plural}/{ref.key.name}")
-
-
-def _last_event_about(reading: Reading, ref: ObjectRef) -> Object | None:
-    """Return the last event about an object: of a claim, what its provisioner says."""
-    selector = f"involvedObject.kind={ref.kind},involvedObject.name={ref.key.name}"
-    path = f"/api/v1/namespaces/{ref.key.namespace}/events"
-    return max(readable(reading.reader.list(path, fieldSelector=selector)), key=_time_of, default=None)
-
-
-def _with_unread(facts: Facts, reading: Reading) -> Facts:
-    return replace(facts, unreadable=tuple(reading.unread))
-
-
-def info_of(configuration: Any) -> ReleaseInfo | None:
-    """Return what a release's ConfigMap publishes; None without one, or of a newer version."""
-    if configuration is None or isinstance(configuration, Unread):
-        return None
-    try:
-        content = json.loads((configuration.get("data") or {})["release.json"])
-        schedulers = tuple(str(name) for name in content["schedulerNames"])
-        return ReleaseInfo(
-            schedulers, parse_duration(str(content["repeatBackoff"])), str(content.get("docsURL") or "")
-        )
-    except (ValueError, TypeError, LookupError):
-        return None
-
-
 # --- all that is stuck ---
 
 
@@ -412,20 +242,21 @@ def stuck_subjects(reading: Reading, namespace: str) -> list[ExplainedObject]:
     """Return the pods that wait, and the workloads without pods, the longest first; empty ``namespace``: of all."""
     scope = f"/namespaces/{namespace}" if namespace else ""
     pods = reading.pods(f"/api/v1{scope}/pods", fieldSelector="status.phase!=Succeeded")
-    requests = readable(reading.pages("bindrequests", f"{_REQUESTS}{scope}/{names.PLURAL}"))
+    requests = readable(reading.pages("bindrequests", requests_path(namespace)))
     by_pod: dict[ObjectKey, list[Object]] = {}
     for request in requests:
-        key = ObjectKey(request["metadata"].get("namespace") or "", _pod_name(request))
+        key = ObjectKey(request["metadata"].get("namespace") or "", pod_name(request))
         by_pod.setdefault(key, []).append(request)
     subjects = []
     for pod in pods:
-        if _is_of(reading.info, pod):
-            facts = _facts(reading, key_of(pod), pod, by_pod.get(key_of(pod), ()))
+        if _is_candidate(reading.info, pod):
+            facts = reading.facts(key_of(pod), pod, by_pod.get(key_of(pod), ()))
             explanation = explain(facts)
             if explanation is not None and explanation.is_stuck:
                 subjects.append(ExplainedObject("Pod", facts, explanation))
     subjects += _uncreated_subjects(reading, scope, pods)
-    subjects = [replace(subject, facts=_with_unread(subject.facts, reading)) for subject in subjects]
+    unread = tuple(reading.unread)
+    subjects = [replace(subject, facts=replace(subject.facts, unreadable=unread)) for subject in subjects]
     return sorted(subjects, key=lambda subject: subject.explanation.since or reading.now)
 
 
@@ -435,12 +266,11 @@ def _uncreated_subjects(reading: Reading, scope: str, pods: Sequence[Object]) ->
     for pod in pods:
         for reference in pod["metadata"].get("ownerReferences") or ():
             by_owner.setdefault(reference.get("uid"), []).append(pod)
-    path = f"/api/v1{scope}/events"
-    events = sorted(readable(reading.list("events", path, fieldSelector="reason=FailedCreate")), key=_time_of)
-    for kind in KINDS:
+    events = reading.failed_creations(scope)
+    for kind in WORKLOADS:
         if kind.name in _INDIRECT:
             continue
-        for owner in readable(reading.pages(kind.aliases[1], f"{kind.path}{scope}/{kind.aliases[1]}")):
+        for owner in readable(reading.pages(kind.plural, kind.path(scope))):
             own_pods = by_owner.get(owner["metadata"].get("uid"), ())
             failure = _creation_failure([owner], events, own_pods)
             if failure is None or len(own_pods) >= _replica_count(owner):
@@ -451,22 +281,6 @@ def _uncreated_subjects(reading: Reading, scope: str, pods: Sequence[Object]) ->
                 yield ExplainedObject(kind.name, facts, explanation)
 
 
-def _is_of(info: ReleaseInfo | None, pod: Object) -> bool:
+def _is_candidate(info: ReleaseInfo | None, pod: Object) -> bool:
     """Return whether the list is about the pod: of a scheduler that Bowline serves, or with a misspelt one."""
-    spec = pod.get("spec") or {}
-    scheduler = spec.get("schedulerName") or "default-scheduler"
-    return info is None or "*" in info.scheduler_names or scheduler != "default-scheduler"
-
-
-# --- parts of objects ---
-
-
-def _pod_name(request: Object) -> str:
-    return str((request.get("spec") or {}).get("podName") or "")
-
-
-def _time_of(event: Object) -> datetime:
-    series = event.get("series") or {}
-    text = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    moment = parse_time(text)
-    return moment if moment is not None else datetime.min.replace(tzinfo=UTC)
+    return info is None or "*" in info.scheduler_names or scheduler_of(pod) != "default-scheduler"

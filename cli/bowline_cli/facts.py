@@ -11,20 +11,14 @@ from bowline.api.failed_decision import FailedDecision, condition_of, failed_dec
 from bowline.api.meta import Object, ObjectKey, ObjectRef, is_deleting, key_of, parse_time, status_of
 from bowline.api.request_facts import failure_of, reported_status, wait_of
 from bowline.framework.reason import Reason
-from bowline_cli.reader import Unread
+from bowline_cli.reader import Unread, component_of, readable
+from bowline_cli.rights import plural_of
 
-# Plural names of the kinds that requests wait for and that failures are about.
-PLURALS: Final[Mapping[str, str]] = {
-    "BindRequest": names.PLURAL,
-    "ConfigMap": "configmaps",
-    "Node": "nodes",
-    "PersistentVolume": "persistentvolumes",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
-    "Pod": "pods",
-    "PodGroup": "podgroups",
-    "ResourceClaim": "resourceclaims",
-    "StorageClass": "storageclasses",
-}
+# Kinds that requests wait for and that failures are about; others are a plugin's own.
+KINDS: Final = frozenset(
+    {names.KIND, "ConfigMap", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodGroup", "ResourceClaim"}
+    | {"StorageClass"}
+)
 NOT_READ: Final = Unread("not read")
 
 
@@ -101,10 +95,6 @@ class PodRecord:
     since: datetime
     decision: FailedDecision
 
-    def since_of(self, cause: str, reason: str) -> datetime | None:
-        """Return since when the pod has this cause; None for another one."""
-        return self.since if cause == self.cause or reason == self.decision.reason else None
-
 
 def record_of(pod: Object) -> PodRecord | None:
     """Return the record of the last failure, ended or attempted again; None if nothing has failed."""
@@ -146,14 +136,14 @@ def pod_state(pod: Object, *, with_node: bool = True) -> str:
         words.append(f"on node {node}" if node else "without a node")
     if status.get("reason") or status.get("message"):
         words.append(": ".join(str(status[key]) for key in ("reason", "message") if status.get(key)))
-    words += troubles(pod)
+    words += container_problems(pod)
     scheduling = condition_of(pod, "PodScheduled")
     if not node and scheduling.get("message"):
         words.append(str(scheduling["message"]))
     return ", ".join(words)
 
 
-def troubles(pod: Object) -> list[str]:
+def container_problems(pod: Object) -> list[str]:
     """Return each container that waits for something, or has ended other than with success."""
     status, words = status_of(pod), []
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
@@ -173,16 +163,20 @@ def troubles(pod: Object) -> list[str]:
 def helping_commands(facts: Facts, objects: Sequence[ObjectRef], reason: str = "", node: str = "") -> tuple[str, ...]:
     """Return the commands about a cause: its objects, what the reason of a failure names; else the pod."""
     commands = [
-        show(ref, is_absent=facts.objects.get(ref, NOT_READ) is None)
+        _show(ref, is_absent=facts.objects.get(ref, NOT_READ) is None)
         for ref in objects
         if ref.kind != "Node"  # the remedies of their reasons are shorter
     ]
-    commands.append(remedy_of(facts, reason, node))
-    describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
-    return tuple(dict.fromkeys(filter(None, commands))) or (describe,)
+    commands.append(_remedy(facts, reason, node))
+    return tuple(dict.fromkeys(filter(None, commands))) or (describe_pod(facts),)
 
 
-def states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tuple[str, ...]:
+def describe_pod(facts: Facts) -> str:
+    """Return the command that shows the pod and its events."""
+    return f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
+
+
+def object_states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tuple[str, ...]:
     """Return what is true now of the objects of a cause, as far as they could be read and it is not in the cause."""
     texts = []
     for ref in objects:
@@ -196,8 +190,8 @@ def states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tuple[str,
             texts.append(f"{ref} exists now")
         elif is_deleting(target):
             finalizers = ", ".join(target["metadata"].get("finalizers") or ()) or "none"
-            began = target["metadata"]["deletionTimestamp"]
-            texts.append(f"{ref} is being deleted since {began}; finalizers: {finalizers}")
+            since = target["metadata"]["deletionTimestamp"]
+            texts.append(f"{ref} is being deleted since {since}; finalizers: {finalizers}")
         elif ref.kind == "Node":
             spec = target.get("spec") or {}
             taints = [f"{taint.get('key')}:{taint.get('effect')}" for taint in spec.get("taints") or ()]
@@ -210,19 +204,17 @@ def states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tuple[str,
     return tuple(texts)
 
 
-def show(ref: ObjectRef, *, is_absent: bool) -> str:
+def _show(ref: ObjectRef, *, is_absent: bool) -> str:
     """Return the command that shows an object, or of one that does not exist the others of its kind."""
     key, is_of_cluster = ref.key, ref.kind in ("StorageClass", "PersistentVolume")
     namespace = f"-n {shlex.quote(key.namespace)} " if key.namespace and not is_of_cluster else ""
-    plural, (group, _, version) = PLURALS.get(ref.kind, ref.kind.lower()), ref.api_version.partition("/")
-    if version and (ref.kind == "PodGroup" or ref.kind not in PLURALS):  # several groups have such a kind
-        plural += f".{group}"
-    plural = _argument(plural)
-    return (
-        f"kubectl {namespace}get {plural}"
-        if is_absent
-        else f"kubectl {namespace}describe {plural} {_argument(key.name)}"
-    )
+    resource, (group, _, version) = ref.kind.lower(), ref.api_version.partition("/")
+    if ref.kind in KINDS:
+        resource = plural_of(resource)
+    if version and (ref.kind == "PodGroup" or ref.kind not in KINDS):  # several groups have such a kind
+        resource += f".{group}"
+    resource = _argument(resource)
+    return f"kubectl {namespace}" + (f"get {resource}" if is_absent else f"describe {resource} {_argument(key.name)}")
 
 
 def _argument(text: str) -> str:
@@ -230,22 +222,24 @@ def _argument(text: str) -> str:
     return f"{'-- ' if text.startswith('-') else ''}{shlex.quote(text)}"
 
 
-def remedy_of(facts: Facts, reason: str, node: str) -> str:
+def _remedy(facts: Facts, reason: str, node: str) -> str:
     """Return the command that a reason of a failure names; empty for a plugin's own reason, or without one."""
     template = next((each.remedy for each in Reason if each.value == reason), "")
     return template.format(namespace=facts.key.namespace, system=facts.system, node=_argument(node))
 
 
-def components(facts: Facts, component: str) -> tuple[str, ...]:
+def ready_replicas(facts: Facts, component: str) -> tuple[str, ...]:
+    """Return how many replicas of a component of the release are ready; nothing without the right to read it."""
     return tuple(
         f"Deployment {key_of(deployment)}: {status_of(deployment).get('readyReplicas') or 0} of "
         f"{(deployment.get('spec') or {}).get('replicas', 0)} replicas ready"
-        for deployment in (() if isinstance(facts.deployments, Unread) else facts.deployments)
-        if (deployment["metadata"].get("labels") or {}).get("app.kubernetes.io/component") == component
+        for deployment in readable(facts.deployments)
+        if component_of(deployment) == component
     )
 
 
 def last_event(facts: Facts) -> tuple[str, ...]:
+    """Return the last event about the pod."""
     if not facts.events:
         return ()
     event = facts.events[-1]
@@ -262,12 +256,13 @@ def age(time: timedelta) -> str:
     return "".join(f"{number}{unit}" for number, unit in units[:2])
 
 
-def age_of(moment: datetime, now: datetime) -> str:
-    return age(now - moment)
-
-
 def creation_time(obj: Object) -> datetime | None:
     return parse_time(obj["metadata"].get("creationTimestamp"))
+
+
+def scheduler_of(pod: Object) -> str:
+    """Return the name of the pod's scheduler."""
+    return str((pod.get("spec") or {}).get("schedulerName") or "default-scheduler")
 
 
 def pod_uid(request: Object) -> str:

@@ -14,6 +14,9 @@ from bowline_cli.cluster import call, call_raw, message_of
 from bowline_cli.terminal import printable
 
 _PAGE, _GROWTH = 500, 4
+# Labels of what a release has.
+COMPONENT = "app.kubernetes.io/component"
+_BOWLINE = "app.kubernetes.io/name=bowline"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -75,6 +78,10 @@ class Reader:
             if not token:
                 return objects
 
+    def deployments(self, namespace: str) -> Any:
+        """Return the Deployments of a release, as ``list`` does."""
+        return self.list(f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=_BOWLINE)
+
     def _without_unreadable(self, path: str, error: Unreadable, **query: str | int) -> Any:
         """Return a page of one object, without it. Raises the error if the page has an unknown form."""
         body = call_raw(self.api, "GET", path, accept=_METADATA, **query)
@@ -114,6 +121,11 @@ def acquired_at(lease: Object, now: datetime) -> datetime | None:
 def readable(objects: Sequence[Object] | Unread) -> Sequence[Object]:
     """Return the objects; none if they could not be read."""
     return () if isinstance(objects, Unread) else objects
+
+
+def component_of(deployment: Object) -> str:
+    """Return which component of a release the Deployment is; empty if it is none."""
+    return str((deployment["metadata"].get("labels") or {}).get(COMPONENT) or "")
 
 
 def leases_path(namespace: str) -> str:

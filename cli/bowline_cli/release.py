@@ -15,7 +15,7 @@ from bowline.api.gpu_operator import (
 from bowline.api.meta import Object, ObjectKey, key_of, parse_time
 from bowline.framework.config import Settings
 from bowline.kube.denial import Denial
-from bowline_cli.reader import Unread, acquired_at
+from bowline_cli.reader import COMPONENT, Unread, acquired_at, component_of, readable
 from bowline_cli.rules import admission_rules
 from bowline_webhook.tls.bundle import bundle_of, entries
 from bowline_webhook.tls.ca import from_pem, is_valid_at
@@ -24,7 +24,6 @@ CRD = f"{names.PLURAL}.{names.GROUP}"
 CHECKS_CRD = f"bindchecks.{names.DOMAIN}"
 # The name of the hook that reviews new pods.
 POD_HOOK = f"pods.{names.DOMAIN}"
-COMPONENT = "app.kubernetes.io/component"
 # Those that only Bowline's CRD defines: with another project's the API server drops them. A test compares.
 STATUS_FIELDS = frozenset(
     {"completionTime", "conditions", "lastAttemptTime", "nextAttemptTime"}
@@ -104,8 +103,7 @@ class InstalledRelease:
 
     def components(self, name: str) -> list[Object]:
         """Return the Deployments of the webhook or of the reconciler; none if they could not be read."""
-        deployments = self.deployments if not isinstance(self.deployments, Unread) else ()
-        return [d for d in deployments if (d["metadata"].get("labels") or {}).get(COMPONENT) == name]
+        return [deployment for deployment in readable(self.deployments) if component_of(deployment) == name]
 
     @property
     def images(self) -> list[tuple[str, str]]:
@@ -255,9 +253,9 @@ def _runtime(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     settings, classes, policies = release.settings, release.runtime_classes, release.policies
     if isinstance(settings, Unread) or isinstance(classes, Unread) or classes is None or not release.shares_gpus:
         return
-    readable = [] if isinstance(policies, Unread) else [transform_policy(dict(policy)) for policy in policies]
     class_names = frozenset(entry["metadata"]["name"] for entry in classes)
-    runtime = GpuRuntime(operator_mode(readable), class_names)
+    mode = operator_mode([transform_policy(dict(policy)) for policy in readable(policies)])
+    runtime = GpuRuntime(mode, class_names)
     runtime_class, are_fractioned = settings.gpu_sharing.runtime_class_name, bool(settings.nv_fractions)
     problem = runtime_problem(runtime, runtime_class, are_fractioned=are_fractioned)
     if problem is not None:
@@ -311,7 +309,7 @@ def _other_binders(release: InstalledRelease) -> Iterator[ReleaseFinding]:
 
 def _not_read(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield each object that a reconciler does not read; it works on all others."""
-    for event in release.not_read if not isinstance(release.not_read, Unread) else ():
+    for event in readable(release.not_read):
         about = event["involvedObject"]
         name, namespace = f"{about.get('kind')} {about.get('name')}", about.get("namespace", "")
         where = f"-n {namespace} " if namespace else ""

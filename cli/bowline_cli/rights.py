@@ -65,14 +65,13 @@ class Rights:
 
     def _has(self, right: Right) -> bool:
         if right not in self.answers:
-            body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+            body = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": right.as_attributes()},
+            }
             try:
-                answer = call(
-                    self.api,
-                    "POST",
-                    _REVIEWS,
-                    {**body, "spec": {"resourceAttributes": right.as_attributes()}},
-                )
+                answer = call(self.api, "POST", _REVIEWS, body)
                 self.answers[right] = bool(answer["status"]["allowed"])
             except (ApiException, ClusterError, Unreadable, LookupError, TypeError):
                 self.answers[right] = True
@@ -88,13 +87,14 @@ def rights_of(command: str) -> Iterator[Right]:
     if words[0] == "logs":
         yield from (Right("get", "pods/log", namespace), Right("list", "pods", namespace))
         return
-    is_of_one = len(words) > 2 and not words[2].startswith("-")
-    verb = words[0] if words[0] == "delete" else ("get" if is_of_one else "list")
+    has_name = len(words) > 2 and not words[2].startswith("-")
+    verb = words[0] if words[0] == "delete" else ("get" if has_name else "list")
     for resource in words[1].split(","):
-        yield Right(verb, _plural(resource), namespace)
+        yield Right(verb, plural_of(resource), namespace)
 
 
-def _plural(resource: str) -> str:
+def plural_of(resource: str) -> str:
+    """Return a resource of a command, ``kind`` or ``kind.group`` in lower case, with its plural as the API has it."""
     kind, dot, group = resource.partition(".")
     if kind.endswith("class"):
         kind += "es"

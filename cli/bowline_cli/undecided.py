@@ -1,5 +1,6 @@
 """Why a pod has no decision: what its scheduler, its gates, its earlier decisions or its creation say. Pure."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Final
@@ -16,13 +17,15 @@ from bowline_cli.facts import (
     GangFacts,
     PodRecord,
     ReleaseInfo,
-    age_of,
-    components,
+    age,
     creation_time,
+    describe_pod,
     helping_commands,
     last_event,
+    object_states,
+    ready_replicas,
     record_of,
-    states,
+    scheduler_of,
 )
 from bowline_cli.reader import Unread, acquired_at
 
@@ -58,7 +61,7 @@ def explain_uncreated(
     if denial.failed_webhook:
         check = f"kubectl -n {facts.system} get pods,endpointslices"
         until = "a replica of the webhook answers; the controller retries"
-        return Explanation(cause, failed_since, until, (check,), components(facts, "webhook"))
+        return Explanation(cause, failed_since, until, (check,), ready_replicas(facts, "webhook"))
     if denial.quota:
         command = f"kubectl -n {key.namespace} describe resourcequota"
         return Explanation(cause, failed_since, "others release the quota, or it is raised", (command,))
@@ -68,10 +71,8 @@ def explain_uncreated(
 
 def explain_undecided(facts: Facts, pod: Object) -> Explanation:
     """Explain a pod without a request."""
-    spec, since, namespace = pod.get("spec") or {}, creation_time(pod), facts.key.namespace
-    scheduler = spec.get("schedulerName") or "default-scheduler"
-    describe = f"kubectl -n {namespace} describe pod {facts.key.name}"
-    commands = (describe, f"kubectl -n {namespace} get resourceclaims") if spec.get("resourceClaims") else (describe,)
+    spec, since, scheduler = pod.get("spec") or {}, creation_time(pod), scheduler_of(pod)
+    describe = describe_pod(facts)
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     if gates:
         cause = f"no scheduler decides while the pod has scheduling gates: {', '.join(gates)}"
@@ -80,30 +81,31 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
     condition = condition_of(pod, "PodScheduled")
     is_reported = condition.get("status") == "False" and bool(condition.get("message"))
     if served_names and "*" not in served_names and scheduler not in served_names:
-        return _unserved_name(facts, pod, scheduler, condition if is_reported else {})
-    record = record_of(pod)
+        return _unserved_name(facts, pod, served_names, condition if is_reported else {})
+    record, until = record_of(pod), f"scheduler {scheduler} decides again"
     if record is not None and record.decision.has_ended:
-        until = f"scheduler {scheduler} decides again"
         if facts.now - record.decision.last > IDLE:
-            until += f"; it has not for {age_of(record.decision.last, facts.now)}: is it running?"
+            until += f"; it has not for {age(facts.now - record.decision.last)}: is it running?"
         return explain_record(facts, pod, record, until)
+    claims = f"kubectl -n {facts.key.namespace} get resourceclaims"
+    commands = (describe, claims) if spec.get("resourceClaims") else (describe,)
     if is_reported:
         cause = f"scheduler {scheduler} has found no node: {condition['message']}"
         since = parse_time(condition.get("lastTransitionTime")) or since
-        return Explanation(cause, since, f"scheduler {scheduler} decides again", commands, scheduling(facts, pod))
+        return Explanation(cause, since, until, commands, scheduling_state(facts, pod))
     cause = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
     if names.PLURAL in facts.unreadable:
         cause = (
             f"{scheduler} has reported nothing about the pod; whether a BindRequest names it is not known "
             "without the right to list bindrequests"
         )
-    details = (*running(facts, scheduler), *last_event(facts), *scheduling(facts, pod))
+    details = (*scheduler_state(facts, pod), *last_event(facts), *scheduling_state(facts, pod))
     until = f"scheduler {scheduler} decides: is it installed and running?"
     return Explanation(cause, since, until, commands, details)
 
 
-def _unserved_name(facts: Facts, pod: Object, scheduler: str, condition: Object) -> Explanation:
-    served_names = facts.info.scheduler_names if facts.info is not None else ()
+def _unserved_name(facts: Facts, pod: Object, served_names: Sequence[str], condition: Object) -> Explanation:
+    scheduler = scheduler_of(pod)
     cause = f"schedulerName {scheduler} is not one that Bowline serves ({', '.join(served_names)})"
     matches = get_close_matches(scheduler, served_names, 1, _MISSPELT) if scheduler != "default-scheduler" else []
     if matches:
@@ -112,47 +114,51 @@ def _unserved_name(facts: Facts, pod: Object, scheduler: str, condition: Object)
         cause += f"; {scheduler} reports: {condition['message']}"
     until = f"a scheduler named {scheduler} binds it; to change the immutable name, delete and create the pod"
     command = f"kubectl -n {facts.key.namespace} get pod {facts.key.name} -o jsonpath='{{.spec.schedulerName}}'"
-    return Explanation(cause, creation_time(pod), until, (command,), (*running(facts, scheduler), *last_event(facts)))
+    details = (*scheduler_state(facts, pod), *last_event(facts))
+    return Explanation(cause, creation_time(pod), until, (command,), details)
 
 
 def explain_record(facts: Facts, pod: Object, record: PodRecord, until: str) -> Explanation:
     """Explain a pod of whose present decision nothing is reported, by its last failure."""
     decision = record.decision
     commands = helping_commands(facts, decision.objects, decision.reason, decision.decision.node)
-    details = [*states(facts, decision.objects, record.cause), past(record), *devices(facts, pod)]
+    details = [*object_states(facts, decision.objects, record.cause), *last_failure(record)]
+    details += driver_state(facts, pod)
     longest = facts.info.repeat_backoff if facts.info is not None else ReleaseInfo().repeat_backoff
     denied_until = decision.denied_until(longest)
     if facts.now < denied_until:
         details.append(f"the same decision is denied until {format_time(denied_until)}")
     condition = condition_of(pod, "PodScheduled")
     if condition.get("status") == "False" and condition.get("message"):
-        scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
-        details.append(f"scheduler {scheduler} reports: {condition['message']}")
+        details.append(f"scheduler {scheduler_of(pod)} reports: {condition['message']}")
     return Explanation(record.cause, record.since, until, commands, tuple(details))
 
 
-def past(record: PodRecord) -> str:
-    """Return the last failed decision."""
+def last_failure(record: PodRecord | None) -> tuple[str, ...]:
+    """Return the last decision that has failed."""
+    if record is None:
+        return ()
     decision = record.decision
     times = f", {decision.failures} times" if decision.failures > 1 else ""
     at = format_time(decision.last)
     what = f"has failed with {decision.reason}" if decision.has_ended else "is attempted again after a failure"
-    return f"the decision for node {decision.decision.node} {what} at {at}{times}"
+    return (f"the decision for node {decision.decision.node} {what} at {at}{times}",)
 
 
-def running(facts: Facts, scheduler: str) -> tuple[str, ...]:
-    """Return what the Leases say of the scheduler: only some schedulers have one of their name."""
+def scheduler_state(facts: Facts, pod: Object) -> tuple[str, ...]:
+    """Return what the Leases say of the pod's scheduler: only some schedulers have one of their name."""
     if not facts.schedulers:
         return ()
     lease = max(facts.schedulers, key=lambda lease: str((lease.get("spec") or {}).get("renewTime") or ""))
     renewal = parse_time((lease.get("spec") or {}).get("renewTime"))
-    age = f"renewed {age_of(renewal, facts.now)} ago" if renewal is not None else "never renewed"
+    renewal_text = f"renewed {age(facts.now - renewal)} ago" if renewal is not None else "never renewed"
     state = "is running" if acquired_at(lease, facts.now) is not None else "is not running"
-    return (f"{scheduler} {state}: Lease {key_of(lease)} was {age}",)
+    return (f"{scheduler_of(pod)} {state}: Lease {key_of(lease)} was {renewal_text}",)
 
 
-def scheduling(facts: Facts, pod: Object) -> tuple[str, ...]:
-    return (*gang_state(facts), *devices(facts, pod))
+def scheduling_state(facts: Facts, pod: Object) -> tuple[str, ...]:
+    """Return what a scheduler may wait for: the pod's gang, devices."""
+    return (*gang_state(facts), *driver_state(facts, pod))
 
 
 def gang_state(facts: Facts) -> tuple[str, ...]:
@@ -191,7 +197,7 @@ def _decisions(gang: GangFacts, minimum: int) -> tuple[str, ...]:
     return (text,)
 
 
-def devices(facts: Facts, pod: Object) -> tuple[str, ...]:
+def driver_state(facts: Facts, pod: Object) -> tuple[str, ...]:
     """Return that no driver offers devices, for a pod with claims."""
     if facts.slices != 0 or not (pod.get("spec") or {}).get("resourceClaims"):
         return ()

@@ -273,8 +273,8 @@ CLI = (
         "overdue-wait-announced",
         "bowline explain announces a deadline that has passed.",
         f"{_CLI}diagnosis.py",
-        "        if wait.deadline <= facts.now:\n",
-        "        if wait.deadline is None:\n",
+        "    if wait.deadline <= now:\n",
+        "    if wait.deadline is None:\n",
         live=("tests/pair/test_explain_live.py",),
     ),
     Mutant(

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from bowline_cli.api import Api, ApiAnswer, ClusterError, ServerAccess
-from bowline_cli.explain import Reading, find_subject, stuck_subjects
+from bowline_cli.explain import find_subject, stuck_subjects
 from bowline_cli.reader import Reader
+from bowline_cli.reading import Reading
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
