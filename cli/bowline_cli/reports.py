@@ -6,16 +6,15 @@ escaped, and so is what would be a command to the CI system that shows the outpu
 """
 
 import json
-import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from bowline.api.rule import Rule, page_of
 from bowline_cli.findings import Finding, FindingSubject
+from bowline_cli.terminal import inert_json
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_COMMAND: Final = re.compile(r"#(?=#\w*\[)")
 
 
 def as_sarif(subjects: Sequence[FindingSubject], docs_url: str = "", unchecked: str = "") -> str:
@@ -61,11 +60,6 @@ def _described(rule: Rule, docs_url: str) -> dict[str, Any]:
         "help": {"text": f"bowline rule {rule.id}"},
         **({"helpUri": page_of(rule, docs_url)} if docs_url else {}),
     }
-
-
-def inert_json(text: str) -> str:
-    """Return JSON in which no text is a command to a CI system; it has the same value."""
-    return _COMMAND.sub(r"\\u0023", text)
 
 
 def as_github(

@@ -26,6 +26,11 @@ def printable(line: str) -> str:
     return _COMMAND.sub(r"\\x23", _LINE_COMMAND.sub(r"\1\\x3a", line))
 
 
+def inert_json(text: str) -> str:
+    """Return JSON in which no text is a command to a CI system; it has the same value."""
+    return _COMMAND.sub(r"\\u0023", text)
+
+
 def has_colours(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether the stream shows colours: a terminal, unless the user has switched them off (no-color.org)."""
     return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"

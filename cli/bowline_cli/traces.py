@@ -24,9 +24,9 @@ def gpu_trace(raw: Object) -> str:
     return f"{path} names a GPU; add the kind to config.workloads: {{kind: {kind}}}" if path else ""
 
 
-def requested_gpu(raw: Object) -> str:
-    """Return where a pod, or its template, requests a GPU or a share; empty if it does not."""
-    return next(_traces(raw, is_known=True), "")
+def requests_gpu(raw: Object) -> bool:
+    """Return whether a pod, or its template, requests a GPU or a share."""
+    return any(_traces(raw, is_known=True))
 
 
 def _traces(raw: Any, *, is_known: bool) -> Iterator[str]:

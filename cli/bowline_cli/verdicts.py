@@ -28,7 +28,7 @@ from bowline_cli.findings import DUPLICATE_KEY, SCHEDULER, Finding, duplicate_te
 from bowline_cli.manifests import Manifest
 from bowline_cli.quantities import quantity_errors
 from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema
-from bowline_cli.traces import gpu_trace, requested_gpu
+from bowline_cli.traces import gpu_trace, requests_gpu
 from bowline_webhook.placement import misplaced, unknown_devices
 from bowline_webhook.review import display_name
 from bowline_webhook.workloads import review_workload
@@ -69,7 +69,8 @@ class LintVerdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class LintResult:
     """The verdict on one object. ``has_wrong_path``: see ``Template``. ``has_unread``: a part changes its pods and
-    was not reviewed. ``has_schema``: the API server's schema was applied to it.
+    was not reviewed. ``has_schema``: the API server's schema was applied to it. ``ignored``: how many findings it
+    had that are ignored.
 
     ``reason``: of a verdict without a review; of one with it, what of the object was not reviewed.
     """
@@ -84,6 +85,7 @@ class LintResult:
     has_wrong_path: bool = False
     has_unread: bool = False
     has_schema: bool = True
+    ignored: int = 0
 
     @property
     def is_listed(self) -> bool:
@@ -96,8 +98,8 @@ class LintResult:
         """Whether one line counts it with others: it is out of scope, and nothing else is to be said of it."""
         return self.verdict is LintVerdict.OUT_OF_SCOPE and not self.has_unread
 
-    def ignoring(self, ids: Collection[str]) -> tuple["LintResult", int]:
-        """Return the result without the findings of these rules, and how many those are."""
+    def ignoring(self, ids: Collection[str]) -> "LintResult":
+        """Return the result without the findings of these rules."""
         errors, warnings = (
             tuple(finding for finding in findings if finding.rule.id not in ids)
             for findings in (self.review.errors, self.review.warnings)
@@ -110,7 +112,7 @@ class LintResult:
             verdict, reason = LintVerdict.ALLOWED, "its errors are ignored"
         review = replace(self.review, errors=errors, warnings=warnings)
         manifest = replace(self.manifest, duplicates=duplicates)
-        return replace(self, manifest=manifest, verdict=verdict, reason=reason, review=review), count
+        return replace(self, manifest=manifest, verdict=verdict, reason=reason, review=review, ignored=count)
 
     @property
     def is_complete(self) -> bool:
@@ -127,7 +129,12 @@ class LintResult:
             Finding(error.rule, manifest.file, manifest.line_of(error.path), str(error), error.is_warning)
             for error in (*self.review.errors, *self.review.warnings)
         ]
-        return located + [
+        return [*located, *self.duplicates()]
+
+    def duplicates(self) -> list[Finding]:
+        """Return the warnings about keys that are given twice."""
+        manifest = self.manifest
+        return [
             Finding(
                 DUPLICATE_KEY,
                 manifest.file,
@@ -179,19 +186,15 @@ def review_manifest(
         own_errors += _policy_errors(chain, templates)
     own_errors += _scheduler_errors(chain, templates, is_partial=is_partial) if requires_scheduler else ()
     review = _review(chain.for_unknown_scheduler() if is_partial else chain, manifest, info)
-    reviewed = review.errors if review is not None else ()
-    amounts = {_amount_of(error) for error in reviewed}
-    errors = (
-        *reviewed,
-        *(error for error in own_errors if not _is_reported(_amount_of(error), amounts) and error not in reviewed),
-    )
+    errors = _all_errors(review.errors if review is not None else (), own_errors)
     relevant = tuple(e for e in errors if not (_is_variable(e.value) or (is_partial and e.rule.needs_whole)))
     warnings: tuple[FieldError, ...] = ()
+    unread = _unread(chain, manifest, templates)
     if review is None:
         verdict, reason = _unreviewed(chain, manifest, schema)
     else:
         warnings = tuple(w for w in (*review.warnings, *misplacements) if not _is_variable(w.value))
-        verdict, reason = _verdict(chain, manifest, templates, info)
+        verdict, reason = _verdict(chain, manifest, templates, info, unread)
     if relevant:
         verdict, reason = LintVerdict.DENIED, ""
     elif any(_is_variable(error.value) for error in errors) or _is_variable(display_name(submitted)):
@@ -208,8 +211,17 @@ def review_manifest(
         result,
         submitted,
         any(template.is_wrong_path for template in templates),
-        has_unread=bool(_unread_parts(chain, manifest)),
+        has_unread=bool(unread),
         has_schema=manifest.key == _BIND_REQUEST or (schema is not None and schema.has(*manifest.api)),
+    )
+
+
+def _all_errors(reviewed: Sequence[FieldError], own_errors: Sequence[FieldError]) -> tuple[FieldError, ...]:
+    """Return the errors of the review, and lint's own about other fields."""
+    amounts = {_amount_of(error) for error in reviewed}
+    return (
+        *reviewed,
+        *(error for error in own_errors if not _is_reported(_amount_of(error), amounts) and error not in reviewed),
     )
 
 
@@ -257,6 +269,11 @@ def _templates(chain: AdmissionChain, manifest: Manifest) -> list[Template]:
     return list(chain.workloads[key].templates_in(raw)) if key in chain.workloads else []
 
 
+def _metadata_of(template: Template) -> Object:
+    metadata = template.content.get("metadata") if isinstance(template.content, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
+
+
 def _spec_of(template: Template) -> dict[str, Any] | None:
     spec = template.content.get("spec") if isinstance(template.content, dict) else None
     return spec if isinstance(spec, dict) and not template.is_wrong_path else None
@@ -276,9 +293,7 @@ def _policy_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iter
     """Yield what the chart's policy of devices denies, in pods of every scheduler."""
     of_plugins = chain.bound_annotations
     for template in templates:
-        metadata = template.content.get("metadata") if isinstance(template.content, dict) else None
-        if isinstance(metadata, dict):
-            yield from map(template.place, guard_errors(metadata, of_plugins))
+        yield from map(template.place, guard_errors(_metadata_of(template), of_plugins))
 
 
 def _scheduler_errors(
@@ -292,7 +307,7 @@ def _scheduler_errors(
         spec = _spec_of(template)
         if spec is None or (is_partial and not spec.get("schedulerName")):
             continue
-        if not chain.exclusion(spec, "") or not requested_gpu(template.content):
+        if not chain.exclusion(spec, "") or not requests_gpu(template.content):
             continue
         listed = ", ".join(chain.settings.scheduler_names)
         why = f"the pod requests a GPU, and no scheduler of the configuration decides for it; set one of: {listed}"
@@ -310,11 +325,9 @@ def _is_partial(chain: AdmissionChain, manifest: Manifest) -> bool:
         return True
     templates = _templates(chain, manifest)
     spec = raw.get("spec")
-    if key in _SELECTING and isinstance(spec, dict) and spec.get("selector") is None:
-        contents = [template.content for template in templates if isinstance(template.content, dict)]
-        metadata = [content.get("metadata") for content in contents]
-        if not any(isinstance(each, dict) and each.get("labels") for each in metadata):
-            return True
+    lacks_selector = key in _SELECTING and isinstance(spec, dict) and spec.get("selector") is None
+    if lacks_selector and not any(_metadata_of(template).get("labels") for template in templates):
+        return True
     if key == _POD or key in BUILT_IN_KEYS:
         return not templates or any(map(_lacks_containers, templates))
     return key in chain.workloads and not chain.workloads[key].is_partial and any(map(_lacks_containers, templates))
@@ -341,8 +354,9 @@ def _verdict(
     manifest: Manifest,
     templates: list[Template],
     info: AdmissionInfo,
+    unread: str,
 ) -> tuple[LintVerdict, str]:
-    """Return the verdict on an object without errors, and its reason."""
+    """Return the verdict on an object without errors, and its reason. ``unread``: as a reason, or empty."""
     specs = [spec for spec in map(_spec_of, templates) if spec is not None]
     if info.is_partial:
         if templates and not any(map(_lacks_containers, templates)):
@@ -351,29 +365,24 @@ def _verdict(
     if any(template.is_wrong_path for template in templates):
         return LintVerdict.NOT_CHECKED, "a configured path is wrong"
     if not templates and manifest.key != _BIND_REQUEST:
-        return LintVerdict.OUT_OF_SCOPE, ", ".join(filter(None, ("no pod template", _unread(chain, manifest))))
+        return LintVerdict.OUT_OF_SCOPE, ", ".join(filter(None, ("no pod template", unread)))
     exclusions = [chain.exclusion(spec, info.namespace) for spec in specs]
     if exclusions and all(exclusions):
         is_variable = any(_is_variable(spec.get("schedulerName")) for spec in specs)
         verdict = LintVerdict.UNRENDERED if is_variable else LintVerdict.OUT_OF_SCOPE
-        return verdict, ", ".join(filter(None, (*dict.fromkeys(exclusions), _unread(chain, manifest))))
-    return LintVerdict.ALLOWED, _unread(chain, manifest)
+        return verdict, ", ".join(filter(None, (*dict.fromkeys(exclusions), unread)))
+    return LintVerdict.ALLOWED, unread
 
 
-def _unread_parts(chain: AdmissionChain, manifest: Manifest) -> list[str]:
-    """Return the parts of the object that change its pods and were not reviewed."""
+def _unread(chain: AdmissionChain, manifest: Manifest, templates: Sequence[Template]) -> str:
+    """Return as a reason what was not reviewed of what changes the pods; empty if all was."""
     workload = chain.workloads.get(manifest.key)
-    unread = workload.unread_in(manifest.object) if workload is not None else []
+    if workload is None:
+        return ""
+    unread = workload.unread_in(manifest.object)
     if manifest.key in EMBEDDING_KINDS and not has_unread_text(manifest):
         unread = [part for part in unread if not part.endswith(".manifest")]
-    if workload is not None:
-        unread += unknown_devices(workload, manifest.object, _templates(chain, manifest))
-    return unread
-
-
-def _unread(chain: AdmissionChain, manifest: Manifest) -> str:
-    """Return as a reason what was not reviewed of what changes the pods."""
-    unread = _unread_parts(chain, manifest)
+    unread += unknown_devices(workload, manifest.object, templates)
     return f"not checked: {', '.join(unread)}" if unread else ""
 
 

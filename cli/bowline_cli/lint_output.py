@@ -1,0 +1,202 @@
+"""What ``bowline lint`` prints of what it has read and reviewed: text, JSON, and subjects of ``reports``. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import unified_diff
+from typing import Any
+
+import jsonpatch
+import yaml
+
+from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
+from bowline_cli.findings import DUPLICATE_KEY, Finding, FindingSubject, duplicate_text
+from bowline_cli.manifests import Manifest
+from bowline_cli.schema import UNCHECKED
+from bowline_cli.terminal import GREEN, RED, YELLOW, inert_json, shown
+from bowline_cli.verdicts import LintResult, LintVerdict
+
+# Of the JSON output; a change of its keys increases it.
+FORMAT_VERSION = 2
+_COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
+# Of charts, and of reasons for being out of scope, that one line has.
+_NAMED_CHARTS, _NAMED_REASONS = 8, 4
+_CHART = "the templates of a Helm chart are not rendered: review them by helm template CHART | bowline lint -"
+
+
+@dataclass(slots=True)
+class LintReading:
+    """What was read. ``unrendered``: files and the reason; ``charts``: folders whose templates are not read;
+    ``schema``: the version of Kubernetes whose schema was applied, empty: none.
+    """
+
+    manifests: list[Manifest] = field(default_factory=list)
+    unreadable: list[Finding] = field(default_factory=list)
+    unrendered: list[tuple[str, str]] = field(default_factory=list)
+    charts: list[str] = field(default_factory=list)
+    others: int = 0
+    schema: str = ""
+
+
+def as_json(results: Iterable[LintResult], reading: LintReading) -> str:
+    """Return the results as JSON; its keys are a stable interface, see FORMAT_VERSION."""
+    objects = [
+        {
+            "file": result.manifest.file,
+            "line": result.manifest.line,
+            "kind": result.manifest.kind,
+            "namespace": result.namespace,
+            "name": result.name,
+            "verdict": result.verdict.value,
+            "reviewed": result.verdict.is_review,
+            "schema": result.has_schema,
+            "reason": result.reason,
+            "errors": [_error(result.manifest, error) for error in result.review.errors],
+            "warnings": [
+                *(_error(result.manifest, warning) for warning in result.review.warnings),
+                *(_duplicate(line, key) for line, key in result.manifest.duplicates),
+            ],
+            "patch": list(result.review.patch),
+        }
+        for result in results
+    ]
+    document = {
+        "version": FORMAT_VERSION,
+        "schema": reading.schema,
+        "objects": objects,
+        "unreadable": [finding.message for finding in reading.unreadable],
+        "unrendered": [file for file, _ in reading.unrendered],
+        "charts": reading.charts,
+        "others": reading.others,
+    }
+    return inert_json(json.dumps(document, indent=2))
+
+
+def subjects(results: Iterable[LintResult], reading: LintReading) -> list[FindingSubject]:
+    """Return the results for a report: one subject per listed object, and one per file that is not read."""
+    listed_results = [
+        FindingSubject(
+            f"{result.manifest.place}: {result.manifest.kind} {result.name}",
+            _words(result),
+            result.verdict.is_review,
+            result.findings(),
+        )
+        for result in results
+        if result.is_listed
+    ]
+    return [
+        *listed_results,
+        *(FindingSubject(finding.file, "unreadable", True, [finding]) for finding in reading.unreadable),
+        *(FindingSubject(file, "unrendered", False) for file, _ in reading.unrendered),
+        *(FindingSubject(charts, _CHART, False) for charts in _charts(reading)),
+    ]
+
+
+def as_text(
+    results: Sequence[LintResult],
+    reading: LintReading,
+    *,
+    shows_changes: bool = False,
+    shows_all: bool = False,
+    colours: bool = False,
+) -> str:
+    """Return the results as text: one line per object, one per error or warning, and a summary.
+
+    ``shows_changes``: below an object that admission changes, the difference to the one that would be stored.
+    ``shows_all``: also objects without pods, and of kinds that are not known, without findings.
+    """
+    lines: list[tuple[str, str]] = []
+    for result in results:
+        if not (shows_all or result.is_listed):
+            continue
+        name = f"{result.namespace}/{result.name}" if result.namespace else result.name
+        manifest = result.manifest
+        text = f"{manifest.place}: {manifest.kind} {name}: {_words(result)}"
+        lines.append((text, _COLOURS.get(result.verdict, "")))
+        lines += [(f"  {error}  ({_origin(error.rule)})", "") for error in result.review.errors]
+        lines += [(f"  warning: {error}  ({error.rule})", YELLOW) for error in result.review.warnings]
+        lines += [(f"  warning: {finding.message}  ({DUPLICATE_KEY})", YELLOW) for finding in result.duplicates()]
+        lines += [(line, "") for line in _changes(result)] if shows_changes else []
+    lines += [(f"{file}: unrendered ({reason.removeprefix(f'{file}: ')})", "") for file, reason in reading.unrendered]
+    lines += [(f"{charts}: {_CHART}", "") for charts in _charts(reading)]
+    lines.append((_summary(results, reading), ""))
+    lines += [(note, "") for note in out_of_scope(results)] if not shows_all else []
+    if results and not reading.schema:
+        lines.append((UNCHECKED, YELLOW))
+    return shown(lines, colours=colours)
+
+
+def _origin(rule: Rule) -> str:
+    """Return the rule of an error, and whose it is unless it is Bowline's."""
+    return f"API server: {rule}" if rule.id.startswith("kubernetes/") else rule.id
+
+
+def _charts(reading: LintReading) -> list[str]:
+    """Return the charts that are not rendered, as one text; sub-charts are rendered with theirs."""
+    charts = [chart for chart in reading.charts if not any(chart.startswith(f"{o}/charts/") for o in reading.charts)]
+    rest = len(charts) - _NAMED_CHARTS
+    text = ", ".join(charts[:_NAMED_CHARTS])
+    return [f"{text} and {rest} more" if rest > 0 else text] if charts else []
+
+
+def out_of_scope(results: Sequence[LintResult]) -> list[str]:
+    """Return the line about the objects that are only counted; none without such objects."""
+    hidden = [result.reason for result in results if result.is_hidden]
+    if not hidden:
+        return []
+    counts = ", ".join(f"{reason}: {count}" for reason, count in Counter(hidden).most_common(_NAMED_REASONS))
+    are_all = not any(result.verdict.is_review for result in results)
+    text = f"{len(hidden)} of {len(results)} objects are out of scope ({counts})"
+    flags = "--assume-scheduler NAME reviews pods that name no scheduler, --all lists them"
+    return [f"{'nothing was reviewed: ' if are_all else ''}{text}; {flags}"]
+
+
+def _summary(results: Sequence[LintResult], reading: LintReading) -> str:
+    verdicts = [result.verdict for result in results]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in LintVerdict if verdict in verdicts]
+    objects = "1 object" if len(verdicts) == 1 else f"{len(verdicts)} objects"
+    parts = [f"{objects}: {', '.join(counts)}" if verdicts else "no objects found"]
+    if reading.others:
+        noun = "document is no manifest" if reading.others == 1 else "documents are no manifests"
+        parts.append(f"{reading.others} {noun}")
+    if reading.unrendered or reading.charts:
+        parts.append(f"{len(reading.unrendered) + len(reading.charts)} not rendered")
+    ignored = sum(result.ignored for result in results)
+    if ignored:
+        parts.append(f"{ignored} {'finding' if ignored == 1 else 'findings'} ignored")
+    kinds = dict.fromkeys(result.manifest.kind for result in results if not result.has_schema and result.is_listed)
+    if kinds and reading.schema:
+        parts.append(f"without a schema: {', '.join(kinds)}")
+    return "; ".join(parts)
+
+
+def _words(result: LintResult) -> str:
+    return f"{result.verdict} ({result.reason})" if result.reason else str(result.verdict)
+
+
+def _changes(result: LintResult) -> list[str]:
+    """Return the lines that admission adds to and removes from an allowed object, with the lines around them."""
+    if not (result.review.allowed and result.review.patch):
+        return []
+    patched_object = jsonpatch.apply_patch(result.submitted, list(result.review.patch))
+    before, after = (
+        yaml.safe_dump(content, sort_keys=False).splitlines() for content in (result.submitted, patched_object)
+    )
+    return [f"  {line}" for line in unified_diff(before, after, "submitted", "stored", lineterm="")]
+
+
+def _error(manifest: Manifest, error: FieldError) -> dict[str, Any]:
+    return {
+        "rule": error.rule.id,
+        "path": error.path,
+        "line": manifest.line_of(error.path),
+        "value": error.value,
+        "message": error.message,
+    }
+
+
+def _duplicate(line: int, key: str) -> dict[str, Any]:
+    message = duplicate_text(line, key)
+    return {"rule": DUPLICATE_KEY.id, "path": "", "line": line, "value": key, "message": message}
