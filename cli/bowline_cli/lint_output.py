@@ -12,7 +12,7 @@ import yaml
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
-from bowline_cli.findings import DUPLICATE_KEY, Finding, FindingSubject, duplicate_text
+from bowline_cli.findings import DUPLICATE_KEY, Finding, FindingSubject
 from bowline_cli.manifests import Manifest
 from bowline_cli.schema import UNCHECKED
 from bowline_cli.terminal import GREEN, RED, YELLOW, inert_json, shown
@@ -56,7 +56,7 @@ def as_json(results: Iterable[LintResult], reading: LintReading) -> str:
             "errors": [_error(result.manifest, error) for error in result.review.errors],
             "warnings": [
                 *(_error(result.manifest, warning) for warning in result.review.warnings),
-                *(_duplicate(line, key) for line, key in result.manifest.duplicates),
+                *map(_duplicate, result.duplicates(), result.manifest.duplicates),
             ],
             "patch": list(result.review.patch),
         }
@@ -197,6 +197,6 @@ def _error(manifest: Manifest, error: FieldError) -> dict[str, Any]:
     }
 
 
-def _duplicate(line: int, key: str) -> dict[str, Any]:
-    message = duplicate_text(line, key)
-    return {"rule": DUPLICATE_KEY.id, "path": "", "line": line, "value": key, "message": message}
+def _duplicate(finding: Finding, duplicate: tuple[int, str]) -> dict[str, Any]:
+    _, key = duplicate
+    return {"rule": finding.rule.id, "path": "", "line": finding.line, "value": key, "message": finding.message}

@@ -1,5 +1,6 @@
 """`bowline lint` of a folder in which most files are no manifests, as in a repository."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -304,6 +305,12 @@ def test_a_rendered_object_is_at_the_charts_file_or_at_none(lint: Lint) -> None:
     (annotation, *_) = lint("rendered.yaml", "-o", "github")[1]
     assert annotation.startswith("::error title=")
     assert "::app/templates/pod.yaml: spec." in annotation
+
+
+def test_a_key_that_is_given_twice_in_a_rendered_object_has_no_line_of_the_charts_file(lint: Lint) -> None:
+    _, lines, _ = lint("twice.yaml", "-o", "json", files={"twice.yaml": f"{RENDERED}kind: Pod\n"})
+    (warning,) = json.loads("\n".join(lines))["objects"][0]["warnings"]
+    assert (warning["line"], warning["message"].partition(": ")[0]) == (1, "line 7 of what is rendered")
 
 
 def test_sub_charts_are_rendered_with_their_chart(lint: Lint) -> None:
