@@ -236,7 +236,7 @@ def _pod(settings: Settings, fraction: str) -> Object:
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     spec = {
-        "schedulerName": next((name for name in settings.scheduler_names if name != "*"), "default-scheduler"),
+        "schedulerName": next((name for name in settings.scheduler_names if name != "*"), names.DEFAULT_SCHEDULER),
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from bowline.api import names
 from bowline.api.failed_decision import condition_of
 from bowline.api.meta import Object, ObjectKey, key_of, parse_time, status_of
 from bowline_cli.api import Api, ClusterError
@@ -283,4 +284,4 @@ def _uncreated_subjects(reading: Reading, scope: str, pods: Sequence[Object]) ->
 
 def _is_candidate(info: ReleaseInfo | None, pod: Object) -> bool:
     """Return whether the list is about the pod: of a scheduler that Bowline serves, or with a misspelt one."""
-    return info is None or "*" in info.scheduler_names or scheduler_of(pod) != "default-scheduler"
+    return info is None or "*" in info.scheduler_names or scheduler_of(pod) != names.DEFAULT_SCHEDULER

@@ -16,8 +16,8 @@ from bowline_cli.rights import plural_of
 
 # Kinds that requests wait for and that failures are about; others are a plugin's own.
 KINDS: Final = frozenset(
-    {names.KIND, "ConfigMap", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodGroup", "ResourceClaim"}
-    | {"StorageClass"}
+    {names.KIND, names.POD_GROUP_KIND, "ConfigMap", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod"}
+    | {"ResourceClaim", "StorageClass"}
 )
 NOT_READ: Final = Unread("not read")
 
@@ -113,19 +113,17 @@ def current_request(facts: Facts) -> Object | None:
     in_progress = [
         request for request in candidates if status_of(request).get("phase") not in ("Succeeded", "Failed")
     ]
-    if in_progress:
-        # One that waits for another's end is explained by that one, unless that is not here.
-        return in_progress[0]
-    return candidates[-1] if candidates else None
+    return next(iter(in_progress or candidates[-1:]), None)
 
 
 def named_objects(request: Object | None, pod: Object | None = None) -> tuple[ObjectRef, ...]:
     """Return the objects that a wait or a failure names: in the status of a request, else in the pod's record."""
     status = reported_status(request) if request is not None else {}
-    wait, failure = wait_of(status), failure_of(status)
-    refs = (*(wait.objects if wait is not None else ()), *(failure.objects if failure is not None else ()))
     record = record_of(pod) if pod is not None and not status.get("phase") else None
-    return refs if record is None else record.decision.objects
+    if record is not None:
+        return record.decision.objects
+    wait, failure = wait_of(status), failure_of(status)
+    return (*(wait.objects if wait is not None else ()), *(failure.objects if failure is not None else ()))
 
 
 def pod_state(pod: Object, *, with_node: bool = True) -> str:
@@ -211,7 +209,7 @@ def _show(ref: ObjectRef, *, is_absent: bool) -> str:
     resource, (group, _, version) = ref.kind.lower(), ref.api_version.partition("/")
     if ref.kind in KINDS:
         resource = plural_of(resource)
-    if version and (ref.kind == "PodGroup" or ref.kind not in KINDS):  # several groups have such a kind
+    if version and (ref.kind == names.POD_GROUP_KIND or ref.kind not in KINDS):  # several groups have such a kind
         resource += f".{group}"
     resource = _argument(resource)
     return f"kubectl {namespace}" + (f"get {resource}" if is_absent else f"describe {resource} {_argument(key.name)}")
@@ -262,7 +260,7 @@ def creation_time(obj: Object) -> datetime | None:
 
 def scheduler_of(pod: Object) -> str:
     """Return the name of the pod's scheduler."""
-    return str((pod.get("spec") or {}).get("schedulerName") or "default-scheduler")
+    return str((pod.get("spec") or {}).get("schedulerName") or names.DEFAULT_SCHEDULER)
 
 
 def pod_uid(request: Object) -> str:

@@ -15,9 +15,9 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from bowline.api import names
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import ConfigurationError, load_settings
-from bowline.framework.scope import DEFAULT_SCHEDULER
 from bowline.framework.strict_yaml import YamlBudget
 from bowline.plugins.offline import offline_plugins
 from bowline.plugins.reads import unread_annotations
@@ -150,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
         plugins,
         settings,
         on_error=_report_plugin_error,
-        default_scheduler=options.assume_scheduler or DEFAULT_SCHEDULER,
+        default_scheduler=options.assume_scheduler or names.DEFAULT_SCHEDULER,
         unread=unread_annotations(plugins),
     )
     needs_scheduler = options.require_scheduler

@@ -107,7 +107,8 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
 def _unserved_name(facts: Facts, pod: Object, served_names: Sequence[str], condition: Object) -> Explanation:
     scheduler = scheduler_of(pod)
     cause = f"schedulerName {scheduler} is not one that Bowline serves ({', '.join(served_names)})"
-    matches = get_close_matches(scheduler, served_names, 1, _MISSPELT) if scheduler != "default-scheduler" else []
+    is_default = scheduler == names.DEFAULT_SCHEDULER
+    matches = [] if is_default else get_close_matches(scheduler, served_names, 1, _MISSPELT)
     if matches:
         cause += f"; did you mean {matches[0]}?"
     if condition:

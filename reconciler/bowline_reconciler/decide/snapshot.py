@@ -139,7 +139,7 @@ def pod_view(pod: Object) -> PodView:
         deleting=is_deleting(pod),
         has_ended=has_ended(pod),
         gates=tuple(str(gate.get("name")) for gate in spec.get("schedulingGates") or ()),
-        scheduler=spec.get("schedulerName") or "default-scheduler",
+        scheduler=spec.get("schedulerName") or names.DEFAULT_SCHEDULER,
         tolerations=tuple(spec.get("tolerations") or ()),
         created=parse_time(pod["metadata"].get("creationTimestamp")),
     )

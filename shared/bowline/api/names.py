@@ -14,6 +14,8 @@ KIND: Final = "BindRequest"
 PLURAL: Final = "bindrequests"
 SINGULAR: Final = "bindrequest"
 SHORT_NAME: Final = "br"
+# Of a pod that names none.
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 # --- Groups of pods ---------------------------------------------------------------------------------------
 # Kubernetes' own PodGroup; KAI-Scheduler has another kind of the same name.

@@ -33,7 +33,6 @@ from bowline.framework import scope, structure
 from bowline.framework.config import SYSTEM_NAMESPACES, Settings
 from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, AnnotationReads, Plugin, overriding
-from bowline.framework.scope import DEFAULT_SCHEDULER
 from bowline.framework.templates import Template
 from bowline.framework.workloads import resolve_workloads
 
@@ -147,7 +146,7 @@ class AdmissionChain:
         settings: Settings,
         own_namespace: str = "",
         on_error: OnPluginError = _ignore,
-        default_scheduler: str = DEFAULT_SCHEDULER,
+        default_scheduler: str = names.DEFAULT_SCHEDULER,
         unread: Sequence[AnnotationReads] = (),
     ) -> None:
         self._unread = tuple(unread)

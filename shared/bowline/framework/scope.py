@@ -37,7 +37,6 @@ SCHEDULER_PLACE: Final = Rule(
 )
 RULES: Final = (SCHEDULER, SCHEDULER_NAME, SCHEDULER_PLACE)
 
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 # How alike a misspelt scheduler name is to the one that is meant: kai-schedular, not another scheduler.
 _LIKENESS: Final = 0.85
 # Keys of labels and annotations that are meant as a pod's scheduler; Kubernetes 1.5 had the second one.
@@ -52,7 +51,7 @@ def warnings(settings: Settings, scheduler: str, metadata: Object, field: str) -
     ours = settings.scheduler_names
     # One of a name with a suffix is another instance of that scheduler.
     candidates = [name for name in ours if not scheduler.startswith(name) and not name.startswith(scheduler)]
-    is_default = scheduler == DEFAULT_SCHEDULER  # it exists in every cluster, so it is no misspelt name
+    is_default = scheduler == names.DEFAULT_SCHEDULER  # it exists in every cluster, so it is no misspelt name
     for name in () if is_default else get_close_matches(scheduler, candidates, 1, _LIKENESS):
         message = f"a pod of an unknown scheduler stays Pending without a message; did you mean {name}?"
         yield FieldError(SCHEDULER_NAME, "spec.schedulerName", scheduler, message)
