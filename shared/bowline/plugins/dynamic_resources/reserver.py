@@ -312,6 +312,8 @@ class ClaimReserver:
 async def is_group_used(client: ObjectClient, pod: Object, is_failed: bool) -> bool:
     """Return whether another pod of the pod's PodGroup is on a node or, unless the devices have failed, has an
     unfinished request, which may bind it. As kube-scheduler, which counts the pods that it has assumed.
+
+    A pod of which only the metadata can be read may be one of the group.
     """
     namespace, group, own_uid = key_of(pod).namespace, pod_group_name(pod), uid_of(pod)
     # The requests first: a pod whose request finishes between the lists is bound in the second.
@@ -319,8 +321,12 @@ async def is_group_used(client: ObjectClient, pod: Object, is_failed: bool) -> b
     requesters = frozenset() if is_failed else frozenset(await client.list_reduced(selection, unfinished_pod))
 
     def is_user(other: Object) -> bool:
-        is_member = pod_group_name(other) == group and uid_of(other) != own_uid
-        return is_member and (bool(other["spec"].get("nodeName")) or other["metadata"]["name"] in requesters)
+        if uid_of(other) == own_uid:
+            return False
+        if "spec" not in other:
+            return True
+        is_placed = bool(other["spec"].get("nodeName")) or other["metadata"]["name"] in requesters
+        return is_placed and pod_group_name(other) == group
 
     return any(await client.list_reduced(Selection(PODS, namespace), is_user))
 

@@ -166,6 +166,19 @@ class BoundBetweenLists:
         return [reduce(request if selection.resource is BINDREQUESTS else member)]
 
 
+class UnreadablePod:
+    """A namespace with a pod of which only the metadata can be read."""
+
+    async def list_reduced(self, selection: Selection, reduce: Callable[[Any], Any]) -> list[Any]:
+        reduced_pod = {"metadata": {"name": "other", "uid": "other-uid"}}
+        return [] if selection.resource is BINDREQUESTS else [reduce(reduced_pod)]
+
+
 def test_a_pod_that_is_bound_while_the_users_of_the_group_are_listed_is_one() -> None:
     namespace = cast("ObjectClient", BoundBetweenLists())
+    assert asyncio.run(is_group_used(namespace, pod(**IN_GROUP), False))
+
+
+def test_a_pod_that_cannot_be_read_may_be_one_of_the_group() -> None:
+    namespace = cast("ObjectClient", UnreadablePod())
     assert asyncio.run(is_group_used(namespace, pod(**IN_GROUP), False))
