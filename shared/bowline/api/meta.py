@@ -95,9 +95,9 @@ def identity_of(obj: Object) -> dict[str, Any]:
     return {field: metadata[field] for field in fields if field in metadata}
 
 
-def has_ended(pod: Object) -> bool:
-    """Return whether a raw pod is in a terminal phase; one without a node was ended by its controller."""
-    return status_of(pod).get("phase") in ("Succeeded", "Failed")
+def has_ended(obj: Object) -> bool:
+    """Return whether a raw pod or BindRequest is in a terminal phase; its controller has ended a pod without a node."""
+    return status_of(obj).get("phase") in ("Succeeded", "Failed")
 
 
 def status_of(obj: Object) -> Object:

@@ -18,6 +18,7 @@ from bowline.api.meta import (
     ObjectKey,
     ObjectRef,
     ObjectUID,
+    has_ended,
     is_deleting,
     key_of,
     parse_time,
@@ -333,8 +334,7 @@ async def is_group_used(client: ObjectClient, pod: Object, is_failed: bool) -> b
 
 def unfinished_pod(request: Object) -> str:
     """Return the name of the pod of an unfinished request; empty for another one."""
-    is_finished = (request.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return "" if is_finished else str((request.get("spec") or {}).get("podName") or "")
+    return "" if has_ended(request) else str((request.get("spec") or {}).get("podName") or "")
 
 
 _NODE_GONE = Status.fatal("the selected node does not exist", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)

@@ -355,13 +355,12 @@ def readiness(claim: Object, requirement: RequiredClaim, bind_timeout: timedelta
         waits_for: Sequence[str] = result.get("bindingConditions") or ()
         if not waits_for:
             continue
-        true = true_conditions(claim, result)
-        device = device_of(result)
-        failures = _failures(claim, result)
+        device, failures = device_of(result), _failures(claim, result)
         if failures:
             return _conflict(
                 f"{requirement.label}: device {device} reports {', '.join(failures)}", Suggestion.RESCHEDULE_ELSEWHERE
             )
+        true = true_conditions(claim, result)
         missing = [word for word in waits_for if word not in true]
         if missing:
             pending.append(f"{device} to report {', '.join(missing)}")
@@ -377,12 +376,12 @@ def readiness(claim: Object, requirement: RequiredClaim, bind_timeout: timedelta
 
 def has_failed_device(claim: Object) -> bool:
     """Return whether a device reports that it cannot become ready: no attempt binds a pod with it."""
-    return any(_failures(claim, result) for result in results_of(allocation_of(claim) or {}))
+    results = results_of(allocation_of(claim) or {})
+    return any(_failures(claim, result) for result in results if result.get("bindingConditions"))
 
 
 def _failures(claim: Object, result: Mapping[str, Any]) -> list[str]:
-    if not result.get("bindingConditions"):
-        return []
+    """Return the conditions by which a device with binding conditions reports that it cannot become ready."""
     return sorted(true_conditions(claim, result) & set(result.get("bindingFailureConditions") or ()))
 
 

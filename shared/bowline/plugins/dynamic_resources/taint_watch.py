@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bowline.api.meta import Object, ObjectKey
+from bowline.api.meta import Object
 from bowline.framework.binding.handle import EventSource
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
@@ -17,15 +17,12 @@ from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Selection
 from bowline.plugins.dynamic_resources.taints import (
-    TaintedDevice,
     newest_slices,
     pool_part,
     reduce_rule,
     reduce_slice,
     untolerated_taints,
 )
-
-_REDUCE = {RESOURCESLICES.kind: reduce_slice, DEVICETAINTRULES.kind: reduce_rule}
 
 
 class TaintWatch:
@@ -36,14 +33,9 @@ class TaintWatch:
 
     def sources(self) -> Iterable[EventSource]:
         """Return the watches. A cluster that does not serve DeviceTaintRules in this version has none."""
-        for resource in (RESOURCESLICES, DEVICETAINTRULES):
-            kind, is_optional = resource.kind, resource is DEVICETAINTRULES
-            yield EventSource(
-                resource,
-                transform=_REDUCE[kind],
-                attach=partial(self.watches.__setitem__, kind),
-                optional=is_optional,
-            )
+        for resource, transform in ((RESOURCESLICES, reduce_slice), (DEVICETAINTRULES, reduce_rule)):
+            attach = partial(self.watches.__setitem__, resource.kind)
+            yield EventSource(resource, transform=transform, attach=attach, optional=resource is DEVICETAINTRULES)
 
     async def refusal(
         self,
@@ -56,36 +48,35 @@ class TaintWatch:
 
         ``label``: the claim in messages. ``requests``: of the claim's spec.
         """
-        slices, rules = self._cached(RESOURCESLICES.kind), self._cached(DEVICETAINTRULES.kind)
-        reads: dict[str | ObjectKey, Sequence[Object]] = {}
-        for device in untolerated_taints(allocation, requests, slices, rules):
-            is_slice = device.kind == RESOURCESLICES.kind
-            place = device.driver if is_slice else device.source
-            if place not in reads:
-                reads[place] = await self._read(client, device)
-            sources = reads[place]
-            for confirmed in untolerated_taints(
-                allocation, requests, sources if is_slice else (), () if is_slice else sources
-            ):
-                why = (
-                    f"{label}: device {confirmed.device} has the taint {confirmed.taint} ({confirmed.kind} "
-                    f"{confirmed.source}), and the claim's request does not tolerate it"
-                )
-                return Status.fatal(why, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
-        return None
+        caches = self._cached(RESOURCESLICES.kind), self._cached(DEVICETAINTRULES.kind)
+        cached_taints = untolerated_taints(allocation, requests, *caches)
+        drivers = dict.fromkeys(taint.driver for taint in cached_taints if taint.kind == RESOURCESLICES.kind)
+        rules = dict.fromkeys(taint.source.name for taint in cached_taints if taint.kind == DEVICETAINTRULES.kind)
+        live_slices = [entry for driver in drivers for entry in await self._slices(client, driver)]
+        live_rules = [entry for name in rules for entry in await self._rules(client, name)]
+        confirmed_taints = untolerated_taints(allocation, requests, live_slices, live_rules)
+        if not confirmed_taints:
+            return None
+        taint = confirmed_taints[0]
+        why = (
+            f"{label}: device {taint.device} has the taint {taint.taint} ({taint.kind} {taint.source}), and the "
+            "claim's request does not tolerate it"
+        )
+        return Status.fatal(why, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
 
     def _cached(self, kind: str) -> Iterable[Object]:
         watch = self.watches.get(kind)
-        return list(watch.store.values()) if watch is not None else ()
+        return watch.store.values() if watch is not None else ()
 
-    async def _read(self, client: ObjectClient, device: TaintedDevice) -> Sequence[Object]:
-        """Return the source of the taint as it is now; of slices those of their pools' newest generations."""
-        if device.kind == RESOURCESLICES.kind:
-            slices = Selection(RESOURCESLICES, field_selector=f"spec.driver={device.driver}")
-            return newest_slices(await client.list_reduced(slices, pool_part))
+    async def _slices(self, client: ObjectClient, driver: str) -> Sequence[Object]:
+        """Return the tainted slices of the driver as they are now, in the newest generations of their pools."""
+        slices = Selection(RESOURCESLICES, field_selector=f"spec.driver={driver}")
+        return newest_slices(await client.list_reduced(slices, pool_part))
+
+    async def _rules(self, client: ObjectClient, name: str) -> Sequence[Object]:
+        """Return the rule as it is now; none if it taints nothing any more."""
         try:
-            stored = await client.get(DEVICETAINTRULES, "", device.source.name)
+            rule = reduce_rule(await client.get(DEVICETAINTRULES, "", name))
         except NotFound:
             return ()
-        rule = reduce_rule(stored)
         return (rule,) if rule is not None else ()

@@ -29,7 +29,6 @@ from bowline.api.meta import (
 )
 from bowline.plugins.gpu_sharing.guards import is_device
 
-ENDED = ("Succeeded", "Failed")
 _NONE = ObjectUID("")
 _UNREAD = ResourceVersion("")
 # Pods that a message names.
@@ -407,9 +406,9 @@ def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]
 
     A deleted request needs it until its rollback is complete: its Binding may still take effect.
     """
-    spec, phase = request.get("spec") or {}, (request.get("status") or {}).get("phase")
+    spec = request.get("spec") or {}
     is_over = is_deleting(request) and names.FINALIZER not in (request["metadata"].get("finalizers") or ())
-    if phase in ENDED or is_over or uid_of(request) in withdrawn:
+    if has_ended(request) or is_over or uid_of(request) in withdrawn:
         return None
     return spec.get("selectedNode") if group in gpu_groups_of(spec) else None
 

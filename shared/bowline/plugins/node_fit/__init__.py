@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.meta import uid_of
 from bowline.framework.binding.post import denied_status
 from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
@@ -24,7 +23,6 @@ from bowline.plugin import (
     BindContext,
     BindingPlugin,
     Code,
-    Object,
     ObjectKey,
     PluginConfig,
     Reason,
@@ -34,17 +32,14 @@ from bowline.plugin import (
 )
 from bowline.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
 from bowline.plugins.node_fit.rules import (
-    DEVICE,
     Amounts,
-    allocatable,
     claims_of,
     decided_devices,
+    decided_requests,
     exclusive_devices,
     occupied_by,
-    pod_requests,
-    shortages,
     total,
-    without,
+    verdict,
 )
 
 # Concurrent reads of the claims on a node.
@@ -71,7 +66,7 @@ class NodeFit(BindingPlugin):
         """Check the node with live reads; assume the pod on it if it fits."""
         assert ctx.pod is not None  # noqa: S101 - an attempt has a pod
         devices = decided_devices(ctx.spec)
-        requests = {**without(pod_requests(ctx.pod), given_by_claim(ctx.spec)), **devices}
+        requests = decided_requests(ctx.pod, ctx.spec)
         node, pod_uid = ctx.spec.selected_node, ctx.request.pod_uid
         own_pod = AssumedPod(node, pod_uid, requests, claims_of(ctx.pod))
         check = self._assumed_pods.begin(node)
@@ -133,35 +128,3 @@ async def allocated(client: ObjectClient, claims: Iterable[ObjectKey], devices: 
         if not taken.keys().isdisjoint(devices):
             break
     return taken
-
-
-def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
-    """Return the resources that a claim of the request provides, which are not taken from the node's allocatable."""
-    allocation = spec.extended_resource_claim_allocation
-    return (
-        frozenset(str(mapping.get("resourceName", "")) for mapping in allocation.container_mappings)
-        if allocation and allocation.allocation
-        else frozenset()
-    )
-
-
-def verdict(node: Object, requests: Amounts, usage: Amounts, assumed_usage: Amounts) -> Status:
-    """Return OK if the pod fits beside the node's pods (``usage``) and the assumed ones (``assumed_usage``).
-
-    Otherwise return the failure: terminal if the node's pods alone leave too little, retriable if only the assumed
-    pods do.
-    """
-    name, elsewhere = node["metadata"]["name"], Suggestion.RESCHEDULE_ELSEWHERE
-    has = {**allocatable(node), **{key: Decimal(1) for key in requests if key.startswith(DEVICE)}}
-    short = shortages(requests, has, usage)
-    if short:
-        why = f"node {name} has too little left of {', '.join(short.values())}; choose another node"
-        is_device = any(key.startswith(DEVICE) for key in short)
-        return Status.fatal(why, Reason.DEVICE_CONFLICT if is_device else Reason.REJECTED, elsewhere)
-    short = shortages(requests, has, total((usage, assumed_usage)))
-    if short:
-        # Retriable: the assumed pods may not be bound.
-        listing = ", ".join(short.values())
-        why = f"node {name} has too little left beside pods that are about to run there: {listing}"
-        return Status.retry(why, suggestion=elsewhere)
-    return Status.ok()

@@ -18,6 +18,8 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.meta import Object, ObjectKey, has_ended
 from bowline.api.quantity import parse_quantity
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason, Suggestion
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # Before the name of a device of a ResourceClaim, which is counted as a resource of which the node has one.
@@ -57,7 +59,7 @@ def claims_of(pod: Object) -> frozenset[ObjectKey]:
         return frozenset()
     status = pod.get("status") or {}
     sources = [
-        status.get("extendedResourceClaimStatus") or {},
+        _extended_status(pod),
         *(status.get("resourceClaimStatuses") or ()),
         *(pod["spec"].get("resourceClaims") or ()),
     ]
@@ -90,9 +92,16 @@ def pod_requests(pod: Object) -> Amounts:
     total = _highest(peak, _sum(running, sidecars))
     total |= _parsed_amounts((spec.get("resources") or {}).get("requests"))
     total = _sum(total, _parsed_amounts(spec.get("overhead")))
-    by_claim = _given_by_claim(pod)
+    by_claim = _resource_names(_extended_status(pod).get("requestMappings") or ())
     requests = {resource: amount for resource, amount in total.items() if amount > 0 and resource not in by_claim}
     return requests | {PODS: Decimal(1)}
+
+
+def decided_requests(pod: Object, spec: BindRequestSpec) -> Amounts:
+    """Return what the pod occupies on its node by the decision, devices of its claims included."""
+    extended = spec.extended_resource_claim_allocation
+    mappings = extended.container_mappings if extended is not None and extended.allocation else ()
+    return {**without(pod_requests(pod), _resource_names(mappings)), **decided_devices(spec)}
 
 
 def allocatable(node: Object) -> Amounts:
@@ -116,6 +125,28 @@ def shortages(requests: Amounts, has: Amounts, usage: Amounts) -> dict[str, str]
     }
 
 
+def verdict(node: Object, requests: Amounts, usage: Amounts, assumed_usage: Amounts) -> Status:
+    """Return OK if the pod fits beside the node's pods (``usage``) and the assumed ones (``assumed_usage``).
+
+    Otherwise return the failure: terminal if the node's pods alone leave too little, retriable if only the assumed
+    pods do.
+    """
+    name, elsewhere = node["metadata"]["name"], Suggestion.RESCHEDULE_ELSEWHERE
+    has = {**allocatable(node), **{key: Decimal(1) for key in requests if key.startswith(DEVICE)}}
+    short = shortages(requests, has, usage)
+    if short:
+        why = f"node {name} has too little left of {', '.join(short.values())}; choose another node"
+        is_device = any(key.startswith(DEVICE) for key in short)
+        return Status.fatal(why, Reason.DEVICE_CONFLICT if is_device else Reason.REJECTED, elsewhere)
+    short = shortages(requests, has, total((usage, assumed_usage)))
+    if short:
+        # Retriable: the assumed pods may not be bound.
+        listing = ", ".join(short.values())
+        why = f"node {name} has too little left beside pods that are about to run there: {listing}"
+        return Status.retry(why, suggestion=elsewhere)
+    return Status.ok()
+
+
 def total(several: Iterable[Amounts]) -> Amounts:
     """Return the sum."""
     result: dict[str, Decimal] = {}
@@ -124,10 +155,14 @@ def total(several: Iterable[Amounts]) -> Amounts:
     return result
 
 
-def _given_by_claim(pod: Object) -> frozenset[str]:
-    """Return the resources for which the pod has a claim; they are not taken from the node's allocatable."""
-    status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-    return frozenset(mapping.get("resourceName", "") for mapping in status.get("requestMappings") or ())
+def _extended_status(pod: Object) -> Object:
+    """Return the pod's status of the claim for its extended resources; empty if it has none."""
+    return (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+
+
+def _resource_names(mappings: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the resources that a claim provides by these mappings, so that the node's allocatable need not."""
+    return frozenset(str(mapping.get("resourceName") or "") for mapping in mappings)
 
 
 def without(amounts: Amounts, resources: Iterable[str]) -> Amounts:

@@ -9,7 +9,7 @@ import pytest
 from bowline.api.meta import ObjectKey
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline.plugins.node_fit import CONCURRENT_READS, allocated, verdict
+from bowline.plugins.node_fit import CONCURRENT_READS, allocated
 from bowline.plugins.node_fit.rules import (
     MAX_CLAIMS,
     Amounts,
@@ -20,6 +20,7 @@ from bowline.plugins.node_fit.rules import (
     pod_requests,
     shortages,
     total,
+    verdict,
     without,
 )
 
