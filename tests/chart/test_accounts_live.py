@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.meta import ObjectKey
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
@@ -62,7 +62,7 @@ def configmap(name: str, *, labelled: bool = True, owned: bool = True) -> dict[s
 
 def reservation(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """The manifest of a reservation pod, with these fields of its container and its spec."""
-    request = DeviceRequest(ObjectKey("default", "r"), ObjectUID("u"), ObjectKey("default", "share"), "node", "g")
+    request = DeviceRequest(ObjectKey("default", "r"), ObjectKey("default", "share"), "node", "g")
     settings = GpuSharingConfig(reservation_priority_class_name="bowline-shares")
     pods_spec = ReservationSpec("kai-resource-reservation", IMAGE, is_fake=lambda _: True, settings=settings)
     body = reservation_object(request, pods_spec, name="new")

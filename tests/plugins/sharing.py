@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.meta import ObjectKey
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from bowline.testing.builders import bind_request, pod
@@ -23,7 +23,7 @@ HALF = {names.GPU_FRACTION: "0.5"}
 def reservation(namespace: str, group: str, node: str = "gpu-node-0", name: str = "") -> dict[str, Any]:
     """Return a reservation pod, as the reconciler creates it for a pod of the namespace that has ended."""
     pod_key = ObjectKey(namespace, "ended")
-    request = DeviceRequest(pod_key, ObjectUID("ended"), pod_key, node, group)
+    request = DeviceRequest(pod_key, pod_key, node, group)
     return reservation_object(request, ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1"), name=name)
 
 

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.config import GpuSharingSettings as Sharing
@@ -106,7 +106,7 @@ def share_of(case: Case) -> dict[str, Any]:
 def of_half(case: Case) -> DeviceRequest:
     """Return the DeviceRequest of the pod's request."""
     key = ObjectKey(case.namespace, "half")
-    return DeviceRequest(key, ObjectUID(""), key, NODE, case.namespace)
+    return DeviceRequest(key, key, NODE, case.namespace)
 
 
 async def reserve(case: Case, devices: str) -> dict[str, Any]:

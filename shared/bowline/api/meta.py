@@ -96,7 +96,7 @@ def identity_of(obj: Object) -> dict[str, Any]:
 
 
 def has_ended(obj: Object) -> bool:
-    """Return whether a raw pod or BindRequest is in a terminal phase; its controller has ended a pod without a node."""
+    """Return whether a raw pod or BindRequest is in a terminal phase; a pod may end without a node."""
     return status_of(obj).get("phase") in ("Succeeded", "Failed")
 
 

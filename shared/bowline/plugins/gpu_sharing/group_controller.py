@@ -20,7 +20,6 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from decimal import Decimal
 from http import HTTPStatus
 from typing import assert_never
 
@@ -94,10 +93,8 @@ class GroupController:
         agent_timeout: timedelta,
         metrics: SharingMetrics,
         idle: IdleGroups,
-        overcommit: Decimal = Decimal(1),
     ) -> None:
         self._client = client
-        self._overcommit = overcommit
         self._idle = idle
         self._metrics = metrics
         self._clock = handle.clock
@@ -285,7 +282,8 @@ class GroupController:
         """
         claims = self._claims.get(claim.group, {}).values()
         admitted = {other.pod: other.portion for other in claims if other.joined_uid and other.node == claim.node}
-        return excess(claim, admitted | await self._client.portions(claim.group, claim.node), self._overcommit)
+        portions = admitted | await self._client.portions(claim.group, claim.node)
+        return excess(claim, portions, self._client.spec.settings.overcommit)
 
     async def _join(self, claim: DeviceRequest, held: Held, reservations: list[Reservation]) -> None:
         """Change the reservation whose device the request is given; raises Conflict if it does not exist any more.
@@ -382,9 +380,12 @@ class GroupController:
             case Reserve():
                 await self._remove_all(step.remove, reservations)
                 claim = DeviceRequest(
-                    *(_NO_REQUEST, ObjectUID(""), users[0].key, node, group),
-                    evidence.tolerations,
-                    evidence.compute_mode,
+                    request=_NO_REQUEST,
+                    pod=users[0].key,
+                    node=node,
+                    group=group,
+                    tolerations=evidence.tolerations,
+                    compute_mode=evidence.compute_mode,
                     node_uid=evidence.node_uid,
                 )
                 reservation = await self._client.create(claim, step.name, evidence.devices)

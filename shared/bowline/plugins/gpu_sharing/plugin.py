@@ -124,9 +124,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
         self._idle = IdleGroups()
-        self._controller = GroupController(
-            handle, self._client, sharing.agent_timeout, self._metrics, self._idle, self.args.overcommit
-        )
+        self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
         self._orphan_scan = OrphanScan(handle, self._client, self._controller, self._metrics)
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
 
@@ -377,7 +375,6 @@ def _claim(ctx: BindContext, group: str) -> DeviceRequest:
     spec = (ctx.pod or {}).get("spec") or {}
     return DeviceRequest(
         request=ctx.request.key,
-        request_uid=ctx.request.uid,
         pod=ctx.request.pod_key,
         node=ctx.spec.selected_node,
         group=group,

@@ -97,7 +97,6 @@ class DeviceRequest:
     """
 
     request: ObjectKey
-    request_uid: ObjectUID
     pod: ObjectKey
     node: str
     group: str

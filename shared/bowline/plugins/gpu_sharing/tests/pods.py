@@ -39,7 +39,6 @@ def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited_uid: 
     """Return a request's claim."""
     return DeviceRequest(
         ObjectKey("ns", request),
-        ObjectUID(f"uid-{request}"),
         ObjectKey("ns", request),
         node,
         group,
