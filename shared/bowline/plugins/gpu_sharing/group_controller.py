@@ -9,6 +9,7 @@ concurrently and in turns of the namespaces that asked for them, from live reads
 - an *event* (a sharing pod ended or lost its label) triggers a check if the watch shows no other user; pods are read
   live only before a delete.
 
+The device of a group that pods use without a reservation is recovered first (``lost_devices``).
 A reconcile waits for API responses only. If an agent has not reported its device, the claim is answered with Pending,
 and the request waits without a worker.
 
@@ -23,23 +24,15 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import assert_never
 
-from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.handle import Handle
 from bowline.kube.accounting import api_time
 from bowline.kube.errors import ApiStatus, Conflict, ConnectionFailed, KubeError
 from bowline.kube.late_writes import LateWrites, current_writes, noting
 from bowline.plugins.gpu_sharing.agent_timeouts import REQUEUE_DELAY, AgentTimeouts
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.plugins.gpu_sharing.lost_devices import LostDevices
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.recovery import (
-    SEARCH_INTERVAL,
-    Abandon,
-    Await,
-    Loss,
-    Reserve,
-    next_step,
-    running_users,
-)
 from bowline.plugins.gpu_sharing.reservation import (
     Answer,
     Create,
@@ -47,15 +40,12 @@ from bowline.plugins.gpu_sharing.reservation import (
     Full,
     Held,
     Lost,
-    Orphaned,
     Pending,
     Reservation,
     ReservationState,
     Unreleased,
-    User,
     check_reservations,
     excess,
-    unreported_reservations,
     unused_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
@@ -69,8 +59,6 @@ RELEASE_RETRY = timedelta(seconds=10)
 # When an idle device is checked again that is kept only because an unfinished request lists it: that request may end
 # without having asked for it, because another one has bound its pod.
 KEPT_RETRY = timedelta(seconds=30)
-# A recovery serves running pods, not a request.
-_NO_REQUEST = ObjectKey("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +85,6 @@ class GroupController:
         self._client = client
         self._idle = idle
         self._metrics = metrics
-        self._clock = handle.clock
         self._timeouts = AgentTimeouts(agent_timeout, handle.clock)
         self._enqueue = handle.worker("groups", self._reconcile)
         # The key of each group in the queue: one only, of the namespace that was the first to ask for the group.
@@ -111,8 +98,7 @@ class GroupController:
         self._leads = False
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
-        # Devices that pods use and no reservation holds, by group.
-        self._losses: dict[str, Loss] = {}
+        self._lost_devices = LostDevices(client, idle, handle.clock, self._remove_all)
 
     # --- called by requests ---
 
@@ -140,7 +126,7 @@ class GroupController:
             "queries": sum(map(len, self._queries.values())),
             "unchecked": len(self._unchecked),
             "withdrawn": len(self._withdrawn),
-            "losses": len(self._losses),
+            "losses": len(self._lost_devices),
             **self._timeouts.sizes,
         }
 
@@ -195,11 +181,12 @@ class GroupController:
         self._leads = False
         for queries in self._queries.values():
             _refuse(queries)
-        for memory in (self._keys, self._claims, self._claimed_by, self._queries, self._withdrawn, self._losses):
+        for memory in (self._keys, self._claims, self._claimed_by, self._queries, self._withdrawn):
             memory.clear()
         self._enqueued.clear()
         self._unchecked.clear()
         self._timeouts.clear()
+        self._lost_devices.clear()
 
     # --- one reconcile of one group ---
 
@@ -216,9 +203,8 @@ class GroupController:
             reservations = await self._client.reservations(group, {query.node for query in queries} - {""})
             await self._delete_overdue(group, reservations)
             is_released = any(query.claim is None for query in queries)
-            orphan = await self._recover(
-                group, reservations, [query.claim for query in queries if query.claim], is_released
-            )
+            claims = [query.claim for query in queries if query.claim]
+            orphan = await self._lost_devices.recover(group, reservations, claims, is_released)
             for query in queries:
                 # Done if the caller was cancelled: create nothing for a withdrawn request.
                 if query.claim is not None and not query.answer.done():
@@ -233,10 +219,7 @@ class GroupController:
                 again, release_failure = await self._delete_unused(group, reservations)
             if group not in self._claims and group not in self._queries:
                 self._unchecked.discard(group)
-            again = again or timeout
-            loss = self._losses.get(group)
-            if loss is not None and loss.last_uid is None:
-                again = min(again or SEARCH_INTERVAL, loss.pause(self._clock.monotonic()))
+            again = min(filter(None, (again or timeout, self._lost_devices.pause(group))), default=None)
             for query in queries:
                 if not query.answer.done():
                     query.answer.set_result(release_failure)
@@ -314,97 +297,6 @@ class GroupController:
         )
         reservations.append(reservation)
         return Pending(reservation)
-
-    async def _recover(
-        self, group: str, reservations: list[Reservation], claims: Sequence[DeviceRequest], is_released: bool
-    ) -> Orphaned | None:
-        """Recover the group's device if pods use it and no reservation holds it. None if there is nothing to recover.
-
-        Removes blockers and adds a new reservation to ``reservations``. ``is_released``: another pod is about to be
-        bound to the node, perhaps with a device that the search blocks, so the search ends.
-        """
-        if any(reservation.holds for reservation in reservations):
-            await self._finish_recovery(group, reservations)
-            return None
-        if self._idle.has_users(group):
-            users = running_users(await self._client.users(group))
-        else:
-            nodes = {
-                claim.node
-                for claim in claims
-                if not any(reservation.lives and reservation.node == claim.node for reservation in reservations)
-            }
-            users = running_users([user for node in sorted(nodes) for user in await self._client.users(group, node)])
-        if not users:
-            self._losses.pop(group, None)
-            return None
-        node = users[0].node
-        loss = self._losses.get(group)
-        if loss is None:
-            loss = self._losses[group] = Loss()
-            log.warning("a shared device is no longer reserved", extra={"group": group, "node": node})
-            note = f"the GPU of group {group} is no longer reserved: the kubelet may assign it to another pod"
-            await self._client.report(users, "SharedGPUUnreserved", note)
-        is_blocking = any(reservation.is_blocker for reservation in reservations)
-        if loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_released and is_blocking):
-            await self._search(group, node, users, reservations, is_released)
-        refs = [reservation.ref for reservation in unreported_reservations(reservations)]
-        refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
-        pods = ", ".join(str(user.key) for user in users[:5])
-        why = self._losses[group].why or "it is being reserved again"
-        problem = f"nothing reserves the device of group {group} on node {node}, used by pod {pods}"
-        return Orphaned(f"{problem}: {why}", tuple(refs))
-
-    async def _finish_recovery(self, group: str, reservations: list[Reservation]) -> None:
-        loss = self._losses.pop(group, None)
-        await self._remove_all([reservation for reservation in reservations if reservation.is_blocker], reservations)
-        if loss is not None:
-            log.info("a shared device is reserved again", extra={"group": group})
-            users = running_users(await self._client.users(group))
-            note = f"the GPU of group {group} is reserved again"
-            await self._client.report(users, "SharedGPUReserved", note, is_warning=False)
-
-    async def _search(
-        self, group: str, node: str, users: Sequence[User], reservations: list[Reservation], is_released: bool
-    ) -> None:
-        """Execute one step of the search for the lost device."""
-        loss, now = self._losses[group], self._clock.monotonic()
-        evidence = await self._client.evidence(group, node, users)
-        step = next_step(group, node, reservations, evidence, loss.last_uid)
-        blockers = tuple(reservation for reservation in reservations if reservation.is_blocker)
-        if is_released and blockers:
-            step = Abandon("another pod is bound to the node", blockers)
-        match step:
-            case Await():
-                return
-            case Reserve():
-                await self._remove_all(step.remove, reservations)
-                claim = DeviceRequest(
-                    request=_NO_REQUEST,
-                    pod=users[0].key,
-                    node=node,
-                    group=group,
-                    tolerations=evidence.tolerations,
-                    compute_mode=evidence.compute_mode,
-                    node_uid=evidence.node_uid,
-                )
-                reservation = await self._client.create(claim, step.name, evidence.devices)
-                if isinstance(reservation, str):
-                    self._losses[group] = Loss(reservation, now + SEARCH_INTERVAL.total_seconds())
-                    return
-                self._losses[group] = Loss(loss.why, loss.until, reservation.uid)
-                if reservation.uid not in {existing.uid for existing in reservations}:
-                    reservations.append(reservation)
-                log.info("reserving a lost device", extra={"group": group, "reservation": str(reservation.key)})
-            case Abandon():
-                await self._remove_all(step.release, reservations)
-                if step.why != loss.why:
-                    note = f"the GPU of group {group} cannot be reserved again now: {step.why}; restart this pod"
-                    await self._client.report(users, "SharedGPUUnreserved", note)
-                self._losses[group] = Loss(step.why, now + SEARCH_INTERVAL.total_seconds())
-                log.warning("a lost device cannot be reserved", extra={"group": group, "why": step.why})
-            case _:
-                assert_never(step)
 
     async def _remove_all(self, targets: Sequence[Reservation], reservations: list[Reservation]) -> None:
         for reservation in targets:
