@@ -135,10 +135,10 @@ def is_fractioned(setting: object, node: Object | None) -> bool:
     """Return whether agents of GPU fractioning give the node's shares their devices. ``setting``:
     ``gpuSharing.nvFractions``.
     """
-    return setting is True or (setting == "Auto" and node is not None and has_fractioning(node))
+    return setting is True or (setting == "Auto" and node is not None and _has_fractioning(node))
 
 
-def has_fractioning(node: Object) -> bool:
+def _has_fractioning(node: Object) -> bool:
     """Return whether the node reports that its agents of GPU fractioning work."""
     return any(
         condition.get("type") == names.NODE_FRACTIONING_READY and condition.get("status") == "True"

@@ -69,8 +69,10 @@ ENVIRONMENT: Final = Rule(
     "containers: [{name: main, image: example.com/main, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}]",
     valid='annotations: {gpu-fraction: "0.5"}',
 )
-# The longest container name with which the name part of the annotation's key has at most 63 characters.
-MAX_NRI_NAME: Final = 63 - len(names.NRI_CONTAINER.partition("/")[2])
+# Of a label's value, and of the name part of a key.
+MAX_LABEL: Final = 63
+# The longest container name with which the annotation's key is valid.
+MAX_NRI_NAME: Final = MAX_LABEL - len(names.NRI_CONTAINER.partition("/")[2])
 NRI_NAME: Final = Rule(
     "gpu_sharing/nri-name",
     f"NVIDIA's GPU operator is in NRI mode, and the name of the share's container has more than {MAX_NRI_NAME} "
@@ -90,7 +92,6 @@ RULES: Final = (
 # In the order in which they are written.
 SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
 _REMOVED_ONE_BY_ONE = 8
-MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 # The API's default mode of a ConfigMap volume.
 _DEFAULT_MODE = 0o644

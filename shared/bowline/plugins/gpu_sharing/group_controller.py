@@ -34,6 +34,7 @@ from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.lost_devices import LostDevices
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.reservation import (
+    RELEASE_RETRY,
     Answer,
     Create,
     DeviceRequest,
@@ -54,8 +55,6 @@ log = logging.getLogger(__name__)
 
 # How long a delete of an unused reservation may take: pods that need its device wait for the answer.
 DELETE_TIMEOUT_S = 2.0
-# When a delete that failed is repeated.
-RELEASE_RETRY = timedelta(seconds=10)
 # When an idle device is checked again that is kept only because an unfinished request lists it: that request may end
 # without having asked for it, because another one has bound its pod.
 KEPT_RETRY = timedelta(seconds=30)

@@ -20,7 +20,6 @@ from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import ObjectUID, key_of, uid_of
 from bowline.api.node_view import lacks_gpus
 from bowline.framework.binding.post import denied_status
-from bowline.framework.plugin_status import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, UNENDED
 from bowline.plugin import (
@@ -33,17 +32,14 @@ from bowline.plugin import (
     Handle,
     Object,
     ObjectKey,
-    ObjectRef,
-    Reason,
     Settings,
     Status,
-    Suggestion,
 )
-from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission, nri_errors
+from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
 from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
-from bowline.plugins.gpu_sharing.group_controller import RELEASE_RETRY, GroupController
+from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
     group_of,
@@ -57,15 +53,10 @@ from bowline.plugins.gpu_sharing.idle_groups import (
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.orphan_scan import OrphanScan
 from bowline.plugins.gpu_sharing.reservation import (
-    Blocked,
     DeviceRequest,
-    Full,
     Held,
-    Lost,
-    Orphaned,
     Pending,
     ReservationState,
-    Unreleased,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
@@ -77,23 +68,18 @@ from bowline.plugins.gpu_sharing.rules import (
     label_changes,
     label_removals,
     least_portion,
-    request_error,
     share_configmaps,
     share_of,
     takes_whole_gpus,
 )
+from bowline.plugins.gpu_sharing.statuses import first_failure, unreleased_status, unsharable_status
 from bowline.runtime.tasks import shield_write
 
 log = logging.getLogger(__name__)
 
 SCAN = ObjectKey("", "scan")
-# Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
-# never placed; the request then ends, and the scheduler may choose a device that is shared already.
-SCALING = timedelta(seconds=10)
 # Tries to label a pod that others write as well: its scheduler, its nomination.
 LABEL_TRIES = 5
-# How long a request may wait while a device that pods still use is being reserved again.
-RECOVERY = timedelta(seconds=60)
 
 
 class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
@@ -212,7 +198,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             return unreleased_status(release_failures)
         if not ctx.request.is_share:
             return Status.ok()
-        return _unsharable_status(ctx, self._detection.mode, self.settings) or await self._share(ctx)
+        return unsharable_status(ctx, self._detection.mode, self.settings) or await self._share(ctx)
 
     def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
@@ -307,14 +293,10 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         """In NRI mode the container gets the devices that an annotation names."""
         share = share_of(ctx.pod) if ctx.pod is not None else None
-        is_fractioned_node = is_fractioned(self.settings.nv_fractions, ctx.node)
-        if share is None or SHARED_DEVICES not in ctx.shared or is_fractioned_node or not self._is_nri:
+        is_nri = self._detection.mode is OperatorMode.NRI and not is_fractioned(self.settings.nv_fractions, ctx.node)
+        if share is None or SHARED_DEVICES not in ctx.shared or not is_nri:
             return {}
         return {f"{names.NRI_CONTAINER}{share.target.container['name']}": ctx.shared[SHARED_DEVICES]}
-
-    @property
-    def _is_nri(self) -> bool:
-        return self._detection.mode is OperatorMode.NRI
 
     async def post_bind(self, ctx: BindContext) -> None:
         """Drop the claims: the pod's label keeps the device from now on."""
@@ -398,92 +380,3 @@ def _remember(ctx: BindContext, answers: list[ReservationState]) -> None:
     }
     by_group = dict(zip(ctx.spec.gpu_groups, answers, strict=False))
     ctx.state["joined"] = {group: answer.uid for group, answer in by_group.items() if isinstance(answer, Held)}
-
-
-def unreleased_status(release_failures: list[Unreleased]) -> Status:
-    """Return the WAIT of a pod that needs a device whose reservation cannot be deleted: not its own failure."""
-    refs = [ObjectRef("v1", "Pod", entry.reservation.key, entry.reservation.uid) for entry in release_failures]
-    problems = "; ".join(f"reservation pod {entry.reservation.key}: {entry.why}" for entry in release_failures)
-    why = f"a GPU of the node is still reserved without a user, and cannot be released: {problems}; delete that pod"
-    return Status.wait(
-        why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
-    )
-
-
-def _unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) -> Status | None:
-    """Return the failure of a share that no device can help; None if there is none.
-
-    A pod that the webhook has not reviewed lacks its class too: created again, it gets all.
-    """
-    invalid, pod = request_error(ctx.spec), ctx.pod or {"metadata": {}, "spec": {}}
-    if invalid is not None:
-        return Status.fatal(invalid, Reason.INVALID)
-    if share_of(pod) is None:
-        why = (
-            f"pod {ctx.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
-            "share: it was created while the webhook was unavailable; create it again"
-        )
-        return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
-    return undelivered_status(pod, ctx.node, mode, settings)
-
-
-def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, settings: Settings) -> Status | None:
-    """Return the failure of a share whose container would see no device on the node; None if it may see its devices.
-
-    A pod without a class was admitted because agents of GPU fractioning, or an annotation, give it its devices.
-    """
-    runtime_class = settings.gpu_sharing.runtime_class_name
-    has_class = not runtime_class or pod["spec"].get("runtimeClassName")
-    if is_fractioned(settings.nv_fractions, node):
-        return None
-    if mode is OperatorMode.NRI:
-        error = next(iter(nri_errors(pod)), None)
-        return Status.fatal(str(error), Reason.REJECTED, Suggestion.DELETE_POD) if error is not None else None
-    if has_class:
-        return None
-    why = (
-        f"without spec.runtimeClassName, such as {runtime_class}, a share sees no GPU: NVIDIA's GPU operator is not "
-        f"in NRI mode, and node {node['metadata']['name'] if node else ''} does not report the condition "
-        f"{names.NODE_FRACTIONING_READY} (gpuSharing.nvFractions); create the pod again"
-    )
-    return Status.fatal(why, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
-
-
-def lost_status(lost: Full | Lost) -> Status:
-    """Return the Status for a device without room, or a reservation that failed. The former ends the request, and an
-    overdue agent.
-    """
-    if isinstance(lost, Full):
-        return Status.fatal(lost.why, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
-    if lost.is_overdue:
-        return Status.fatal(lost.why, Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
-    return Status.retry(lost.why, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
-
-
-def first_failure(answers: list[ReservationState], limit: timedelta) -> Status | None:
-    """Return the Status for the worst answer; None if the request has all its devices.
-
-    ``limit``: for how long the request waits for agents. An agent that exceeds it ends the request as an expired wait
-    does, whichever of the two comes first.
-    """
-    for answer in answers:
-        if isinstance(answer, Orphaned):
-            # Not terminal immediately: a scheduler that sees room in the group would choose it again each time.
-            return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
-    for answer in answers:
-        if isinstance(answer, Full | Lost):
-            return lost_status(answer)
-    for answer in answers:
-        if isinstance(answer, Blocked):
-            why = f"no device can be reserved: {answer.why}"
-            return Status.wait(why, answer.by, timeout=SCALING, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
-    pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
-    if pending:
-        refs = [reservation.ref for reservation in pending]
-        causes = dict.fromkeys(filter(None, (reservation.status_reason for reservation in pending)))
-        why = ": ".join(["the agent has not reported the device yet", *causes])
-        return Status.wait(why, *refs, timeout=limit, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
-    devices = [answer.device for answer in answers if isinstance(answer, Held)]
-    if len(set(devices)) != len(devices):
-        return Status.retry(f"several groups have the same device ({', '.join(devices)}); their agents check again")
-    return None

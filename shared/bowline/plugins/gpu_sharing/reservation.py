@@ -31,6 +31,8 @@ from bowline.plugins.gpu_sharing.guards import is_device
 
 _NONE = ObjectUID("")
 _UNREAD = ResourceVersion("")
+# When a delete that failed is repeated.
+RELEASE_RETRY = timedelta(seconds=10)
 # Pods that a message names.
 _LISTED = 5
 # Our own names: a digest, and a number for one that recovers a lost device.

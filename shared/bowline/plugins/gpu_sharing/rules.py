@@ -220,17 +220,17 @@ def least_portion(pod: Object, portion: Decimal) -> Decimal:
     text = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION)
     if text is None:
         return max(portion - _ROUNDING, Decimal(0))
-    fraction = decimal_of(text)
+    fraction = portion_of(text)
     return fraction if abs(fraction - portion) <= _ROUNDING else portion
 
 
 def used_portion(pod: Object) -> Decimal:
     """Return the part of each of its devices that a labelled pod uses; that of another binder by its fraction."""
     annotations = pod["metadata"].get("annotations") or {}
-    return decimal_of(annotations.get(names.ANNOTATION_GPU_PORTION) or annotations.get(names.GPU_FRACTION) or "")
+    return portion_of(annotations.get(names.ANNOTATION_GPU_PORTION) or annotations.get(names.GPU_FRACTION) or "")
 
 
-def decimal_of(text: str) -> Decimal:
+def portion_of(text: str) -> Decimal:
     """Return the number above 0, at most 1; 0 for any other text. Anyone may write it: its digits are limited."""
     try:
         number = Decimal(text)

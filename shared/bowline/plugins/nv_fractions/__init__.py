@@ -9,7 +9,7 @@ in ``rules``; off by default. Decision 208.
 
 from collections.abc import Iterable, Mapping
 
-from bowline.api.gpu_operator import has_fractioning
+from bowline.api.gpu_operator import is_fractioned
 from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.plugin import (
     AdmissionInfo,
@@ -95,7 +95,7 @@ class NvFractions(AdmissionPlugin, BindingPlugin):
 
     def _serves(self, ctx: BindContext) -> bool:
         """Return whether the plugin acts on the node."""
-        return self._acts_everywhere or (ctx.node is not None and has_fractioning(ctx.node))
+        return self._acts_everywhere or is_fractioned(self.settings.nv_fractions, ctx.node)
 
     def _annotations(self, ctx: BindContext) -> tuple[dict[str, str], str]:
         received = ctx.spec.received_gpu

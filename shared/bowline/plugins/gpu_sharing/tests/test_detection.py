@@ -11,7 +11,8 @@ from bowline.framework.plugin import AdmissionInfo, Inventory
 from bowline.framework.reason import Suggestion
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
-from bowline.plugins.gpu_sharing.plugin import GpuSharing, undelivered_status
+from bowline.plugins.gpu_sharing.plugin import GpuSharing
+from bowline.plugins.gpu_sharing.statuses import undelivered_status
 from bowline.plugins.gpu_sharing.tests.pods import sharing_pod
 
 Json = dict[str, Any]

@@ -21,11 +21,11 @@ from bowline.kube.late_writes import LateWrites, current_writes, noting
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.plugin import first_failure
 from bowline.plugins.gpu_sharing.reservation import Blocked, DeviceRequest, Held, Lost, Pending, Reservation, User
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.rules import least_portion, used_portion
+from bowline.plugins.gpu_sharing.statuses import first_failure
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.testing.clock import SteppedClock
