@@ -11,8 +11,8 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
-from bowline.api.meta import Object, identity_of, is_deleting, uid_of
-from bowline.plugins.gpu_sharing.reservation import may_be_on, reported_device
+from bowline.api.meta import Object, identity_of, uid_of
+from bowline.plugins.gpu_sharing.reservation import may_be_on, view_reservation
 
 
 class IdleGroups:
@@ -93,18 +93,13 @@ def transform_reservation(pod: dict[str, Any]) -> Object:
     """Keep a reservation pod's group, whether it is being deleted, whether its agent has reported, and whether the
     device is an expected one. That it has ended is shown by the watch's selector, as a deletion is.
     """
-    metadata = pod["metadata"]
-    annotations = metadata.get("annotations") or {}
-    device = reported_device(annotations)
-    expected_devices = annotations.get(names.ANNOTATION_EXPECTED_DEVICES) or ""
-    group = (metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or ""
-    is_misplaced = bool(device and expected_devices and device not in expected_devices.split(","))
+    reservation = view_reservation(pod)
     return {
         "metadata": identity_of(pod),
-        "deleting": is_deleting(pod),
-        "reported": bool(device),
-        "misplaced": is_misplaced,
-        "group": group,
+        "deleting": reservation.deleting,
+        "reported": bool(reservation.device),
+        "misplaced": reservation.is_misplaced,
+        "group": reservation.group,
     }
 
 

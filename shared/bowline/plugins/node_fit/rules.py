@@ -4,9 +4,10 @@ A pod occupies the maximum that it needs at any time: its containers plus sideca
 sidecars started before it; then its overhead. Pod-level resources replace the sum of its containers. A container that
 is being resized counts with the larger of its current and desired resources.
 
-Counted are cpu, memory, GPUs (whole and MIG) and the number of pods: the resources for which stale scheduler data
-causes rejections in practice. The kubelet also rejects pods for ephemeral storage, huge pages, other extended
-resources, host ports and node affinity; these are left to the scheduler.
+Counted are cpu, memory, GPUs (whole and MIG), the number of pods, and devices of ResourceClaims that claims cannot
+share: the resources for which stale scheduler data causes rejections in practice. The kubelet also rejects pods for
+ephemeral storage, huge pages, other extended resources, host ports and node affinity; these are left to the
+scheduler.
 """
 
 from collections.abc import Iterable, Mapping

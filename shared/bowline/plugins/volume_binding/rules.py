@@ -114,33 +114,33 @@ def check_claim(
     volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object
 ) -> Status | Bound | PersistentVolumeClaim:
     """Check a PVC without class and node. Returns the PVC itself if those are to be checked next."""
-    name = volume.ref
+    ref = volume.ref
     if claim is None:
         remedy = f" yet, for the pod's ephemeral volume {volume.volume}" if volume.ephemeral else ": create it"
-        return waits([f"{name} does not exist{remedy}"], [volume.ref])
+        return waits([f"{ref} does not exist{remedy}"], [volume.ref])
     if volume.ephemeral:
         foreign = _owner_conflict(volume, claim, pod)
         if foreign is not None:
             return foreign
     if claim.deleting:
-        why = f"{name} is being deleted; when it is gone, create it again, or let the pod mount another one"
+        why = f"{ref} is being deleted; when it is gone, create it again, or let the pod mount another one"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if claim.phase == "Lost":
-        why = f"{name} has lost its volume {claim.volume_name}; restore the volume, or create the claim again"
+        why = f"{ref} has lost its volume {claim.volume_name}; restore the volume, or create the claim again"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     return Bound(claim) if claim.bound else claim
 
 
 def _owner_conflict(volume: PodVolume, claim: PersistentVolumeClaim, pod: Object) -> Status | None:
     """Return the failure of a PVC with an ephemeral volume's name that the pod does not own; None if it does."""
-    owner, name = claim.owner or {}, volume.ref
+    owner, ref = claim.owner or {}, volume.ref
     if owner.get("kind") == "Pod" and owner.get("uid") == uid_of(pod):
         return None
     if owner.get("kind") == "Pod" and owner.get("name") == pod["metadata"]["name"]:
         # Normal after each restart of a StatefulSet's pod: the garbage collector soon deletes the old PVC.
-        return waits([f"{name} still belongs to an earlier pod of this name"], [claim.ref])
+        return waits([f"{ref} still belongs to an earlier pod of this name"], [claim.ref])
     why = (
-        f"{name} was not made for the pod's ephemeral volume {volume.volume} but has its name, and its "
+        f"{ref} was not made for the pod's ephemeral volume {volume.volume} but has its name, and its "
         "data may belong to another workload; rename the pod or the volume, or delete the claim"
     )
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD)
@@ -152,20 +152,20 @@ def check_unbound(
     """Check a PVC without a volume. ``requested_before``: provisioning here was already requested for this pod."""
     if cls is None or not cls.wait_for_first_consumer or claim.volume_name:
         return _bound_by_others(claim, cls)
-    name = claim.ref
+    ref = claim.ref
     if claim.selected_node == node.name:
         return _provisioning_error(claim, cls, node) or ProvisioningStarted(claim)
     if claim.selected_node:
-        return node_conflict(f"provisioning of a volume for {name} was requested on node {claim.selected_node}")
+        return node_conflict(f"provisioning of a volume for {ref} was requested on node {claim.selected_node}")
     if requested_before:
         why = (
-            f"the provisioner {cls.provisioner} cannot create a volume for {name} on node {node.name}: "
+            f"the provisioner {cls.provisioner} cannot create a volume for {ref} on node {node.name}: "
             "it has removed the annotation selected-node"
         )
         return ProvisioningRejected(node_conflict(why))
     if claim.is_selector_too_large:
         why = (
-            f"{name} has a selector of more than {MAX_REQUIREMENTS} requirements and values, which is not "
+            f"{ref} has a selector of more than {MAX_REQUIREMENTS} requirements and values, which is not "
             "evaluated; create the claim with a shorter one"
         )
         return Status.fatal(why, Reason.INVALID)
@@ -190,17 +190,17 @@ def _provisioning_error(claim: PersistentVolumeClaim, cls: StorageClass, node: N
 
 def _bound_by_others(claim: PersistentVolumeClaim, cls: StorageClass | None) -> Status:
     """Return the WAIT for a PVC that is bound independently of its pods."""
-    name, class_name, on = claim.ref, claim.spec.class_name, [claim.ref]
+    ref, class_name, objects = claim.ref, claim.spec.class_name, [claim.ref]
     if claim.volume_name:
-        why = f"{name} is not bound to its volume {claim.volume_name} yet"
+        why = f"{ref} is not bound to its volume {claim.volume_name} yet"
     elif not class_name:
-        why = f"{name} has no StorageClass and is not bound to a volume yet"
+        why = f"{ref} has no StorageClass and is not bound to a volume yet"
     elif cls is None:
-        why = f"StorageClass {class_name} of {name} does not exist: create it, or the claim with another class"
-        on.append(ObjectRef("storage.k8s.io/v1", "StorageClass", ObjectKey("", class_name)))
+        why = f"StorageClass {class_name} of {ref} does not exist: create it, or the claim with another class"
+        objects.append(ObjectRef("storage.k8s.io/v1", "StorageClass", ObjectKey("", class_name)))
     else:
-        why = f"{name} has no volume yet, although StorageClass {class_name} provides volumes at once (Immediate)"
-    return waits([why], on)
+        why = f"{ref} has no volume yet, although StorageClass {class_name} provides volumes at once (Immediate)"
+    return waits([why], objects)
 
 
 # --- volumes ---
@@ -218,12 +218,12 @@ def check_reserved(claim: PersistentVolumeClaim, volume: Volume) -> Status | Non
 
 def check_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node) -> Status:
     """Check the volume of a bound PVC: OK, or why the pod cannot use it on the node."""
-    name = claim.ref
+    ref = claim.ref
     if volume is None:
-        why = f"volume {claim.volume_name} of {name} does not exist; restore it, or create the claim again"
+        why = f"volume {claim.volume_name} of {ref} does not exist; restore it, or create the claim again"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if not volume.reaches(node):
-        return node_conflict(f"volume {volume.name} of {name} cannot be used on node {node.name} (node affinity)")
+        return node_conflict(f"volume {volume.name} of {ref} cannot be used on node {node.name} (node affinity)")
     return Status.ok()
 
 
