@@ -1,12 +1,14 @@
 """Every claim of docs/security.md has tests that exist, or a reason why none can: `security_claims.toml` here.
 
-A claim is a row of a table or an item of a list. A test is written ``path::function`` or ``path::function[case]``.
+A claim is a row of a table or an item of a list. A test is written ``function`` or ``function[case]``.
 """
 
 import importlib
 import re
 import tomllib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
 TESTS: dict[str, str | list[str]] = tomllib.loads(Path(__file__).with_name("security_claims.toml").read_text())
-CITED = re.compile(r"([\w./]+)::(\w+)(?:\[(.+)\])?")
+FOLDERS = ("tests", "shared/bowline/plugins")
+CITED = re.compile(r"(test_\w+)(?:\[(.+)\])?")
 
 
 def claims(text: str) -> Iterator[str]:
@@ -33,19 +36,33 @@ def claims(text: str) -> Iterator[str]:
         was_row = is_row
 
 
-def is_test(path: str, function: str, case: str) -> bool:
-    """Return whether a file of tests has such a function and, if one is named, a case with this id."""
-    file = next((file for file in (ROOT / "tests" / path, ROOT / path) if file.is_file()), None)
-    if file is None or not re.search(rf"^ *(?:async )?def {function}\(", file.read_text(), re.MULTILINE):
+@cache
+def files_of_tests() -> Mapping[str, list[Path]]:
+    """Return the files that have a test of each name."""
+    files = defaultdict(list)
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("test_*.py")):
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", path.read_text(), re.MULTILINE):
+            files[name].append(path)
+    return files
+
+
+def is_test(cited: str) -> bool:
+    """Return whether there is such a test and, if a case is named, whether it has a case with this id."""
+    parts = CITED.fullmatch(cited)
+    if parts is None:
         return False
-    if not case:
-        return function.startswith("test_")
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    module = importlib.import_module(".".join(parts[1:] if parts[0] == "shared" else parts))
+    files = files_of_tests().get(parts[1], [])
+    return any(parts[2] is None or parts[2] in cases_of(path, parts[1]) for path in files)
+
+
+def cases_of(path: Path, function: str) -> set[str]:
+    """Return the ids of the cases of a test."""
+    words = path.relative_to(ROOT).with_suffix("").parts
+    module = importlib.import_module(".".join(words[1:] if words[0] == "shared" else words))
     marks = getattr(getattr(module, function, None), "pytestmark", ())
     tables = [mark for mark in marks if mark.name == "parametrize"]
     ids = {str(row.id) for table in tables for row in table.args[1] if getattr(row, "id", None)}
-    return case in ids.union(*(table.kwargs.get("ids", ()) for table in tables))
+    return ids.union(*(table.kwargs.get("ids", ()) for table in tables))
 
 
 def test_every_claim_has_its_tests_or_a_reason_why_there_are_none() -> None:
@@ -58,19 +75,18 @@ def test_every_claim_has_its_tests_or_a_reason_why_there_are_none() -> None:
 def test_every_test_of_a_claim_exists() -> None:
     cited = {test for tests in TESTS.values() if isinstance(tests, list) for test in tests}
     assert len(cited) > 40
-    parts = {test: CITED.fullmatch(test) for test in cited}
-    assert [test for test, part in parts.items() if not part or not is_test(part[1], part[2], part[3] or "")] == []
+    assert [test for test in cited if not is_test(test)] == []
 
 
 @pytest.mark.parametrize(
-    ("path", "function", "case", "expectation"),
+    ("cited", "expectation"),
     [
-        ("unit/test_house.py", "test_modules_and_functions_have_bounded_sizes", "", True),
-        ("unit/test_house.py", "test_of_yesterday", "", False),
-        ("unit/test_of_yesterday.py", "test_x", "", False),
-        ("unit/framework/test_gates.py", "test_the_flag", "two", True),
-        ("unit/framework/test_gates.py", "test_the_flag", "none such", False),
+        ("test_modules_and_functions_have_bounded_sizes", True),
+        ("test_of_yesterday", False),
+        ("claims", False),
+        ("test_the_flag[two]", True),
+        ("test_the_flag[none such]", False),
     ],
 )
-def test_a_stale_name_is_recognized(path: str, function: str, case: str, expectation: bool) -> None:
-    assert is_test(path, function, case) is expectation
+def test_a_stale_name_is_recognized(cited: str, expectation: bool) -> None:
+    assert is_test(cited) is expectation
