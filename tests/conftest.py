@@ -6,12 +6,13 @@ their ServiceAccounts.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
-from tests.live import Live
+from tests.live import Live, LiveCluster
 from tests.pairs import TEST_CONFIG, bare_control_plane, control_plane, own_namespace, running_pair
 
 
@@ -30,6 +31,22 @@ def bare_cluster() -> Iterator[Cluster]:
     """
     with bare_control_plane() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def administrator(bare_cluster: Cluster) -> Path:
+    """The kubeconfig of an account with every right, which authenticates with a token: a proxy passes it on."""
+    rbac = "rbac.authorization.k8s.io"
+    body = {
+        "metadata": {"name": "administrator"},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "administrator"}],
+    }
+    bare_cluster.api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": body["metadata"]})
+    bare_cluster.api.post(f"/apis/{rbac}/v1/clusterrolebindings", body)
+    user = "system:serviceaccount:default:administrator"
+    LiveCluster(bare_cluster, "default").until_allowed(user, "*", "*", group="*")
+    return bare_cluster.service_account_kubeconfig("default", "administrator")
 
 
 @pytest.fixture(scope="session")

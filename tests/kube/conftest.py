@@ -19,10 +19,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
-from tests.live import LiveCluster
 from tests.waiting import until_awaited
-
-RBAC = "rbac.authorization.k8s.io"
 
 
 async def connect(client: KubeClient) -> None:
@@ -35,20 +32,6 @@ async def connect(client: KubeClient) -> None:
         return False
 
     await until_awaited(is_answered, bool)
-
-
-def administrator(cluster: Cluster, namespace: str, name: str) -> Path:
-    """Create an account with every right in the namespace; returns its kubeconfig, with the right in force."""
-    body = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
-    }
-    cluster.api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": body["metadata"]})
-    cluster.api.post(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", body)
-    user = f"system:serviceaccount:{namespace}:{name}"
-    LiveCluster(cluster, namespace).until_allowed(user, "create", "pods")
-    return cluster.service_account_kubeconfig(namespace, name)
 
 
 @pytest.fixture
@@ -65,10 +48,10 @@ async def client(access: ClusterAccess) -> AsyncIterator[KubeClient]:
 
 
 @pytest.fixture
-async def namespace(client: KubeClient) -> str:
+def namespace(bare_cluster: Cluster) -> str:
     """A namespace for this test only."""
     name = f"test-{uuid.uuid4().hex[:8]}"
-    await client.create(NAMESPACES, "", {"metadata": {"name": name}})
+    bare_cluster.make_namespace(name)
     return name
 
 
@@ -97,11 +80,15 @@ def proxy(bare_cluster: Cluster) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-async def proxy_client(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> AsyncIterator[KubeClient]:
-    """A client behind the proxy with every right in the test's namespace and its own metrics registry."""
-    account = administrator(bare_cluster, namespace, "proxied")
-    access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
-    async with KubeClient(access, ClientOptions(metrics=KubeMetrics(CollectorRegistry()))) as client:
+async def proxied(proxy: FaultProxy, administrator: Path, tmp_path: Path) -> ClusterAccess:
+    """The administrator's access through the proxy."""
+    return await load_access(api_server(proxy.kubeconfig(administrator, tmp_path / "proxied.kubeconfig")))
+
+
+@pytest.fixture
+async def proxy_client(proxied: ClusterAccess) -> AsyncIterator[KubeClient]:
+    """A client behind the proxy with its own metrics registry."""
+    async with KubeClient(proxied, ClientOptions(metrics=KubeMetrics(CollectorRegistry()))) as client:
         yield client
 
 

@@ -9,32 +9,22 @@ from bowline.api.meta import ObjectKey, uid_of
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.binding import BindOutcome, post_binding
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import ConnectionFailed
 from bowline.kube.resources import CONFIGMAPS, PODS
-from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.kube.conftest import administrator
 from tests.kube.objects import pod
 from tests.waiting import until
 
 
-@pytest.fixture
-async def pooled(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> ClusterAccess:
-    """The access of an account with every right in the test's namespace, through the proxy."""
-    account = administrator(bare_cluster, namespace, "pooled")
-    return await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
-
-
 async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
-    proxy: FaultProxy, pooled: ClusterAccess, namespace: str
+    proxy: FaultProxy, proxied: ClusterAccess, namespace: str
 ) -> None:
     options = ClientOptions(connections=2, connect_timeout_s=3)
-    async with KubeClient(pooled, options) as client:
+    async with KubeClient(proxied, options) as client:
         gate = FaultGate()
         for nth in (1, 2):
             proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps"), nth=nth))
@@ -73,9 +63,9 @@ class QueueAccount(TimeAccount):
 
 
 async def test_a_binding_that_is_stopped_in_the_queue_is_not_sent_again(
-    proxy: FaultProxy, pooled: ClusterAccess, namespace: str
+    proxy: FaultProxy, proxied: ClusterAccess, namespace: str
 ) -> None:
-    async with KubeClient(pooled, ClientOptions(connections=1)) as client:
+    async with KubeClient(proxied, ClientOptions(connections=1)) as client:
         uid = uid_of(await client.create(PODS, namespace, pod("a")))
         proxy.add(FaultRule(FaultAnswer(503, retry_after_s=1), CallMatch(("create",), "pods", "binding"), nth=1))
         gate, stopping = FaultGate(), asyncio.Event()

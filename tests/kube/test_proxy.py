@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import load_access
+from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import Conflict, Expired, NoResponse, ServerError, TooManyRequests
 from bowline.kube.resources import CONFIGMAPS, Selection
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.faults import (
     CutWatch,
     DropBefore,
@@ -26,7 +25,6 @@ from bowline.testing.fault_proxy.faults import (
 )
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.kube.conftest import administrator
 from tests.waiting import LIMIT_S, until
 
 CREATES = CallMatch(("create",), "configmaps")
@@ -40,13 +38,9 @@ def silence_s() -> float:
 
 
 @pytest.fixture
-async def client(
-    bare_cluster: Cluster, proxy: FaultProxy, namespace: str, silence_s: float
-) -> AsyncIterator[KubeClient]:
+async def client(proxied: ClusterAccess, silence_s: float) -> AsyncIterator[KubeClient]:
     """A client behind the proxy."""
-    account = administrator(bare_cluster, namespace, "proxied")
-    access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
-    async with KubeClient(access, ClientOptions(name="proxied", watch_silence_s=silence_s)) as client:
+    async with KubeClient(proxied, ClientOptions(name="proxied", watch_silence_s=silence_s)) as client:
         yield client
 
 

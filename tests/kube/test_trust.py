@@ -12,22 +12,20 @@ from bowline.kube.errors import CredentialsError, NoResponse
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import CONFIGMAPS, Selection
 from bowline.localcluster.certs import LocalAuthority
-from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import DropBefore
 from bowline.testing.fault_proxy.rules import FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.kube.conftest import administrator
 from tests.kube.test_reflector import running
 
 
 @pytest.mark.parametrize("in_pod", [True, False], ids=["of a pod", "of a named server"])
 async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
-    bare_cluster: Cluster, proxy: FaultProxy, namespace: str, tmp_path: Path, in_pod: bool
+    administrator: Path, proxy: FaultProxy, namespace: str, tmp_path: Path, in_pod: bool
 ) -> None:
     """First both CAs are trusted, then the API server has a certificate of the new CA; all connections are closed."""
-    token_file = api_server(administrator(bare_cluster, namespace, "reader")).token_file
+    token_file = api_server(administrator).token_file
     assert token_file is not None
     (tmp_path / "token").write_bytes(token_file.read_bytes())
 

@@ -16,10 +16,7 @@ from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler import bound_pods, leader
 from bowline_reconciler.controller import Term
-from tests.live import LiveCluster
 from tests.reconciler.stage import Stage
-
-RBAC = "rbac.authorization.k8s.io"
 
 
 @pytest.fixture
@@ -38,8 +35,8 @@ async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:
     """A namespace for this test only."""
     access = await load_access(api_server(cluster.kubeconfig))
     async with KubeClient(access, ClientOptions(name="bowline-test")) as client:
-        for former in {request["metadata"]["namespace"] for request in await client.list_all(BINDREQUESTS, "")}:
-            await Stage(client, access, former).clear()
+        for namespace in {request["metadata"]["namespace"] for request in await client.list_all(BINDREQUESTS, "")}:
+            await Stage(client, access, namespace).clear()
         namespace = f"test-{uuid.uuid4().hex[:8]}"
         await client.create(NAMESPACES, "", {"metadata": {"name": namespace}})
         stage = Stage(client, access, namespace)
@@ -52,22 +49,6 @@ async def stage(bare_cluster: Cluster) -> AsyncIterator[Stage]:
     """The test's stage."""
     async for made in stage_on(bare_cluster):
         yield made
-
-
-@pytest.fixture(scope="session")
-def administrator(bare_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kubeconfig of an account with every right, which authenticates with a token: a proxy passes it on."""
-    body = {
-        "metadata": {"name": "administrator"},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "administrator"}],
-    }
-    bare_cluster.create_missing("/api/v1/namespaces/default/serviceaccounts", {"metadata": body["metadata"]})
-    bare_cluster.create_missing(f"/apis/{RBAC}/v1/clusterrolebindings", body)
-    user = "system:serviceaccount:default:administrator"
-    LiveCluster(bare_cluster, "default").until_allowed(user, "*", "*", group="*")
-    path = tmp_path_factory.mktemp("administrator") / "kubeconfig"
-    return bare_cluster.service_account_kubeconfig("default", "administrator", path)
 
 
 @pytest.fixture
