@@ -29,11 +29,9 @@ class Scenario:
     reason: str = ""
 
 
-def make_pod(
-    live: LiveCluster, annotations: Mapping[str, str] | None = None, *, name: str = "pod", **spec: Any
-) -> str:
+def make_pod(live: LiveCluster, annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
     """Create the pod; returns its UID."""
-    body = pod(name, live.namespace, **spec)
+    body = pod("pod", live.namespace, **spec)
     body["metadata"]["annotations"] = dict(annotations or {})
     return post_pod(live, body)
 
@@ -48,19 +46,19 @@ def make_request(
     uid: str,
     annotations: Mapping[str, str] | None = None,
     *,
-    name: str = "pod",
+    node: str = NODE,
     has_owner: bool = True,
     **spec: Any,
 ) -> None:
-    """Create the pod's request; one that is not ``owned`` by it names it only by its UID."""
-    body = bind_request(name, NODE, live.namespace, uid if has_owner else "", podUID=uid, **spec)
+    """Create the pod's request; one without the pod as owner names it only by its UID."""
+    body = bind_request("pod", node, live.namespace, uid if has_owner else "", podUID=uid, **spec)
     body["metadata"]["annotations"] = dict(annotations or {})
     live.cluster.api.post(live.request_path().rpartition("/")[0], body)
 
 
-def make_gate(live: LiveCluster, name: str = "gate") -> None:
+def make_gate(live: LiveCluster) -> None:
     """Create the object that requests wait for."""
-    body = {"metadata": {"name": name, "labels": {WAKES: "pod"}}}
+    body = {"metadata": {"name": "gate", "labels": {WAKES: "pod"}}}
     live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/configmaps", body)
 
 
@@ -78,11 +76,11 @@ def remove(live: LiveCluster, path: str) -> None:
             raise
 
 
-def in_phase(phase: str, name: str = "pod") -> Callable[[LiveCluster], bool]:
+def in_phase(phase: str) -> Callable[[LiveCluster], bool]:
     """Return whether the request has this phase, and no finalizer is left."""
 
     def is_in_phase(live: LiveCluster) -> bool:
-        request: dict[str, Any] = live.request(name)
+        request: dict[str, Any] = live.request()
         return (request.get("status") or {}).get("phase") == phase and not request["metadata"].get("finalizers")
 
     return is_in_phase

@@ -14,14 +14,14 @@ import pytest
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.localcluster.errors import LocalApiError
-from bowline.testing.builders import bind_request, resource_slice
+from bowline.testing.builders import resource_slice
 from bowline.testing.fault_proxy.faults import LoseReply
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from tests.faults.lab import Lab, Reconciler
 from tests.faults.matrix import is_leading
 from tests.faults.plugin_objects import Stored, group_name, read_objects
 from tests.faults.plugin_scenarios import post_share, share_body
-from tests.faults.scenarios import make_pod
+from tests.faults.scenarios import make_pod, make_request
 from tests.live import LiveCluster
 from tests.plugins.claims import API, DRIVER, allocation, publish, reserved_by, template
 from tests.plugins.sharing import device_of, group_of
@@ -141,9 +141,8 @@ def _kill_at(reconciler: Reconciler, live: LiveCluster, match: CallMatch, is_kil
 
 def _ask(live: LiveCluster, kind: Kind, node: str, uid: str) -> bool:
     """Create the pod's request; return whether there was none."""
-    body = bind_request("pod", node, live.namespace, uid, podUID=uid, **kind.decision(live, node))
     try:
-        live.cluster.api.post(live.request_path("").rstrip("/"), body)
+        make_request(live, uid, node=node, **kind.decision(live, node))
     except LocalApiError as error:
         if error.status != 409:
             raise

@@ -26,13 +26,12 @@ NODE = "facts-many-gpus"
 @pytest.fixture
 def account(bare_cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig of a ServiceAccount without rights."""
-    cluster = bare_cluster
-    cluster.kubectl("create", "serviceaccount", ACCOUNT, f"--namespace={NAMESPACE}")
-    yield cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT, tmp_path / "kubeconfig")
+    bare_cluster.kubectl("create", "serviceaccount", ACCOUNT, f"--namespace={NAMESPACE}")
+    yield bare_cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT, tmp_path / "kubeconfig")
     for kind in ("clusterrolebinding", "clusterrole"):
-        cluster.kubectl("delete", kind, ACCOUNT, "--ignore-not-found")
-    cluster.kubectl("delete", "serviceaccount", ACCOUNT, f"--namespace={NAMESPACE}")
-    cluster.kubectl("delete", "node", NODE, "--ignore-not-found")
+        bare_cluster.kubectl("delete", kind, ACCOUNT, "--ignore-not-found")
+    bare_cluster.kubectl("delete", "serviceaccount", ACCOUNT, f"--namespace={NAMESPACE}")
+    bare_cluster.kubectl("delete", "node", NODE, "--ignore-not-found")
 
 
 def grant(cluster: Cluster) -> None:
@@ -53,19 +52,18 @@ async def watching(kubeconfig: Path, registry: CollectorRegistry | None = None) 
 
 
 async def test_the_inventory_follows_the_nodes(bare_cluster: Cluster, account: Path) -> None:
-    cluster = bare_cluster
-    grant(cluster)
+    grant(bare_cluster)
     async with watching(account) as watcher:
         await until(lambda: watcher.current() is not None)
         before = watcher.current()
         assert before is not None
         assert before.max_gpus_per_node >= 8
-        cluster.api.post("/api/v1/nodes", node_object(NODE, gpus=64))
+        bare_cluster.api.post("/api/v1/nodes", node_object(NODE, gpus=64))
         await until(lambda: watcher.current() == Inventory(64, before.nodes_with_memory_label + 1))
         labels = {"metadata": {"labels": {names.NODE_GPU_MEMORY: None}}}
-        cluster.api.patch(f"/api/v1/nodes/{NODE}", labels)
+        bare_cluster.api.patch(f"/api/v1/nodes/{NODE}", labels)
         await until(lambda: watcher.current() == Inventory(64, before.nodes_with_memory_label))
-        cluster.api.delete(f"/api/v1/nodes/{NODE}")
+        bare_cluster.api.delete(f"/api/v1/nodes/{NODE}")
         await until(lambda: watcher.current() == before)
 
 
