@@ -35,9 +35,9 @@ async def until_awaited(read: Callable[[], Awaitable[T]], condition: Callable[[T
     return value
 
 
-def wait_until(condition: Callable[[], object], description: str) -> None:
-    """Wait until another process has made the condition true; a failure names ``what``."""
+def wait_until(condition: Callable[[], object], description: str, limit_s: float = LIMIT_S) -> None:
+    """Wait until another process has made the condition true; a failure has the description."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() < began + LIMIT_S, f"{description} did not happen"
+        assert time.monotonic() < began + limit_s, f"{description} did not happen"
         time.sleep(pause_s(began))

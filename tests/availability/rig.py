@@ -19,12 +19,12 @@ from bowline.localcluster.ports import free_port
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from tests.availability import webhook
 from tests.availability.balancer import Backend, Balancer
+from tests.waiting import until
 
 # Lifetimes as short as possible while the order of events remains that of years.
 LIFETIMES, DRAIN = "20,60,2", "--drain=2s"
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRET = "bowline-ca"
-_READY_S = 120.0
 # The API server's log line of a call without a response, whether the object is allowed or denied.
 LOST_CALL = re.compile(r"[Ff]ailed calling webhook, failing (?:open|closed) (\S+): (.*)")
 # The machine was too slow, or a process hung: the one reason that a loaded machine cannot exclude.
@@ -65,9 +65,7 @@ class Rig:
 
     async def ready(self) -> None:
         """Wait until the balancer has observed every replica ready, apart from those that are being stopped."""
-        async with asyncio.timeout(_READY_S):
-            while not self._is_ready():  # noqa: ASYNC110 - polled anyway
-                await asyncio.sleep(0.05)
+        await until(self._is_ready)
 
     def _is_ready(self) -> bool:
         addresses = {replica.listen for replica in self.replicas}

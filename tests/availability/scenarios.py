@@ -107,7 +107,7 @@ async def roll_replicas(rig: Rig, load: Load) -> int:
 async def secret_emptied(rig: Rig, load: Load) -> int:
     """The data of the CA's Secret are removed; the replicas serve on, and their restart makes a new CA."""
     await asyncio.to_thread(rig.mangle, None)
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(1.0)  # they serve on
     return await roll_replicas(rig, load)
 
 
@@ -115,7 +115,7 @@ async def secret_mangled(rig: Rig, load: Load) -> int:
     """The Secret is overwritten: the key, the bundle, the certificate, everything. Then all are restarted."""
     for data in ({"tls.key": JUNK}, {"ca.crt": JUNK}, {"tls.crt": JUNK, "ca.crt": ""}, dict.fromkeys(KEYS, JUNK)):
         await asyncio.to_thread(rig.mangle, data)
-        await asyncio.sleep(4.0)
+        await asyncio.sleep(4.0)  # for every replica to notice it
     return await roll_replicas(rig, load)
 
 

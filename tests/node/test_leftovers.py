@@ -5,17 +5,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.localnode.settings import SYSCTLS
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.node
 
-_LIMIT_S = 180.0
+_LIMIT_S = 180
 _PROGRAM = """
 import time
 from tests.localnode.cluster import start_node_cluster
@@ -23,14 +23,6 @@ with start_node_cluster():
     print("ready", flush=True)
     time.sleep(3600)
 """
-
-
-def wait(description: str, condition: Callable[[], object]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + _LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {_LIMIT_S:g} s for: {description}"
-        time.sleep(0.05)
 
 
 def links() -> set[str]:
@@ -83,7 +75,7 @@ def test_killed_program_leaves_nothing_of_its_node(folder: Path, moment: str) ->
 
     with subprocess.Popen([sys.executable, "-c", _PROGRAM], env=env, stdout=subprocess.PIPE, text=True) as program:
         try:
-            wait("the node has cgroups", lambda: (listing := at("node/cgroups")) and listing.read_text())
+            wait_until(lambda: (path := at("node/cgroups")) and path.read_text(), "the node's cgroups", _LIMIT_S)
             listing = at("node/cgroups")
             assert listing is not None
             cgroups = [Path(line) for line in listing.read_text().splitlines()]
@@ -93,7 +85,7 @@ def test_killed_program_leaves_nothing_of_its_node(folder: Path, moment: str) ->
                 assert len(processes(folder, cgroups)) >= 8
         finally:
             program.send_signal(signal.SIGKILL)
-    wait("every process has ended", lambda: not processes(folder, cgroups))
-    wait("the folder and its cgroups are removed", lambda: not any(path.exists() for path in cgroups) and not at(""))
+    wait_until(lambda: not processes(folder, cgroups), "the end of every process", _LIMIT_S)
+    wait_until(lambda: not any(map(Path.exists, cgroups)) and not at(""), "the removal of folders", _LIMIT_S)
     assert mounts(folder) == []
     assert (links(), sysctls()) == before

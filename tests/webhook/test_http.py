@@ -16,6 +16,7 @@ from bowline.framework.config import Settings
 from bowline_webhook.bodies import MAX_BODY
 from bowline_webhook.hooks import Hook
 from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
+from tests.waiting import until
 from tests.webhook.served import JSON, Served, head
 
 POD = encode(review(pod()))
@@ -135,8 +136,7 @@ class TestStopping:
         await reader.readuntil(b"}}")
         writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD[:10])
         await writer.drain()
-        while not listener.sample("bowline_admission_under_way"):  # noqa: ASYNC110 - no event to wait for
-            await asyncio.sleep(0)
+        await until(lambda: listener.sample("bowline_admission_under_way"))
         stopping = asyncio.create_task(listener.server.stop())
         await until_refused(listener)
         writer.write(POD[10:])

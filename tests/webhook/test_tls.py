@@ -56,7 +56,7 @@ async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
         listener.serving.swap(leaf.pem())
         with pytest.raises(CertificateError):
             listener.serving.swap(to_pem([leaf.certificate]) + leaves[0].private_key[:-50])
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.005)  # for handshakes with this certificate
     stop.set()
     statuses = [status for caller_statuses in await asyncio.gather(*asking) for status in caller_statuses]
     assert set(statuses) == {200}

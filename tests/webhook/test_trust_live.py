@@ -59,9 +59,9 @@ def cluster_and_pair() -> Iterator[tuple[Cluster, Pair]]:
 @pytest.fixture(scope="module")
 def rendered_secret(cluster_and_pair: tuple[Cluster, Pair]) -> dict[str, Any]:
     """The Secret of the CA as the chart renders it, without data."""
-    stored = cluster_and_pair[0].api.get(SECRET)
-    kept = {key: stored["metadata"][key] for key in ("name", "labels", "annotations") if key in stored["metadata"]}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": kept, "type": stored["type"]}
+    secret = cluster_and_pair[0].api.get(SECRET)
+    metadata = {key: value for key, value in secret["metadata"].items() if key in ("name", "labels", "annotations")}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": secret["type"]}
 
 
 @pytest.fixture

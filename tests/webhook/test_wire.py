@@ -10,6 +10,7 @@ import pytest
 
 from bowline_webhook.hooks import Hook
 from tests.unit.webhook.reviews import encode, pod, review
+from tests.waiting import until
 from tests.webhook.served import Served, answers, head, with_head
 
 POD = encode(review(pod()))
@@ -46,8 +47,7 @@ async def close_writer(writer: asyncio.StreamWriter) -> None:
 
 async def until_in_flight(listener: Served, count: int) -> None:
     """Wait until so many requests are in flight."""
-    while listener.sample("bowline_admission_under_way") != count:  # noqa: ASYNC110 - no event to wait for
-        await asyncio.sleep(0.001)
+    await until(lambda: listener.sample("bowline_admission_under_way") == count)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_a_kept_connection_through_all_of_stopping(listener: Served) -> No
     asking[1].write(ASK + POD[:7])
     await until_in_flight(listener, 1)
     stopping = asyncio.create_task(listener.server.stop())
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)  # more turns than a stop takes that waits for nothing
     assert not stopping.done()
     asking[1].write(POD[7:])
     assert await read_statuses(asking[0]) == [200]

@@ -218,7 +218,7 @@ class Claims:
     async def get(self, *_: Any) -> dict[str, Any]:
         self.reads, self.running = self.reads + 1, self.running + 1
         self.most = max(self.most, self.running)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # lets the other reads begin
         self.running -= 1
         return {"status": {"allocation": {"devices": {"results": [{"driver": "d", "pool": "p", "device": "0"}]}}}}
 
