@@ -27,7 +27,7 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 
 def bind_request(name: str, body: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
-    """The object of a spec, with the scheduler's label; the pod of a spec of ``spec`` has the same name."""
+    """The object of a spec, with the scheduler's label; it has the name of its pod, unless that is not ``spec``'s."""
     labels = {"selected-node": "gpu-node-0"}
     if body.get("podName") == "pod":
         body = {**body, "podName": name}

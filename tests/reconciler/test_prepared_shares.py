@@ -174,8 +174,8 @@ async def test_a_rollback_leaves_what_another_request_has_prepared(
     """As with a former leader that continues: the plugins of two processes are called for one name."""
     await devices.make_pod()
     stored_pod, case = await stage.pod(), Case(stage.client, stage.namespace)  # type: ignore[arg-type]
-    former, plugin, passes = devices.plugin(), devices.plugin(), Passes()
-    for each in (former, plugin):
+    former_plugin, plugin, passes = devices.plugin(), devices.plugin(), Passes()
+    for each in (former_plugin, plugin):
         await each.setup(replace(handle_for(each.name, stage.client), worker=passes.worker))
 
     async def context(uid: str, of_group: str) -> BindContext:
@@ -189,12 +189,12 @@ async def test_a_rollback_leaves_what_another_request_has_prepared(
         return replace(made, request=replace(made.request, uid=ObjectUID(uid)))
 
     first, second = await context("first", "a"), await context("second", group)
-    for each, ctx in ((former, first), (plugin, second)):
+    for each, ctx in ((former_plugin, first), (plugin, second)):
         await each.pre_bind(ctx)
         await devices.report()
         assert await each.pre_bind(replace(ctx, pod=await stage.pod())) == Status.ok()
     await devices.ask(group)
-    assert await former.rollback(first, Status.retry("given up")) == Status.ok()
+    assert await former_plugin.rollback(first, Status.retry("given up")) == Status.ok()
     labelled_pod = await stage.pod()
     assert gpu_groups(labelled_pod["metadata"]["labels"]) == {devices.group(group)}
     assert labelled_pod["metadata"]["annotations"][names.LABELLED_FOR] == "second"

@@ -237,7 +237,7 @@ async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage, monk
     # On a slow machine, too, the blocked read keeps its worker.
     monkeypatch.setattr(workqueue, "SLOW_S", LIMIT_S)
     held, go = asyncio.Event(), asyncio.Event()
-    waiting = Status.wait("another request is first")
+    waiting = Status.wait("no volume")
 
     async def read_slowly(ctx: BindContext) -> Status:
         if ctx.request.key.name == "fresh":

@@ -173,19 +173,20 @@ class Checks(logging.Handler):
     def _check_current(self, process: Process, request: Request) -> None:
         """No Binding is sent for a request that the process has read as replaced."""
         annotations = orjson.loads(request.body or b"{}")["metadata"].get("annotations") or {}
-        asking = self._past.requests.get(annotations.get(names.PREPARED_FOR, ""))
-        path = f"{_REQUESTS}/{asking['metadata']['name']}" if asking is not None else ""
-        read = self._past.read.get((process.name, path))
-        if asking is None:
+        bind_request = self._past.requests.get(annotations.get(names.PREPARED_FOR, ""))
+        if bind_request is None:
             return
         assert isinstance(process, ReconcilerProcess)
-        key = ObjectKey(NAMESPACE, asking["metadata"]["name"])
+        metadata = bind_request["metadata"]
+        path = f"{_REQUESTS}/{metadata['name']}"
+        read = self._past.read.get((process.name, path))
+        key = ObjectKey(NAMESPACE, metadata["name"])
         cached = process.parts.informers.request(key) if process.parts is not None else None
-        known = [] if cached is None else [(cached.uid, cached.resource_version)]
-        known += [] if read is None else [(read["metadata"]["uid"], read["metadata"]["resourceVersion"])]
-        uid, version = asking["metadata"]["uid"], asking["metadata"]["resourceVersion"]
-        if any(other != uid and int(other_version) > int(version) for other, other_version in known):
-            self.fail("bound although replaced", f"{process}: {path} {uid[:8]}, known are {known}")
+        versions = [] if cached is None else [(cached.uid, cached.resource_version)]
+        versions += [] if read is None else [(read["metadata"]["uid"], read["metadata"]["resourceVersion"])]
+        uid, version = metadata["uid"], metadata["resourceVersion"]
+        if any(other != uid and int(other_version) > int(version) for other, other_version in versions):
+            self.fail("bound although replaced", f"{process}: {path} {uid[:8]}, known are {versions}")
 
     def _check_states(self, process: Process, parts: Components, request: Request) -> None:
         """What is known to be withdrawn is not bound."""

@@ -1,7 +1,7 @@
 """Short stories: one or two pods and their requests in one order of events, undisturbed or with a fault at one call.
 
 The systematic counterpart of random seeds: a story is played once undisturbed, then once for each of its calls and
-each fault at that call. A call may be held until others have committed so much: two requests, or two processes, meet
+each fault at that call. A call may be held until others have committed so much: two pods, or two processes, meet
 in every order of a pair of their writes. Beside the checks, the end must be one that an undisturbed run may have.
 """
 
@@ -147,15 +147,15 @@ class Story(Simulation):
             await self._make_again_in_silence()
         await self._until_middle()
         # The other pod needs another group: the same one would get the same device again.
-        former = server.find("bindrequests", "p", NAMESPACE)
-        groups = ["n0-g1" if _has_group(former, "n0-g0") else "n0-g0"]
+        request = server.find("bindrequests", "p", NAMESPACE)
+        groups = ["n0-g1" if _has_group(request, "n0-g0") else "n0-g0"]
         if scene.story in (WITHDRAW, AGAIN, BESIDE):
             server.call("user", "DELETE", _REQUEST)
         if scene.story == REMADE:
             server.call("user", "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/p", {"gracePeriodSeconds": 0})
             world.make_pod("p", scene.kind)
         if scene.story in (AGAIN, REMADE):
-            await self._decide_again(former)
+            await self._decide_again(request)
         if scene.story == BESIDE:
             await asyncio.sleep(20)
             world.make_pod("other", scene.kind)
@@ -174,13 +174,13 @@ class Story(Simulation):
                 async with asyncio.timeout(_ENDED_S):
                     await self._is_middle.wait()
 
-    async def _decide_again(self, former: Object | None) -> None:
-        """Create a request with another decision as soon as the former one is gone, which is deleted if it stays."""
+    async def _decide_again(self, first_request: Object | None) -> None:
+        """Create a request with another decision as soon as the first one is gone, which is deleted if it stays."""
         for _ in range(200):
             request = self.server.find("bindrequests", "p", NAMESPACE)
             if request is None:
                 self.world.request_bind("p", 0.9)
-            elif former is None or request["metadata"]["uid"] != former["metadata"]["uid"]:
+            elif first_request is None or request["metadata"]["uid"] != first_request["metadata"]["uid"]:
                 return
             elif not request["metadata"].get("deletionTimestamp"):
                 self.server.call("user", "DELETE", _REQUEST)

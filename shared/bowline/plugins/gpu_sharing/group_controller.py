@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 # How long a delete of an unused reservation may take: pods that need its device wait for the answer.
 DELETE_TIMEOUT_S = 2.0
 # When an idle device is checked again that is kept only because an unfinished request lists it: that request may end
-# without having asked for it, because another one has bound its pod.
+# without having asked for it, such as one whose pod was deleted.
 KEPT_RETRY = timedelta(seconds=30)
 
 

@@ -415,7 +415,7 @@ async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_at_the_c
 
 
 async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
-    """The request may end without having asked for it: another one for its pod has bound the pod."""
+    """The request may end without having asked for it, such as one whose pod was deleted."""
     passes = Passes()
     site = IdleSite(NO_CLIENT, ReservationSpec("res", "image"), "", requested={reservation().node})
     controller = owner_of(passes, site, SystemClock())
