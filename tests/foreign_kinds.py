@@ -68,10 +68,9 @@ def install(cluster: Cluster, *kinds: str) -> None:
     """Create the CRDs and wait until the API server serves them, and kubectl finds them."""
     for kind in kinds:
         wait_until(lambda kind=kind: _is_created(cluster, kind), f"the creation of {kind}")  # type: ignore[misc]
-    for kind in kinds:
-        path = objects_path(kind, "default")
-        wait_until(lambda path=path: _is_served(cluster, path), f"serving {kind}")  # type: ignore[misc]
     names = {f"{workload_of(kind).resource}.{workload_of(kind).group}" for kind in kinds}
+    for name in names:
+        cluster.wait_established(name)
     resources = ("api-resources", "--output=name")
     wait_until(lambda: names <= set(cluster.kubectl(*resources, check=False).stdout.split()), "discovery")
 
@@ -88,16 +87,6 @@ def _is_created(cluster: Cluster, kind: str) -> bool:
         cluster.api.post(_CRDS, crd(kind))
     except LocalApiError as error:
         if error.status != 409:
-            raise
-        return False
-    return True
-
-
-def _is_served(cluster: Cluster, path: str) -> bool:
-    try:
-        cluster.api.get(path)
-    except LocalApiError as error:
-        if error.status not in (404, 429):  # not served yet, or its storage is being created
             raise
         return False
     return True

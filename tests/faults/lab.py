@@ -5,7 +5,6 @@ creation (UID, finalizer), the reconciler then does itself, which means more wri
 """
 
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_w
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import LiveCluster
-from tests.waiting import LIMIT_S
 
 POLL_S = 0.05
 NAMESPACE = "bowline-system"
@@ -187,25 +185,11 @@ def open_lab(
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         cluster.api.post(f"{rbac}/clusterroles", {"metadata": {"name": _ROLE}, "rules": _RULES})
         cluster.api.post(f"{rbac}/clusterrolebindings", _binding())
-        _wait_served(cluster)
+        cluster.wait_established(f"{names.PLURAL}.{names.GROUP}")
         lab = Lab(cluster, pair, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
         if webhook:
             lab.webhook()
         yield lab
-
-
-def _wait_served(cluster: Cluster) -> None:
-    """For a short time after a CRD is created, the API server answers lists of its kind with 429."""
-    deadline = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            cluster.api.get(f"/apis/{names.API_VERSION}/{names.PLURAL}")
-        except LocalApiError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_S)
-        else:
-            return
 
 
 def _binding() -> dict[str, Any]:

@@ -87,7 +87,7 @@ def test_devices_follow_the_cluster_policy_and_its_changes(shares: Shares) -> No
     api = shares.live.cluster.api
     assert not visible(shares, "before").startswith(names.CDI_GPU_KIND)
     api.post(CRDS, CRD)
-    shares.live.until("ClusterPolicies are served", lambda: not shares.live.not_found(POLICIES))
+    shares.live.cluster.wait_established("clusterpolicies.nvidia.com")
     api.post(POLICIES, POLICY)
     await_cdi(shares, expected=True)
     # In NRI mode the Binding names the device for the plugin of the container toolkit.

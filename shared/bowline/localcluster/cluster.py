@@ -266,13 +266,22 @@ class Cluster:
         self.stop()
 
     def _serves(self, crd: Mapping[str, Any]) -> bool:
-        """Whether the objects of every served version can be listed: shortly after the CRD's condition."""
+        """Whether the objects of every served version can be found and listed: shortly after the CRD's condition.
+
+        Without a limit the list is read from the API server's cache, as those of watches are, which replies 429 until
+        it is filled. A list with a limit is read from etcd, earlier.
+        """
         versions = [version["name"] for version in crd["versions"] if version["served"]]
+        plural = crd["names"]["plural"]
         try:
             for version in versions:
-                self.api.get(f"/apis/{crd['group']}/{version}/{crd['names']['plural']}?limit=1")
+                path = f"/apis/{crd['group']}/{version}"
+                resources = [resource["name"] for resource in self.api.get(path)["resources"]]
+                if plural not in resources:
+                    return False
+                self.api.get(f"{path}/{plural}")
         except LocalApiError as error:
-            if error.status not in (404, 429):  # not served yet, or its storage is being created
+            if error.status not in (404, 429):
                 raise
             return False
         return True
