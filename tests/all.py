@@ -42,8 +42,6 @@ PARTS = (
         "kubernetes-1.32", "make test-kubernetes VERSION=1.32", "what depends on Kubernetes' version, the oldest one"
     ),
     Part("kubernetes-1.37", "make test-kubernetes VERSION=1.37", "the newest one"),
-    Part("faults", "make test-faults", "the whole crash matrix"),
-    Part("storm", "make storm", "10,000 pods while calls fail, leaders die and clocks jump"),
     Part(
         "long",
         "make test-long",
