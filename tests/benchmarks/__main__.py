@@ -11,7 +11,7 @@ from typing import Any
 import uvloop
 
 from bowline.runtime.gc import freeze_startup_objects
-from tests.benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory
+from tests.benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_node_fit
 from tests.benchmarks.binders import BinderSizes, bench_binders
 from tests.benchmarks.costs import CostSizes, bench_costs
 from tests.benchmarks.latency import LatencySizes, bench_latency
@@ -39,6 +39,9 @@ SCENARIOS = {
         {"quick": QUICK, "medium": MEDIUM, "full": FULL},
     ),
     "memory": Scenario("memory of the reconciler, a part of bind", bench_memory, {"quick": QUICK, "full": FULL}),
+    "node-fit": Scenario(
+        "what plugin node_fit takes", bench_node_fit, {"quick": QUICK, "medium": MEDIUM, "full": FULL}
+    ),
     "binders": Scenario(
         "the reconciler beside KAI-Scheduler's binder",
         bench_binders,

@@ -51,15 +51,18 @@ class Rig:
         return KubeClient(await load_access(api_server(self._account)), ClientOptions(name="bench"))
 
     @contextmanager
-    def reconciler(self, *, in_pod: bool = False, checkout: Path | None = None) -> Iterator[LocalProcess]:
+    def reconciler(
+        self, *, in_pod: bool = False, checkout: Path | None = None, plugin: str = ""
+    ) -> Iterator[LocalProcess]:
         """Run the chart's reconciler until the block ends.
 
-        ``in_pod``: as in a pod; ``checkout``: another checkout's code, from the objects of its own chart.
+        ``in_pod``: as in a pod; ``checkout``: another checkout's code, from the objects of its own chart; ``plugin``:
+        enabled beside those that are by default.
         """
         pair, options = self._pair, WorkloadOptions(in_pod=in_pod)
         if checkout is not None:
             pair, options = self._of_checkout(checkout, options)
-        pair.upgrade({"config.plugins": []})
+        pair.upgrade({"config.plugins": [{"name": plugin}] if plugin else []})
         _without_admission(self.cluster)
         process = pair.launch_reconciler(options)
         try:
@@ -114,9 +117,9 @@ async def succeeded(process: LocalProcess) -> int:
     return int(float(line.rsplit(" ", 1)[1]))
 
 
-def resident_mb(process: LocalProcess) -> float:
-    """Resident memory of the process, in MB of 10^6 bytes."""
+def resident_mb(process: LocalProcess, field: str = "VmRSS") -> float:
+    """Resident memory of the process, in MB of 10^6 bytes; of field ``VmHWM`` its peak."""
     for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024 / 1e6
-    raise RuntimeError("the process has no VmRSS")
+    raise RuntimeError(f"the process has no {field}")

@@ -72,7 +72,7 @@ def writer(client: KubeClient) -> Writer:
 
 
 def written_claim(write: Write) -> Call:
-    return lambda client: ClaimClient(client, None)._write(CLAIM, write)
+    return lambda client: ClaimClient(client, timedelta())._write(CLAIM, write)
 
 
 def reservations(client: KubeClient) -> ReservationClient:

@@ -47,7 +47,7 @@ class ClaimsNotServedError(Exception):
 class ClaimClient:
     """Client for ResourceClaims. Methods raise the client's errors except Conflict; also NotStoredError."""
 
-    def __init__(self, client: ObjectClient, bind_timeout: timedelta | None) -> None:
+    def __init__(self, client: ObjectClient, bind_timeout: timedelta) -> None:
         self._client = client
         self._bind_timeout = bind_timeout
         self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()

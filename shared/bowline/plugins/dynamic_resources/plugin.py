@@ -56,7 +56,8 @@ class DynamicResources(DynamicResourcesAdmission, BindingPlugin[BindTimeoutConfi
         return SERVED
 
     async def setup(self, handle: Handle) -> None:
-        self._reserver = ClaimReserver(handle.client, handle.clock, self.args.bind_timeout, self.taints)
+        bind_timeout = self.args.bind_timeout or self.settings.binding.wait_timeout
+        self._reserver = ClaimReserver(handle.client, handle.clock, bind_timeout, self.taints)
 
     async def stop(self) -> None:
         """Drop all awaited claims: another process binds from here on."""

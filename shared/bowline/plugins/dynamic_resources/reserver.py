@@ -77,7 +77,7 @@ class ClaimReserver:
         self,
         client: ObjectClient,
         clock: Clock,
-        bind_timeout: timedelta | None,
+        bind_timeout: timedelta,
         taints: TaintWatch,
     ) -> None:
         self._client = client

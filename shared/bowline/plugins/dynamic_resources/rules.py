@@ -19,7 +19,7 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.field_error import FieldError
-from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, status_of, uid_of
+from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, parse_time, status_of, uid_of
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.api.selectors import Node, node_selector_admits
 from bowline.framework.plugin_status import Code, Status, merge_waits
@@ -221,16 +221,16 @@ def _requirement(
 
 
 def next_reservation(
-    claim: Object, requirement: RequiredClaim, now: datetime, bind_timeout: timedelta | None = None
+    claim: Object, requirement: RequiredClaim, now: datetime, bind_timeout: timedelta
 ) -> Write | Status:
     """Return the next write that reserves the claim for its consumer; if there is none, the resulting Status.
 
-    ``bind_timeout``: how long devices may take to become ready; None: the setting ``binding.waitTimeout``.
+    ``bind_timeout``: how long devices may take to become ready.
     """
     conflict = claim_conflict(claim, requirement)
     if conflict is not None:
         return conflict
-    return next_write(claim, requirement, now) or readiness(claim, requirement, bind_timeout)
+    return next_write(claim, requirement, now) or readiness(claim, requirement, now, bind_timeout)
 
 
 def missing_claim(requirement: RequiredClaim) -> Status:
@@ -348,10 +348,13 @@ def next_write(claim: Object, requirement: RequiredClaim, now: datetime) -> Writ
     )
 
 
-def readiness(claim: Object, requirement: RequiredClaim, bind_timeout: timedelta | None = None) -> Status:
-    """Return OK if the allocated devices meet their binding conditions, WAIT if not yet, FATAL if one failed."""
-    pending = []
-    for result in results_of(allocation_of(claim) or {}):
+def readiness(claim: Object, requirement: RequiredClaim, now: datetime, bind_timeout: timedelta) -> Status:
+    """Return OK if the allocated devices meet their binding conditions, WAIT if not yet, FATAL if one failed.
+
+    As in kube-scheduler the timeout begins with the allocation, whichever pod it was made for.
+    """
+    pending, allocation = [], allocation_of(claim) or {}
+    for result in results_of(allocation):
         waits_for: Sequence[str] = result.get("bindingConditions") or ()
         if not waits_for:
             continue
@@ -364,14 +367,16 @@ def readiness(claim: Object, requirement: RequiredClaim, bind_timeout: timedelta
         missing = [word for word in waits_for if word not in true]
         if missing:
             pending.append(f"{device} to report {', '.join(missing)}")
-    if pending:
-        return Status.wait(
-            f"{requirement.label}: waiting for device {'; '.join(pending)}",
-            claim_ref(requirement.key, claim),
-            timeout=bind_timeout,
-            suggestion=Suggestion.RESCHEDULE_ELSEWHERE,
-        )
-    return Status.ok()
+    if not pending:
+        return Status.ok()
+    why, elsewhere = f"{requirement.label}: waiting for device {'; '.join(pending)}", Suggestion.RESCHEDULE_ELSEWHERE
+    allocated_at = parse_time(allocation.get("allocationTimestamp"))
+    left = allocated_at + bind_timeout - now if allocated_at is not None else None
+    if left is not None and left <= timedelta():
+        since = f", allocated {(bind_timeout - left).total_seconds():.0f} s ago"
+        return Status.fatal(why + since, Reason.WAIT_TIMEOUT, elsewhere)
+    ref = claim_ref(requirement.key, claim)
+    return Status.wait(why, ref, retry_after=left, timeout=bind_timeout, suggestion=elsewhere)
 
 
 def has_failed_device(claim: Object) -> bool:

@@ -22,6 +22,23 @@ from bowline.api.selectors import Labels, LabelSelector, Node, compile_selector,
 
 # The API's default volumeMode.
 _FILESYSTEM = "Filesystem"
+_BETA_REGION = "failure-domain.beta.kubernetes.io/region"
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+# Sources of in-tree volumes whose CSI drivers have topology labels of their own: the labels of zone and region there.
+_TRANSLATED_LABELS: Mapping[str, Mapping[str, str]] = {
+    source: dict.fromkeys(_ZONES, zone) | dict.fromkeys(regions, region)
+    for source, zone, regions, region in (
+        ("awsElasticBlockStore", "topology.ebs.csi.aws.com/zone", (_BETA_REGION,), "topology.kubernetes.io/region"),
+        ("gcePersistentDisk", "topology.gke.io/zone", (_BETA_REGION,), "topology.kubernetes.io/region"),
+        ("cinder", "topology.cinder.csi.openstack.org/zone", (_BETA_REGION,), "topology.kubernetes.io/region"),
+        (
+            "vsphereVolume",
+            "topology.csi.vmware.com/zone",
+            ("topology.kubernetes.io/region", _BETA_REGION),
+            "topology.csi.vmware.com/region",
+        ),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +200,30 @@ def read_volume(raw: Object) -> Volume:
         size=parse_quantity((spec.get("capacity") or {}).get("storage")),
         access_modes=frozenset(spec.get("accessModes") or ()),
         labels=metadata.get("labels") or {},
-        affinity=(spec.get("nodeAffinity") or {}).get("required"),
+        affinity=_affinity(spec),
         phase=(raw.get("status") or {}).get("phase") or "",
         deleting=is_deleting(raw),
         claim=ObjectKey(claim.get("namespace", ""), claim.get("name", "")) if claim is not None else None,
         claim_uid=ObjectUID((claim or {}).get("uid") or ""),
     )
+
+
+def _affinity(spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the required node affinity; that of an in-tree volume admits nodes by its CSI driver's labels too.
+
+    As in kube-scheduler, which translates it where the driver serves the node: the labels that it names may be gone.
+    """
+    required = (spec.get("nodeAffinity") or {}).get("required")
+    labels = next((labels for source, labels in _TRANSLATED_LABELS.items() if source in spec), None)
+    if required is None or labels is None:
+        return required
+    terms = [*(required.get("nodeSelectorTerms") or ())]
+    for term in tuple(terms):
+        expressions = term.get("matchExpressions") or ()
+        if any(expression["key"] in labels for expression in expressions):
+            translated = [{**entry, "key": labels.get(entry["key"], entry["key"])} for entry in expressions]
+            terms.append({**term, "matchExpressions": translated})
+    return {"nodeSelectorTerms": terms}
 
 
 def read_class(raw: Object) -> StorageClass:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -38,6 +38,7 @@ from bowline.plugins.dynamic_resources.tests.builders import (
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TIMEOUT = timedelta(seconds=120)
 TIMED = {**allocation(), "allocationTimestamp": "2026-01-01T00:00:00Z"}
 OF_TEMPLATE = {"name": "dev", "resourceClaimTemplateName": "tpl"}
 NAMED = {"name": "dev", "resourceClaimName": "one"}
@@ -76,20 +77,20 @@ def test_the_group_is_reserved_and_never_the_pod(reserved_for: list[Any], remain
     stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
     requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
     expected = ClaimStatus({"allocation": TIMED, "reservedFor": [*remaining, GROUP_REFERENCE]})
-    assert next_reservation(stored, requirement, NOW) == expected
+    assert next_reservation(stored, requirement, NOW, TIMEOUT) == expected
 
 
 @pytest.mark.parametrize("decision", [allocation(), {}, None])
 def test_a_further_pod_of_the_group_writes_nothing(decision: dict[str, Any] | None) -> None:
     stored = protected_claim({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}, **group_owner())
     requirement = required_claim(decision, is_generated=True, shared_by=GROUP_REFERENCE)
-    assert next_reservation(stored, requirement, NOW) == Status.ok()
+    assert next_reservation(stored, requirement, NOW, TIMEOUT) == Status.ok()
 
 
 def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as_well() -> None:
     stored = protected_claim({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}, **owner_meta())
     requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
-    assert next_reservation(stored, requirement, NOW) == Status.ok()
+    assert next_reservation(stored, requirement, NOW, TIMEOUT) == Status.ok()
 
 
 @pytest.mark.parametrize(
@@ -104,14 +105,14 @@ def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as
     ],
 )  # fmt: skip
 def test_a_claim_of_another_group_is_a_conflict(owner: dict[str, Any], requirement: RequiredClaim) -> None:
-    answer = next_reservation(protected_claim(**owner), requirement, NOW)
+    answer = next_reservation(protected_claim(**owner), requirement, NOW, TIMEOUT)
     assert isinstance(answer, Status)
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
 
 
 def test_the_conflict_with_another_group_names_it_and_does_not_advise_to_delete_its_claim() -> None:
     requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
-    answer = next_reservation(protected_claim(**group_owner("other", "other-uid")), requirement, NOW)
+    answer = next_reservation(protected_claim(**group_owner("other", "other-uid")), requirement, NOW, TIMEOUT)
     assert isinstance(answer, Status)
     assert "belongs to PodGroup other (UID " in answer.message
     assert "delete" not in answer.message

@@ -39,6 +39,7 @@ from bowline.plugins.dynamic_resources.tests.builders import (
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TIMEOUT = timedelta(seconds=120)
 STAMP = {"allocationTimestamp": "2026-01-01T00:00:00Z"}
 KEEP = "example.com/keep"
 OTHERS = [user(f"u{index}") for index in range(256)]
@@ -91,7 +92,7 @@ def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, is_u
 
 @pytest.mark.parametrize(("stored", "expected"), TAKE)
 def test_the_next_write_of_a_reservation(stored: dict[str, Any], expected: Any) -> None:
-    assert next_reservation(stored, required_claim(allocation()), NOW) == expected
+    assert next_reservation(stored, required_claim(allocation()), NOW, TIMEOUT) == expected
 
 
 CONFLICT = (Code.FATAL, Reason.DEVICE_CONFLICT, None)
@@ -139,7 +140,7 @@ AGAINST: list[Any] = [
 def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
     stored: dict[str, Any], requirement: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
 ) -> None:
-    answer = next_reservation(stored, requirement, NOW)
+    answer = next_reservation(stored, requirement, NOW, TIMEOUT)
     assert isinstance(answer, Status)
     assert (answer.code, answer.reason, answer.suggestion) == verdict
 
@@ -158,7 +159,7 @@ UNDECIDED_TAKE = [
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
 def test_an_entry_without_devices_reserves_an_allocated_claim(stored: dict[str, Any], expected: Any) -> None:
-    assert next_reservation(stored, required_claim({}), NOW) == expected
+    assert next_reservation(stored, required_claim({}), NOW, TIMEOUT) == expected
 
 
 UNDECIDED_RELEASE = [
@@ -187,7 +188,7 @@ def test_an_entry_without_devices_is_valid_for_a_claim_not_needed() -> None:
 
 def test_a_claim_that_the_request_does_not_name_is_only_read() -> None:
     stored_claim = claim({"allocation": allocation(result("d7")), "reservedFor": [user()]})
-    assert next_reservation(stored_claim, required_claim(None), NOW) == Status.ok()
+    assert next_reservation(stored_claim, required_claim(None), NOW, TIMEOUT) == Status.ok()
     assert next_release(stored_claim, required_claim(None)) is None
 
 
@@ -210,13 +211,13 @@ DIFFERENT = [
 @pytest.mark.parametrize(("stored", "decision"), SAME)
 def test_equal_devices_in_another_form_are_equal(stored: list[Any], decision: list[Any]) -> None:
     stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
-    assert next_reservation(stored_claim, required_claim(allocation(*decision)), NOW) == Status.ok()
+    assert next_reservation(stored_claim, required_claim(allocation(*decision)), NOW, TIMEOUT) == Status.ok()
 
 
 @pytest.mark.parametrize(("stored", "decision"), DIFFERENT)
 def test_other_devices_are_not_equal(stored: list[Any], decision: list[Any]) -> None:
     stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
-    answer = next_reservation(stored_claim, required_claim(allocation(*decision)), NOW)
+    answer = next_reservation(stored_claim, required_claim(allocation(*decision)), NOW, TIMEOUT)
     assert isinstance(answer, Status)
     assert answer.reason is Reason.DEVICE_CONFLICT
 
@@ -247,7 +248,7 @@ READINESS: list[Any] = [
 @pytest.mark.parametrize(("devices", "expected"), READINESS)
 def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple[Code, str]) -> None:
     stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
-    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW)
+    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, TIMEOUT)
     assert isinstance(answer, Status)
     assert answer.code is expected[0]
     if answer.code is Code.WAIT:
@@ -258,12 +259,29 @@ def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple
         assert answer.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
 
-@pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
-def test_a_device_that_never_gets_ready_suggests_another_node(timeout: timedelta | None) -> None:
-    stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()]})
-    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, timeout)
+@pytest.mark.parametrize(
+    ("allocated_at", "left_s"),
+    [
+        pytest.param(None, None, id="by a scheduler that writes no time"),
+        pytest.param("2026-01-01T00:00:00Z", 120, id="now"),
+        pytest.param("2025-12-31T23:58:01Z", 1, id="for an earlier pod"),
+        pytest.param("2025-12-31T23:58:00Z", 0, id="for an earlier pod, whose wait has just expired"),
+    ],
+)
+def test_the_wait_for_a_device_ends_the_timeout_after_its_allocation(
+    allocated_at: str | None, left_s: int | None
+) -> None:
+    timed = allocation(WAITING) | ({"allocationTimestamp": allocated_at} if allocated_at else {})
+    stored_claim = protected_claim({"allocation": timed, "reservedFor": [user()]})
+    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, TIMEOUT)
     assert isinstance(answer, Status)
-    assert (answer.code, answer.timeout, answer.suggestion) == (Code.WAIT, timeout, Suggestion.RESCHEDULE_ELSEWHERE)
+    assert answer.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+    if left_s == 0:
+        assert (answer.code, answer.reason) == (Code.FATAL, Reason.WAIT_TIMEOUT)
+        assert answer.message.endswith("to report ready, attached, allocated 120 s ago")
+        return
+    left = timedelta(seconds=left_s) if left_s is not None else None
+    assert (answer.code, answer.timeout, answer.retry_after) == (Code.WAIT, TIMEOUT, left)
 
 
 # --- release ---
@@ -414,13 +432,13 @@ def test_the_text_of_each_status() -> None:
     texts = [missing_claim(required_claim(allocation())).message]
     assert texts == ["claim dev of the pod (one) does not exist yet"]
     for stored, requirement, _, words in (entry.values for entry in AGAINST):
-        answer = next_reservation(stored, requirement, NOW)
+        answer = next_reservation(stored, requirement, NOW, TIMEOUT)
         assert isinstance(answer, Status)
         assert words in answer.message
         assert answer.message.startswith("claim dev of the pod (one)")
     for devices, (_, words) in (entry.values for entry in READINESS):
         fields = {"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices}
-        answer = next_reservation(protected_claim(fields), required_claim(allocation(WAITING)), NOW)
+        answer = next_reservation(protected_claim(fields), required_claim(allocation(WAITING)), NOW, TIMEOUT)
         assert isinstance(answer, Status)
         assert words in answer.message
     for status, allocations, words in (entry.values for entry in UNFIT):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.selectors import Node
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
@@ -254,6 +255,42 @@ BOUND_VOLUMES: list[Any] = [
 @pytest.mark.parametrize(("bound_volume", "expected"), BOUND_VOLUMES)
 def test_the_volume_of_a_bound_claim(bound_volume: Volume | None, expected: Any) -> None:
     assert facts_of(check_volume(claim(volumeName="v"), bound_volume, NODE)) == expected[:3]
+
+
+def affinity(*requirements: str) -> dict[str, Any]:
+    """Return a required affinity: ``key=value`` each."""
+    expressions = [
+        {"key": key, "operator": "In", "values": [value]}
+        for key, _, value in (text.partition("=") for text in requirements)
+    ]
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+
+
+BETA = affinity("failure-domain.beta.kubernetes.io/zone=a", "failure-domain.beta.kubernetes.io/region=r")
+STABLE = affinity("topology.kubernetes.io/zone=a", "topology.kubernetes.io/region=r")
+REGION = {"topology.kubernetes.io/region": "r"}
+IN_TREE: list[Any] = [
+    pytest.param("awsElasticBlockStore", BETA, {"topology.ebs.csi.aws.com/zone": "a", **REGION}, True, id="AWS"),
+    pytest.param("awsElasticBlockStore", BETA, {"topology.ebs.csi.aws.com/zone": "b", **REGION}, False,
+        id="AWS, in another zone"),
+    pytest.param("awsElasticBlockStore", BETA, {"topology.ebs.csi.aws.com/zone": "a"}, False, id="AWS, in no region"),
+    pytest.param("gcePersistentDisk", STABLE, {"topology.gke.io/zone": "a", **REGION}, True, id="Google"),
+    pytest.param("gcePersistentDisk", STABLE, {"topology.kubernetes.io/zone": "a", **REGION}, True,
+        id="Google, on a node without the driver"),
+    pytest.param("cinder", BETA, {"topology.cinder.csi.openstack.org/zone": "a", **REGION}, True, id="OpenStack"),
+    pytest.param("vsphereVolume", STABLE,
+        {"topology.csi.vmware.com/zone": "a", "topology.csi.vmware.com/region": "r"}, True, id="vSphere"),
+    pytest.param("csi", BETA, {"topology.ebs.csi.aws.com/zone": "a", **REGION}, False, id="no in-tree volume"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "required", "labels", "is_usable"), IN_TREE)
+def test_an_in_tree_volume_can_be_used_where_its_csi_driver_serves_the_zone(
+    source: str, required: dict[str, Any], labels: dict[str, str], is_usable: bool
+) -> None:
+    fields: dict[str, Any] = {source: {}, "nodeAffinity": required}
+    in_tree = volume(**fields)
+    assert in_tree.reaches(Node("node-0", labels)) is is_usable
 
 
 # --- the choice ---
