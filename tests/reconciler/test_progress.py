@@ -94,6 +94,7 @@ async def test_an_answer_is_reported_while_it_is_repeated(
 ) -> None:
     proxy, access = proxy_route
     proxy.add(FaultRule(fault, BINDING))
+    stage.clock.stop()  # the failures would count as the request's own after ten seconds
     async with stage.working(access=access) as working:
         await stage.create_pod()
         await stage.request_bind()
@@ -109,7 +110,10 @@ async def test_an_answer_is_reported_while_it_is_repeated(
 async def test_a_status_that_cannot_be_written_delays_no_other_report(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
-    """The status write of one request hangs; for that of another the right is missing, which has its event."""
+    """The status write of one request hangs; for that of another the right is missing, which has its event.
+
+    Nothing shows before its denial that the API server answers: no Lease is renewed here.
+    """
     proxy, access = proxy_route
     gate = FaultGate()
     no_status = (
@@ -117,7 +121,8 @@ async def test_a_status_that_cannot_be_written_delays_no_other_report(
         'in API group "scheduling.run.ai" in the namespace "x"'
     )
     proxy.add(
-        FaultRule(FaultAnswer(503, message="no etcd"), BINDING),
+        # Retry-After: the failures count as the request's own after a minute, and not after ten seconds.
+        FaultRule(FaultAnswer(429, retry_after_s=1, message="no etcd"), BINDING),
         FaultRule(Hold(gate), CallMatch(("patch",), "bindrequests", "status", name="hangs")),
         FaultRule(
             FaultAnswer(403, message=no_status), CallMatch(("patch",), "bindrequests", "status", name="denied")

@@ -21,6 +21,7 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
+from bowline.kube.errors import Forbidden
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
@@ -210,20 +211,27 @@ class Completer:
     ) -> BindRequest:
         """Report in status and event why the request is unfinished, beside its reconcile. Returns it as stored.
 
-        ``is_isolated``: other calls succeed; if not, no event is sent unless the status can be stored. A status that
-        reports an incomplete rollback stays: it has the failure that follows. Raises the client's errors.
+        ``is_isolated``: other calls succeed; if not, no event is sent unless the status write is answered. A status
+        that reports an incomplete rollback stays: it has the failure that follows. Raises the client's errors.
         """
         if request.is_rollback_incomplete:
             return request
-        event = Event("Warning", names.EVENT_RETRY, f"not complete yet: {cause.why}")
-        if is_isolated and state.rollback.block(cause.why):
-            self.writer.record_event(request, event)
+        if is_isolated:
+            self._record_cause(request, state, cause.why)
         if request.phase is Phase.PENDING:
-            request = await self.writer.patch_status(request, unfinished_status(request, cause, self.clock.now()))
+            try:
+                request = await self.writer.patch_status(request, unfinished_status(request, cause, self.clock.now()))
+            except Forbidden:
+                self._record_cause(request, state, cause.why)  # the API server answers: there is no outage
+                raise
             state.wait.supersede(self.clock.monotonic())
-        if state.rollback.block(cause.why):
-            self.writer.record_event(request, event)
+        self._record_cause(request, state, cause.why)
         return request
+
+    def _record_cause(self, request: BindRequest, state: RequestState, why: str) -> None:
+        """Queue the event of a cause, once."""
+        if state.rollback.block(why):
+            self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
 
     async def _roll_back(
         self,
