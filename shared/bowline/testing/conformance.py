@@ -161,7 +161,7 @@ def _messages(name: str, check: BindingCheck, lab: Lab, subject: Subject) -> lis
         if isinstance(error, KeyboardInterrupt) and not _is_raised_in(error, subject.files):
             raise  # the user's
         messages = [f"not checked: the check ends with {type(error).__name__}: {error}"]
-    lab.checks.setdefault(subject, set()).add(name)
+    lab.checks[subject].add(name)
     if messages and name == "binds":
         lab.unbound.add(subject)
     return messages

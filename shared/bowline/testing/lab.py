@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -98,7 +99,7 @@ class Lab:
     # Subjects whose undisturbed attempt fails: what repeats it says nothing, and takes the limit each time.
     unbound: set[Subject] = field(default_factory=set)
     # The checks of each subject that were run, and after which exchange the first one began.
-    checks: dict[Subject, set[str]] = field(default_factory=dict)
+    checks: defaultdict[Subject, set[str]] = field(default_factory=lambda: defaultdict(set))
     began: dict[Subject, int] = field(default_factory=dict)
 
     async def account(self, plugins: Sequence[Plugin]) -> ClusterAccess:
