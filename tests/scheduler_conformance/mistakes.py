@@ -16,13 +16,14 @@ config, client, run = scheduler["config"], scheduler["client"], scheduler["run"]
 parts = run.__globals__
 needs, allows, take = parts["needs"], parts["allows"], parts["take"]
 place, share, react = parts["place"], parts["share"], parts["react"]
+OTHER = "gpu-node-1"
 
 
 class Core:
-    """The API of pods; ``seen`` changes what a list of pods returns."""
+    """The API of pods; ``change`` changes each pod of a list, or leaves it out."""
 
-    def __init__(self, seen: Any) -> None:
-        self._api, self._seen = client.CoreV1Api(), seen
+    def __init__(self, change: Any) -> None:
+        self._api, self._change = client.CoreV1Api(), change
 
     def __getattr__(self, method: str) -> Any:
         return getattr(self._api, method)
@@ -32,7 +33,7 @@ class Core:
         if options.get("watch"):
             return reply
         listing = json.loads(reply.data)
-        pods = [pod for pod in listing["items"] if self._seen(pod)]
+        pods = [pod for pod in listing["items"] if self._change(pod)]
         return SimpleNamespace(data=json.dumps({**listing, "items": pods}).encode())
 
 
@@ -80,19 +81,6 @@ class Renaming(ExitingAtADenial):
         return self._api.create_namespaced_custom_object(**request)
 
 
-class DeletingForeignRequests(ExitingAtADenial):
-    """The API of custom objects, for a scheduler that cleans up requests which it has not created."""
-
-    def list_cluster_custom_object(self, **options: Any) -> Any:
-        reply = self._api.list_cluster_custom_object(**options)
-        for request in json.loads(reply.data)["items"]:
-            metadata = request["metadata"]
-            if metadata["name"] == "theirs" and request.get("status", {}).get("phase") == "Succeeded":
-                target = parts["API"] | {"namespace": metadata["namespace"], "name": metadata["name"]}
-                self._api.delete_namespaced_custom_object(**target)
-        return reply
-
-
 class DeletingEachFailure(ExitingAtADenial):
     """The API of custom objects, for a scheduler that cleans up all failed requests, also those of others."""
 
@@ -107,6 +95,12 @@ class DeletingEachFailure(ExitingAtADenial):
                 precondition = {"preconditions": {"uid": metadata["uid"]}}
                 self._api.delete_namespaced_custom_object(**target, body=precondition)
         return reply
+
+
+class DeletingEachSuccess(DeletingEachFailure):
+    """The API of custom objects, for a scheduler that cleans up all requests of bound pods."""
+
+    phase = "Succeeded"
 
 
 class HavingNoPatience(DeletingEachFailure):
@@ -147,9 +141,6 @@ def to_a_full_group(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
     if node is None and share(pod, nodes[OTHER])[0]:
         return OTHER, list(used[OTHER])[:1]
     return node, groups
-
-
-OTHER = "gpu-node-1"
 
 
 def without_selector(pod: Any, node: Any) -> Any:
@@ -252,7 +243,7 @@ if __name__ == "__main__":
         "repeats_at_once": RepeatingAtOnce,
         "renames_requests": Renaming,
         "sets_no_owner": WithoutOwner,
-        "deletes_foreign_requests": DeletingForeignRequests,
+        "deletes_each_success": DeletingEachSuccess,
         "deletes_each_failure": DeletingEachFailure,
         "has_no_patience": HavingNoPatience,
         "deletes_by_name": DeletingByName,

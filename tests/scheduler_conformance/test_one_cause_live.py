@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from bowline.conformance.case import BINDING, POLICIES, POLICY_BINDINGS, denial
-from bowline.conformance.scheduler import SchedulerCluster
+from bowline.conformance.scheduler import SchedulerCluster, SchedulerStage
 from bowline_cli.main import main
 from tests.pairs import own_namespace
 from tests.plugins.storage import Storage
 from tests.scheduler_conformance.programs import Program
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.long
 
@@ -38,11 +38,14 @@ def answers(name: str, namespace: str, kubeconfig: str, capsys: pytest.CaptureFi
 def test_cause_time_and_remedy_do_not_change_while_the_cluster_does_not(
     binder: SchedulerCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with own_namespace(binder.cluster, binder.pair) as live, Program().running(binder.cluster):
-        storage, api = Storage(live), binder.cluster.api
-        policy, binding = denial(live.namespace, BINDING, "object.metadata.name != 'denied'", "a freeze")
-        api.post(POLICIES, policy)
-        api.post(POLICY_BINDINGS, binding)
+    with (
+        own_namespace(binder.cluster, binder.pair) as live,
+        Program().running(binder.cluster) as scheduler,
+        SchedulerStage(binder.cluster, binder.pair, scheduler, LIMIT_S, live.namespace).failing_binds(
+            "denied", "a freeze"
+        ),
+    ):
+        storage = Storage(live)
         storage.make_class()
         storage.make_class("csi.example.com", name="early")
         for claim, class_name in (("unclassed", "absent"), ("none", "late"), ("asked", "early")):
@@ -64,6 +67,4 @@ def test_cause_time_and_remedy_do_not_change_while_the_cluster_does_not(
                     end = time.monotonic() + OBSERVED_S
                 time.sleep(1)
         finally:
-            api.delete(f"{POLICY_BINDINGS}/{live.namespace}")
-            api.delete(f"{POLICIES}/{live.namespace}")
             storage.clean()

@@ -187,24 +187,34 @@ class SchedulerStage:
 
     def kubectl(self, *arguments: str) -> None:
         """Run kubectl in the namespace."""
-        if arguments[:2] == ("delete", "pod"):
-            self.pods.pop(arguments[2], None)
         self.cluster.kubectl(f"--namespace={self.namespace}", *arguments)
+
+    def delete_pods(self, *pods: str, grace_period_s: int = 0) -> None:
+        """Delete pods, as their users do."""
+        for name in pods:
+            self.cluster.api.delete(f"{PODS.path(self.namespace, name)}?gracePeriodSeconds={grace_period_s}")
+            del self.pods[name]
+
+    @contextmanager
+    def cordoned(self, node: str) -> Iterator[None]:
+        """Let no pod be scheduled to the node until the block ends."""
+        self.kubectl("cordon", node)
+        try:
+            yield
+        finally:
+            self.kubectl("uncordon", node)
 
     def create_request(self, request: Mapping[str, Any]) -> None:
         """Create a BindRequest, as another scheduler does."""
         self.cluster.api.post(BINDREQUESTS.path(self.namespace), dict(request))
-
-    def restart_reconciler(self) -> None:
-        """Start the reconciler again, after it was stopped."""
-        self.pair.launch_reconciler().wait_ready()
 
     @contextmanager
     def denied_requests(self, name: str) -> Iterator[None]:
         """Deny each request for the pod until the block ends, as a quota or a policy of the cluster does."""
         resource = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION], "resources": [names.PLURAL]}
         rule = denial(self.namespace, resource, f"object.spec.podName != '{name}'")
-        with self._denied(rule, partial(self._is_request_denied, name)):
+        probe = bind_request(name, OTHER_NODE, self.namespace, "uid")
+        with self._denied(rule, partial(self._is_denied, BINDREQUESTS.path(self.namespace), probe, QUOTA)):
             yield
 
     @contextmanager
@@ -215,7 +225,11 @@ class SchedulerStage:
         """
         others = f"object.metadata.name != '{name}'" + (f" || object.target.name != '{node}'" if node else "")
         rule = denial(self.namespace, BINDING, others, message)
-        with self._denied(rule, partial(self._is_bind_denied, name, node or OTHER_NODE, message)):
+        # The pod need not exist: admission precedes the search for it.
+        path = PODS.path(self.namespace, name, "binding")
+        target = {"apiVersion": "v1", "kind": "Node", "name": node or OTHER_NODE}
+        probe = {"metadata": {"name": name}, "target": target}
+        with self._denied(rule, partial(self._is_denied, path, probe, message)):
             yield
 
     @contextmanager
@@ -240,13 +254,13 @@ class SchedulerStage:
         try:
             yield
         finally:
-            self.restart_reconciler()
+            self.pair.launch_reconciler().wait_ready()
 
     def clean_up(self) -> None:
         """Delete pods and requests, and wait until nothing of them is left: the next case needs their devices."""
-        self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
-        self.kubectl("delete", "bindrequests", "--all", "--wait=false")
         paths = (PODS.path(self.namespace), BINDREQUESTS.path(self.namespace))
+        for path in paths:
+            self.cluster.api.delete(f"{path}?gracePeriodSeconds=0")
         self.wait("the pods and requests are deleted", lambda: not any(map(self._items, paths)))
 
     # --- observations ---
@@ -268,7 +282,8 @@ class SchedulerStage:
 
     def creations(self) -> Counter[tuple[str, int]]:
         """Return the requests that were created or denied in the namespace, by name and HTTP status."""
-        return Counter(self._creations())
+        entries = self._entries("create")
+        return Counter((entry["objectRef"].get("name", ""), entry["responseStatus"]["code"]) for entry in entries)
 
     def denials(self) -> int:
         """Return the number of requests that were denied in the namespace."""
@@ -314,44 +329,24 @@ class SchedulerStage:
         items: list[dict[str, Any]] = self.cluster.api.get(path)["items"]
         return items
 
-    def _creations(self) -> Iterator[tuple[str, int]]:
-        for entry in self._entries("create"):
-            yield entry["objectRef"].get("name", ""), entry["responseStatus"]["code"]
-
     def _entries(self, verb: str) -> Iterator[dict[str, Any]]:
         """Yield the audit log's entries of that verb about the namespace's requests."""
         for line in self.cluster.audit_lines():
+            if self.namespace not in line:  # most are of other cases
+                continue
             entry = json.loads(line)
             reference = entry.get("objectRef") or {}
-            is_of_requests = (
-                reference.get("resource") == names.PLURAL and reference.get("namespace") == self.namespace
-            )
-            if is_of_requests and entry["verb"] == verb:
+            key = (entry["verb"], reference.get("resource"), reference.get("namespace"))
+            if key == (verb, names.PLURAL, self.namespace):
                 yield entry
 
-    def _is_request_denied(self, name: str) -> bool:
-        """Whether the policy is in force."""
-        request = bind_request(name, OTHER_NODE, self.namespace, "uid")
+    def _is_denied(self, path: str, probe: dict[str, Any], message: str) -> bool:
+        """Whether a policy with the message denies the probe: another error says nothing of it."""
         try:
-            self.cluster.api.post(f"{BINDREQUESTS.path(self.namespace)}?dryRun=All", request)
+            self.cluster.api.post(f"{path}?dryRun=All", probe)
         except LocalApiError as error:
-            return _is_by_policy(error, QUOTA)
+            return message in str(error)
         return False
-
-    def _is_bind_denied(self, name: str, node: str, message: str) -> bool:
-        """Whether the policy is in force. The pod need not exist: admission precedes the search for it."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        try:
-            path = PODS.path(self.namespace, name, "binding")
-            self.cluster.api.post(f"{path}?dryRun=All", {"metadata": {"name": name}, "target": target})
-        except LocalApiError as error:
-            return _is_by_policy(error, message)
-        return False
-
-
-def _is_by_policy(error: LocalApiError, message: str) -> bool:
-    """Whether a policy with the message has denied the request: another error says nothing of it."""
-    return message in str(error)
 
 
 def _preconditions(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,7 +4,8 @@ A case raises BrokenRuleError with the name of the rule that the program has bro
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -58,25 +59,31 @@ def _repeated_failure(stage: SchedulerStage) -> None:
         stage.decided("decides", "doomed")
         stage.submit("neighbour", 8, OTHER_NODE)
         stage.runs("frees-the-node", "neighbour")
-        stage.kubectl("delete", "pod", "neighbour", "--grace-period=0", "--force")
+        stage.delete_pods("neighbour")
     # A changed pod may be decided again at once.
     stage.kubectl("annotate", "pod", "doomed", "example.com/cause=fixed")
     stage.runs("replaces-failed-requests", "doomed")
 
 
 def _stale_node(stage: SchedulerStage) -> None:
-    cordoned = ""
-    try:
+    _leaves_a_node(stage, "leaves-unsuitable-nodes", stage.cordoned)
+
+
+def _failed_node(stage: SchedulerStage) -> None:
+    _leaves_a_node(
+        stage, "reschedules-elsewhere", partial(stage.failing_binds, "moved", "the node is not for this pod")
+    )
+
+
+def _leaves_a_node(stage: SchedulerStage, rule: str, obstacle: Callable[[str], AbstractContextManager[None]]) -> None:
+    """The pod is bound to another node, when an obstacle appears at the first one after the decision."""
+    with ExitStack() as ending:
         with stage.stopped_reconciler():
             stage.submit("moved", 1)
-            cordoned = stage.decided("decides", "moved")["spec"]["selectedNode"]
-            stage.kubectl("cordon", cordoned)
-        node = stage.runs("leaves-unsuitable-nodes", "moved")
-        is_left = node != cordoned
-        stage.require("leaves-unsuitable-nodes", is_left, f"the pod is bound to {cordoned}, which is cordoned")
-    finally:
-        if cordoned:
-            stage.kubectl("uncordon", cordoned)
+            first_node = stage.decided("decides", "moved")["spec"]["selectedNode"]
+            ending.enter_context(obstacle(first_node))
+        is_left = stage.runs(rule, "moved") != first_node
+        stage.require(rule, is_left, f"the pod is bound to {first_node}, which is not for it any more")
 
 
 def _restart(stage: SchedulerStage) -> None:
@@ -128,7 +135,7 @@ def _ending_pods(stage: SchedulerStage) -> None:
     stage.runs("decides", "terminating")
     stage.kubectl("patch", "pod", "terminating", "--type=merge", f"--patch={_KEPT}")
     try:
-        stage.kubectl("delete", "pod", "terminating", "--wait=false")
+        stage.delete_pods("terminating", grace_period_s=30)
         _does_not_fit(stage, "next", 8, rule="counts-what-is-used")
     finally:
         stage.kubectl("patch", "pod", "terminating", "--type=merge", '--patch={"metadata":{"finalizers":null}}')
@@ -188,7 +195,7 @@ def _successor(stage: SchedulerStage) -> None:
             for owner in request["metadata"].get("ownerReferences") or ()
         }
         stage.require("owner", uid in owners, "the pod is bound by a request for its predecessor")
-        stage.kubectl("delete", "pod", "again", "--grace-period=0", "--force")
+        stage.delete_pods("again")
 
 
 def _gates(stage: SchedulerStage) -> None:
@@ -215,36 +222,29 @@ def _denied_request(stage: SchedulerStage) -> None:
 
 def _removed_cause(stage: SchedulerStage) -> None:
     def is_left_alone() -> bool:
-        statuses = [request.get("status") or {} for request in stage.requests("frozen")]
-        return any(status.get("phase") == "Failed" and not status.get("suggestion") for status in statuses)
+        return any(not status.get("suggestion") for status in _failures(stage, "frozen"))
 
     with stage.failing_binds("frozen", "no binds during a freeze"):
         stage.submit("frozen", 1)
-        stage.until("decides", "the bind has failed, and no other decision helps", lambda: is_left_alone() or None)
+        stage.until("decides", "the bind has failed, and no other decision helps", is_left_alone)
     stage.runs("decides-again-when-the-cause-has-gone", "frozen")
-
-
-def _leaves_the_failed_node(stage: SchedulerStage) -> None:
-    with ExitStack() as ending:
-        with stage.stopped_reconciler():
-            stage.submit("moved", 1)
-            node = stage.decided("decides", "moved")["spec"]["selectedNode"]
-            ending.enter_context(stage.failing_binds("moved", "the node is not for this pod", node))
-        stage.runs("reschedules-elsewhere", "moved")
 
 
 def _others_requests(stage: SchedulerStage) -> None:
     uid = stage.submit("theirs", 1, scheduler=OTHER)
     stage.create_request(bind_request("theirs", "no-such-node", stage.namespace, uid))
-    stage.wait("the other scheduler's decision fails", lambda: _has_failed(stage, "theirs"))
+    stage.wait("the other scheduler's decision fails", lambda: _failures(stage, "theirs"))
     for name in ("first", "second"):
         stage.submit(name, 1)
         stage.runs("decides", name)
-    stage.require("own-pods-only", _has_failed(stage, "theirs"), f"a failed request of a pod of {OTHER} was deleted")
+    is_kept = bool(_failures(stage, "theirs"))
+    stage.require("own-pods-only", is_kept, f"a failed request of a pod of {OTHER} was deleted")
 
 
-def _has_failed(stage: SchedulerStage, name: str) -> bool:
-    return any((request.get("status") or {}).get("phase") == "Failed" for request in stage.requests(name))
+def _failures(stage: SchedulerStage, name: str) -> list[Mapping[str, Any]]:
+    """Return the statuses of the pod's failed requests."""
+    statuses = [request.get("status") or {} for request in stage.requests(name)]
+    return [status for status in statuses if status.get("phase") == "Failed"]
 
 
 def _patience(stage: SchedulerStage) -> None:
@@ -275,8 +275,7 @@ def _shares(stage: SchedulerStage) -> None:
         _pass_ends(stage, "third", stage.decided)
         why = "7 devices and two halves are decided, and a third half got a request for the same node"
         stage.require("counts-shares", not stage.requests("third"), why)
-        for name in list(stage.pods):
-            stage.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+        stage.delete_pods(*stage.pods)
 
 
 def _groups(request: Mapping[str, Any]) -> set[str]:
@@ -334,11 +333,7 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
         _repeated_failure,
     ),
     Case("removed-cause", "a pod whose failure no other decision helps is decided again later", _removed_cause),
-    Case(
-        "failed-node",
-        "a pod whose failure suggests RescheduleElsewhere is decided for another node",
-        _leaves_the_failed_node,
-    ),
+    Case("failed-node", "a pod whose failure suggests RescheduleElsewhere is decided for another node", _failed_node),
     Case("others-requests", "a failed request of another scheduler's pod is left alone", _others_requests),
     Case("patience", "a request is not withdrawn while its phase is not final", _patience),
     Case("shares", "shares of a device are counted, and a group belongs to one node", _shares),

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from bowline.testing.fault_proxy.faults import (
 )
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.lab import Lab, Trial, trial
+from bowline.testing.pausing import Pause
 from bowline.testing.plugin_process import background_errors
 from bowline.testing.purity import BLOCKING, blocked_places, recorded
 from bowline.testing.subject import Subject
@@ -44,8 +46,6 @@ _WRITE = CallMatch(verbs=WRITE_VERBS)
 
 async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """The pod that is bound concerns the plugin: else nothing of its binding was checked."""
-    if subject.is_builtin:
-        return
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
         await within(subject, process.attempt())
@@ -137,8 +137,6 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Of a request that no longer exists nothing stays in the plugin's memory."""
-    if subject.is_builtin:
-        return
     async with trial(lab, subject) as made, made.process() as process:
         await within(subject, process.succeed())
         request = (await made.context(process)).request
@@ -152,11 +150,9 @@ async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 async def survives_kill(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Killed before and after every write, the next process ends in the state of an undisturbed attempt."""
     expected = await undisturbed(lab, subject)
-    for number in range(1, expected.writes + 1):
+    for number in expected.writes:
         for fault in (DropBefore, LoseReply):
-            when = (
-                f"killed {'before' if fault is DropBefore else 'after'} write {number} ({expected.names[number - 1]})"
-            )
+            when = f"killed {'before' if fault is DropBefore else 'after'} {expected.words(number)}"
             async with trial(lab, subject) as made:
                 made.before = made.footprint(expected.collections)
                 await _killed_at(lab, made, number, fault)
@@ -169,15 +165,12 @@ async def survives_kill(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 async def survives_lost_replies(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """If the reply of a write is lost, the same process ends in the state of an undisturbed attempt."""
     expected = await undisturbed(lab, subject)
-    for number in range(1, expected.writes + 1):
+    for number in expected.writes:
         async with trial(lab, subject) as made, made.process() as process:
             made.before = made.footprint(expected.collections)
-            lab.proxy.add(FaultRule(LoseReply(), _WRITE, nth=number))
-            try:
+            with _disturbed(lab, FaultRule(LoseReply(), _WRITE, nth=number)):
                 status = await within(subject, process.succeed())
-            finally:
-                lab.proxy.clear()
-            when = f"after the lost reply of write {number} ({expected.names[number - 1]})"
+            when = f"after the lost reply of {expected.words(number)}"
             if text := difference(when, status, made.footprint(expected.collections), expected.footprint):
                 yield text
 
@@ -185,16 +178,16 @@ async def survives_lost_replies(lab: Lab, subject: Subject) -> AsyncIterator[str
 async def rolls_back(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Abandoned at any write, the rollback of a new process leaves nothing, and succeeds again when repeated."""
     expected = await undisturbed(lab, subject)
-    for number in range(1, expected.writes + 1):
+    for number in expected.writes:
         async with trial(lab, subject) as made:
             made.before = made.footprint(expected.collections)
             await _killed_at(lab, made, number, LoseReply if expected.is_own(number) else DropBefore)
             for times in ("", " a second time"):
                 async with made.process() as process:
                     status = await within(subject, process.roll_back())
-                where = f"the rollback{times} after write {number} ({expected.names[number - 1]})"
+                where = f"the rollback{times} after {expected.words(number)}"
                 if status is None or status.code is not Code.OK:
-                    yield f"{where} ends {_text(status)}"
+                    yield f"{where} ends {text_of(status)}"
                 if left := made.footprint(expected.collections):
                     yield f"{where} leaves {', '.join(sorted(left))}"
                     break
@@ -206,8 +199,6 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     An object that the pod owns is the garbage collector's. What another pod of the namespace holds stays.
     """
     expected = await undisturbed(lab, subject)
-    if subject.is_builtin:
-        return
     async with trial(lab, subject) as made:
         other = await made.beside()
         async with other.process() as process:
@@ -221,7 +212,7 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             async with made.process() as process:
                 status = await within(subject, process.release())
             if status is None or status.code is not Code.OK:
-                yield f"release{times}, when the pod is gone, ends {_text(status)}"
+                yield f"release{times}, when the pod is gone, ends {text_of(status)}"
         remains = made.footprint(expected.collections)
         if missing := other_keys - remains.keys():
             yield f"release removes {', '.join(sorted(missing))}, which another pod holds; remove this request's own"
@@ -238,39 +229,33 @@ def _is_owned(text: str) -> bool:
 async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """A write that the API server rejects is not reported as success."""
     expected = await undisturbed(lab, subject)
-    for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
+    for number in expected.own_writes:
         for code in _REJECTIONS:
             async with trial(lab, subject) as made, made.process() as process:
-                lab.proxy.add(FaultRule(FaultAnswer(code), _WRITE, nth=number))
-                try:
+                with _disturbed(lab, FaultRule(FaultAnswer(code), _WRITE, nth=number)):
                     status = await within(subject, process.runner.run_pre_bind(await made.context(process)))
-                finally:
-                    lab.proxy.clear()
                 made.before = {}
                 state = made.footprint(expected.collections)
                 for error in process.calls.errors:
                     if error.startswith("on_failure"):
-                        yield f"when write {number} ({expected.names[number - 1]}) is rejected, {error}"
+                        yield f"when {expected.words(number)} is rejected, {error}"
                 if status is not None and status.code is Code.OK and len(state) < len(expected.footprint):
-                    yield f"pre_bind is OK; write {number} ({expected.names[number - 1]}) was rejected with {code}"
+                    yield f"pre_bind is OK; {expected.words(number)} was rejected with {code}"
 
 
 async def reports_changed_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """A write that is stored without a part, which a policy or an old API server drops, is no success."""
     expected = await undisturbed(lab, subject)
-    for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
+    for number in expected.own_writes:
         for path in await _parts(lab, subject, number):
             async with trial(lab, subject) as made, made.process() as process:
                 made.before = made.footprint(expected.collections)
                 removals: list[FieldPath] = []
-                lab.proxy.add(FaultRule(_without(path, removals), _WRITE, nth=number))
-                try:
+                with _disturbed(lab, FaultRule(_without(path, removals), _WRITE, nth=number)):
                     status = await within(subject, process.attempt(partial(bool, removals)))
-                finally:
-                    lab.proxy.clear()
                 state = made.footprint(expected.collections)
             if status is not None and status.code is Code.OK and state != expected.footprint:
-                what = f"write {number} ({expected.names[number - 1]}) was stored without {'.'.join(path)}"
+                what = f"{expected.words(number)} was stored without {'.'.join(path)}"
                 yield f"binds the pod at once, and {what}; pass it as `essential`"
 
 
@@ -288,19 +273,17 @@ def _without(path: FieldPath, removals: list[FieldPath]) -> Rewrite:
 async def _parts(lab: Lab, subject: Subject, number: int) -> list[FieldPath]:
     """Return the parts of the body of a write; not those of a spec, of which only the plugin knows what matters."""
     paths: list[FieldPath] = []
+    record = Rewrite(lambda body: paths.extend(field_paths(body, 2)))
     async with trial(lab, subject) as made, made.process() as process:
-        lab.proxy.add(FaultRule(Rewrite(lambda body: paths.extend(field_paths(body, 2))), _WRITE, nth=number))
-        try:
+        with _disturbed(lab, FaultRule(record, _WRITE, nth=number)):
             await within(subject, process.attempt())
-        finally:
-            lab.proxy.clear()
     return [path for path in paths if path[0] != "spec"]
 
 
 async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """A write of the former leader that arrives late changes nothing of what the next one has bound."""
     expected = await undisturbed(lab, subject)
-    for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
+    for number in expected.own_writes:
         async with trial(lab, subject) as made:
             made.before = made.footprint(expected.collections)
             gate = FaultGate()
@@ -316,7 +299,7 @@ async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIter
                 gate.open()
             await until(partial(_are_written, lab, since, others + 1), _LATE_LIMIT_S)
             lab.proxy.clear()
-            when = f"after write {number} ({expected.names[number - 1]}) of a former leader arrived late"
+            when = f"after {expected.words(number)} of a former leader arrived late"
             if text := difference(when, status, made.footprint(expected.collections), expected.footprint):
                 yield text
 
@@ -334,8 +317,9 @@ async def undisturbed(lab: Lab, subject: Subject) -> Expected:
         collections = frozenset((call.group, call.resource) for call in calls if not is_binding(call))
         async with trial(lab, subject) as made, made.process() as process:
             made.before = made.footprint(collections)
+            pause = Pause(process.plugin, subject.files)
             await within(subject, process.succeed())
-            lab.expected[subject] = Expected(calls, made.footprint(collections), collections)
+            lab.expected[subject] = Expected(calls, made.footprint(collections), collections, pause.stops)
     return lab.expected[subject]
 
 
@@ -344,8 +328,9 @@ def _are_written(lab: Lab, since: int, number: int) -> bool:
 
 
 def difference(when: str, status: Status | None, actual: dict[str, str], expected: dict[str, str]) -> str:
+    """Return how the end of a disturbed attempt differs from an undisturbed one's; empty if it does not."""
     if status is None or status.code is not Code.OK:
-        return f"{when}, the next attempts end {_text(status)}"
+        return f"{when}, the next attempts end {text_of(status)}"
     if actual == expected:
         return ""
     extra, missing = sorted(actual.keys() - expected.keys()), sorted(expected.keys() - actual.keys())
@@ -354,7 +339,8 @@ def difference(when: str, status: Status | None, actual: dict[str, str], expecte
     return f"{when}, the end state " + "; ".join(f"{word} {', '.join(keys)}" for word, keys in words if keys)
 
 
-def _text(status: Status | None) -> str:
+def text_of(status: Status | None) -> str:
+    """Return the status of ``within`` in words."""
     return "not in time" if status is None else f"{status.code}: {status.message}"
 
 
@@ -392,10 +378,17 @@ async def _killed_at(lab: Lab, made: Trial, number: int, fault: Callable[..., Dr
         lab.proxy.add(FaultRule(DropBefore()))
         loop.call_soon_threadsafe(killed.set)
 
-    lab.proxy.add(FaultRule(fault(kill), _WRITE, nth=number))
-    try:
+    with _disturbed(lab, FaultRule(fault(kill), _WRITE, nth=number)):
         async with made.process() as process:
             await _interrupted(process.attempt(), killed.is_set, made.subject.limit_s)
+
+
+@contextmanager
+def _disturbed(lab: Lab, rule: FaultRule) -> Iterator[None]:
+    """Apply the rule until the block ends, with those that are added meanwhile."""
+    lab.proxy.add(rule)
+    try:
+        yield
     finally:
         lab.proxy.clear()
 

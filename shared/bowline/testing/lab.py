@@ -357,10 +357,10 @@ class Trial:
 
     def neutral(self, text: str) -> str:
         """Return the text without what differs between trials; this pod's identity differs from another one's."""
-        for word, one in (("", self), *(("OTHER-", other) for other in self.others)):
-            for value, kind in ((one.request_uid, "REQUEST-UID"), (one.pod_uid, "POD-UID")):
+        for prefix, owner in (("", self), *(("OTHER-", other) for other in self.others)):
+            for value, kind in ((owner.request_uid, "REQUEST-UID"), (owner.pod_uid, "POD-UID")):
                 for part in _parts(value):
-                    text = text.replace(part, word + kind)
+                    text = text.replace(part, prefix + kind)
         text = text.replace(self.namespace, "NAMESPACE")
         for pattern, word in _NEUTRAL:
             text = pattern.sub(word, text)

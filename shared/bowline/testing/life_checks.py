@@ -1,17 +1,19 @@
 """Checks of a plugin beside others: other pods, a second pod, a cancellation at each await, an outage, its rights.
 
-Each yields what is wrong, one sentence each. Plugins that ship with Bowline have tests of their own for these.
+Each yields what is wrong, one sentence each.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from bowline.framework.plugin_status import UNLIMITED, Code, Status
 from bowline.testing import builders
-from bowline.testing.binding_checks import CANCEL_LIMIT_S, difference, undisturbed, until, within
+from bowline.testing.binding_checks import CANCEL_LIMIT_S, difference, text_of, undisturbed, until, within
+from bowline.testing.expected import Expected
 from bowline.testing.lab import Lab, LabProcess, Trial, trial
-from bowline.testing.pausing import Pause
+from bowline.testing.pausing import Pause, is_end
 from bowline.testing.subject import Subject
 
 # For the tasks that a cancelled attempt has left to end by themselves.
@@ -23,8 +25,6 @@ _EXERCISES = {"declared_writes", "kill_at_every_write", "lost_replies", "rollbac
 
 async def serves_other_pods(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """An attempt for a pod without annotations, labels and resources raises nothing."""
-    if subject.is_builtin:
-        return
     other = replace(subject, pods=[builders.pod("other")], request={})
     async with trial(lab, other) as made, made.process() as process:
         await within(subject, process.attempt(lambda: True))
@@ -34,31 +34,38 @@ async def serves_other_pods(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 async def serves_two_pods(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Two pods at once end as the same two in turn, at whichever await of the first the second one is bound."""
-    if subject.is_builtin:
-        return
     expected = await undisturbed(lab, subject)
-    in_turn: list[dict[str, str]] = []
-    stops: list[tuple[str, int]] = []
-    for is_swapped in (False, True):
-        async with trial(lab, subject) as made, made.process() as process:
-            other = replace(process, trial=await made.beside())
-            made.before = made.footprint(expected.collections)
-            pause = Pause(process.plugin, subject.files)
-            for one in (other, process) if is_swapped else (process, other):
-                await within(subject, one.succeed())
-            stops = pause.stops
-            in_turn.append(await _ends(made, other.trial, expected.collections))
-    for stop in stops:
-        async with trial(lab, subject) as made, made.process() as process:
-            other = replace(process, trial=await made.beside())
-            made.before = made.footprint(expected.collections)
+    in_turn = await _ends_in_turn(lab, subject, expected)
+    for stop in expected.stops:
+        async with _two_processes(lab, subject, expected) as (process, other):
             status = await _crossed(process, other, Pause(process.plugin, subject.files, stop))
-            ends = await _ends(made, other.trial, expected.collections)
-            when = f"while pre_bind or bind is in {stop[0]}, another pod is bound: then"
-            text = difference(when, status, ends, in_turn[0])
-            if text and ends != in_turn[1]:
-                yield f"{text}; two pods at once must end as in turn: keep what belongs to a pod in ctx.state"
-                return
+            ends = await _ends(process.trial, expected)
+        when = f"while pre_bind or bind is in {stop[0]}, another pod is bound: then"
+        text = difference(when, status, ends, in_turn)
+        if text and ends != await _ends_in_turn(lab, subject, expected, is_swapped=True):
+            yield f"{text}; two pods at once must end as in turn: keep what belongs to a pod in ctx.state"
+            return
+
+
+@asynccontextmanager
+async def _two_processes(
+    lab: Lab, subject: Subject, expected: Expected
+) -> AsyncIterator[tuple[LabProcess, LabProcess]]:
+    """Start the plugin's process; yields it, and the same for another pod in the namespace."""
+    async with trial(lab, subject) as made, made.process() as process:
+        other = replace(process, trial=await made.beside())
+        made.before = made.footprint(expected.collections)
+        yield process, other
+
+
+async def _ends_in_turn(
+    lab: Lab, subject: Subject, expected: Expected, *, is_swapped: bool = False
+) -> dict[str, str]:
+    """Bind one pod after the other."""
+    async with _two_processes(lab, subject, expected) as (process, other):
+        for bound in (other, process) if is_swapped else (process, other):
+            await within(subject, bound.succeed())
+        return await _ends(process.trial, expected)
 
 
 async def _crossed(process: LabProcess, other: LabProcess, pause: Pause) -> Status | None:
@@ -82,11 +89,11 @@ async def _ended(attempt: "asyncio.Task[Status]", process: LabProcess) -> Status
     return status if status.code is Code.OK else await process.succeed()
 
 
-async def _ends(made: Trial, other: Trial, collections: frozenset[tuple[str, str]]) -> dict[str, str]:
+async def _ends(made: Trial, expected: Expected) -> dict[str, str]:
     """Return what is left, and what the pods have."""
-    ends = made.footprint(collections)
-    for word, one in (("the first pod", made), ("the second pod", other)):
-        pod, _ = await one.stored()
+    ends = made.footprint(expected.collections)
+    for word, pods_trial in zip(("the first pod", "the second pod"), (made, *made.others), strict=True):
+        pod, _ = await pods_trial.stored()
         ends[f"{word}'s metadata"] = made.neutral(
             str([sorted((pod["metadata"].get(field) or {}).items()) for field in ("annotations", "labels")])
         )
@@ -95,13 +102,10 @@ async def _ends(made: Trial, other: Trial, collections: frozenset[tuple[str, str
 
 async def leaves_nothing_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Cancelled at any await and rolled back, nothing is left, also when all tasks of the plugin have ended."""
-    if subject.is_builtin:
-        return
     expected = await undisturbed(lab, subject)
-    async with trial(lab, subject) as made, made.process() as process:
-        pause = Pause(process.plugin, subject.files)
-        await within(subject, process.succeed())
-    for stop in pause.stops:
+    for stop in expected.stops:
+        if is_end(stop):
+            continue
         async with trial(lab, subject) as made, made.process() as process:
             made.before = made.footprint(expected.collections)
             tasks = asyncio.all_tasks()
@@ -135,7 +139,7 @@ async def waits_in_an_outage(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         errors = "; ".join(process.calls.errors)
         is_outage = status is not None and status.code is Code.WAIT and status.timeout == UNLIMITED and not errors
         if not is_bound and not is_outage and (status is None or status.code is not Code.TRANSIENT):
-            yield f"an attempt in an outage ends {_words(status, errors)}; return Status.outage"
+            yield f"an attempt in an outage ends {errors or text_of(status)}; return Status.outage"
         process.calls.errors.clear()
         await within(subject, process.succeed())
         await made.end_pod()
@@ -149,13 +153,9 @@ async def waits_in_an_outage(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             yield f"after the outage release leaves {', '.join(sorted(left))}"
 
 
-def _words(status: Status | None, errors: str) -> str:
-    return errors or ("not in time" if status is None else f"{status.code}: {status.message}")
-
-
 async def uses_its_rights(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """What `access` declares is used: after every other check, in which each path of the plugin was tried."""
-    if subject.is_builtin or not lab.checks[subject] >= _EXERCISES:
+    if not lab.checks[subject] >= _EXERCISES:
         return
     calls = [exchange.call for exchange in lab.proxy.exchanges(lab.began[subject])]
     for rule in subject.plugin.access.rules:

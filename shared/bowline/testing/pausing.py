@@ -5,14 +5,17 @@ own code. So a check tries what happens between any two lines that an await sepa
 """
 
 import asyncio
+import types
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
 from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.points import at_point
+from bowline.testing.purity import line_of
 
-_POINTS = ("pre_bind", "bind")
+_END = "the end of "
 
 
 class Pause:
@@ -37,9 +40,10 @@ class Pause:
         self._called: set[str] = set()
         self.places: Counter[str] = Counter()
         self.is_reached = False
-        for point in _POINTS:
-            if getattr(type(plugin), point) is not getattr(BindingPlugin, point):
-                setattr(plugin, point, partial(self._run, point, getattr(plugin, point)))
+        for point in (BindingPlugin.pre_bind, BindingPlugin.bind):
+            if at_point([plugin], point):
+                name = point.__name__
+                setattr(plugin, name, partial(self._run, name, getattr(plugin, name)))
 
     def resume(self) -> None:
         """Let the method continue."""
@@ -49,8 +53,8 @@ class Pause:
         if point in self._called:
             return await method(*arguments)
         self._called.add(point)
-        result = await _Stepped(method(*arguments), self)
-        if self._is_due(f"the end of {point}") and self._on_suspended is None:
+        result = await self._stepped(method(*arguments))
+        if self._is_due(f"{_END}{point}") and self._on_suspended is None:
             await self._resumed.wait()
         return result
 
@@ -65,7 +69,8 @@ class Pause:
         self.is_reached = self.is_reached or is_due
         return is_due
 
-    def steps(self, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    @types.coroutine
+    def _stepped(self, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """Drive a coroutine of the plugin to its end, with the pause in it."""
         step = partial(coroutine.send, None)
         while True:
@@ -90,17 +95,11 @@ class Pause:
         while coroutine is not None:
             frame = getattr(coroutine, "cr_frame", None)
             if frame is not None and frame.f_code.co_filename in self._files:
-                place = f"line {frame.f_lineno} of {frame.f_code.co_filename.rpartition('/')[2]}"
+                place = line_of(frame)
             coroutine = getattr(coroutine, "cr_await", None)
         return place
 
 
-class _Stepped:
-    """Awaits a coroutine with a pause in it."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], pause: Pause) -> None:
-        self._coroutine = coroutine
-        self._pause = pause
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self._pause.steps(self._coroutine)
+def is_end(stop: tuple[str, int]) -> bool:
+    """Return whether a stop is the end of a method, where nothing is suspended."""
+    return stop[0].startswith(_END)

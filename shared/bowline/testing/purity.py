@@ -59,9 +59,10 @@ def recorded(files: frozenset[str] = frozenset()) -> Iterator[list[str]]:
         if event != "c_call":
             return
         is_clock = called in _CLOCKS or getattr(called, "__name__", "") in ("now", "utcnow", "today")
-        if called is time.sleep or (is_clock and frame.f_code.co_filename in files):
-            place = f"line {frame.f_lineno} of {frame.f_code.co_filename.rpartition('/')[2]}"
-            events.append(f"{'time.sleep' if called is time.sleep else 'the clock is read'} in {place}")
+        if called is time.sleep:
+            events.append(f"time.sleep in {line_of(frame)}")
+        elif is_clock and frame.f_code.co_filename in files:
+            events.append(f"the clock is read in {line_of(frame)}")
 
     former = sys.getprofile()
     sys.setprofile(on_call)  # before Python 3.13, time.sleep is no audit event
@@ -103,5 +104,10 @@ def _place(thread: int, files: frozenset[str]) -> str:
     for entry, _ in reversed(list(traceback.walk_stack(frame))):
         code: CodeType = entry.f_code
         if code.co_filename in files:
-            return f"{code.co_name} in line {entry.f_lineno} of {code.co_filename.rpartition('/')[2]}"
+            return f"{code.co_name} in {line_of(entry)}"
     return ""
+
+
+def line_of(frame: FrameType) -> str:
+    """Return the line where a frame is, with the name of its file."""
+    return f"line {frame.f_lineno} of {frame.f_code.co_filename.rpartition('/')[2]}"

@@ -51,5 +51,4 @@ def test_only_the_denial_of_a_policy_shows_that_it_is_in_force(error: LocalApiEr
     cluster = MagicMock()
     cluster.api.post.side_effect = error
     stage = SchedulerStage(cluster, MagicMock(), MagicMock(), 1)
-    assert stage._is_bind_denied("doomed", "gpu-node-1", QUOTA) is is_denied
-    assert stage._is_request_denied("doomed") is is_denied
+    assert stage._is_denied("/path", {}, QUOTA) is is_denied
