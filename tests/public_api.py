@@ -12,6 +12,7 @@ from typing import Any
 
 from bowline.conformance.__main__ import parser as conformance_parser
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
+from bowline.framework.plugin import Plugin
 
 MODULES = (
     "bowline",
@@ -19,13 +20,13 @@ MODULES = (
     "bowline.resources",
     "bowline.testing.attempts",
     "bowline.testing.builders",
-    "bowline.testing.clock",
     "bowline.testing.conformance",
     "bowline.testing.fault_proxy.faults",
     "bowline.testing.fault_proxy.rules",
-    "bowline.testing.handles",
     "bowline.testing.pytest_plugin",
 )
+# Not exported, and what several exported classes inherit.
+_BASES: Mapping[str, dict[str, Any]] = {"bowline": {"Plugin": Plugin}}
 # Dunder methods that a caller uses, beside the constructor.
 _CALLED = {"__init__", "__getitem__", "__enter__", "__aenter__", "__call__"}
 
@@ -35,10 +36,11 @@ _STARS: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.P
 def lines() -> Iterator[str]:
     """Yield the lines of the snapshot, sorted within each module; then the command of conformance."""
     for module in MODULES:
-        names = import_module(module)
-        classes = [kind for name in names.__all__ if inspect.isclass(kind := getattr(names, name))]
-        for name in sorted(names.__all__):
-            yield from _described(f"{module}.{name}", getattr(names, name), classes)
+        exports = import_module(module)
+        members = {name: getattr(exports, name) for name in exports.__all__} | _BASES.get(module, {})
+        classes = [kind for kind in members.values() if inspect.isclass(kind)]
+        for name in sorted(members):
+            yield from _described(f"{module}.{name}", members[name], classes)
     yield from (f"python -m bowline.conformance {option}" for option in _options(conformance_parser()))
     yield from (f"python -m bowline.conformance --case {case.name}" for case in SCHEDULER_CASES)
 

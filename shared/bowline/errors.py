@@ -1,41 +1,28 @@
-"""Errors of the API server and of the connection to it, as ``KubeClient`` raises them."""
+"""Errors of the API server that a plugin handles, as ``ObjectClient`` raises them.
+
+An ``InfrastructureError``, such as a timeout or a 5xx, need not be caught: the framework repeats the call.
+"""
 
 from bowline.kube.errors import (
     AlreadyExists,
     ApiError,
-    BadRequest,
     Conflict,
-    ConnectionFailed,
-    CredentialsError,
-    Expired,
     Forbidden,
     InfrastructureError,
     Invalid,
     KubeError,
-    NoResponse,
     NotFound,
     NotStoredError,
-    ServerError,
-    TooManyRequests,
-    Unauthorized,
 )
 
 __all__ = [
     "AlreadyExists",
     "ApiError",
-    "BadRequest",
     "Conflict",
-    "ConnectionFailed",
-    "CredentialsError",
-    "Expired",
     "Forbidden",
     "InfrastructureError",
     "Invalid",
     "KubeError",
-    "NoResponse",
     "NotFound",
     "NotStoredError",
-    "ServerError",
-    "TooManyRequests",
-    "Unauthorized",
 ]

@@ -3,10 +3,10 @@
 The promise of stability is in the docstring of ``bowline``; the names are in a test's snapshot.
 """
 
-from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectRef
-from bowline.api.rule import DenialCause, Rule, Severity
+from bowline.api.rule import Rule, Severity
 from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle
@@ -18,22 +18,19 @@ from bowline.framework.gates import Gate, Stage
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
-from bowline.framework.reason import Reason, Suggestion
+from bowline.framework.reason import Suggestion
 from bowline.kube.object_client import ObjectClient
-from bowline.kube.resources import Resource
 
 __all__ = [
     "Access",
     "AccessRule",
     "AdmissionInfo",
     "AdmissionPlugin",
-    "AllocationKind",
     "BindContext",
     "BindRequest",
     "BindingPlugin",
     "Budgets",
     "Code",
-    "DenialCause",
     "EventSource",
     "FieldError",
     "Gate",
@@ -46,8 +43,6 @@ __all__ = [
     "ObjectRef",
     "PluginConfig",
     "PluginMetrics",
-    "Reason",
-    "Resource",
     "Rule",
     "Settings",
     "Severity",

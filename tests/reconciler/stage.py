@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import Object, ObjectKey, format_micro_time
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Status
@@ -74,7 +74,7 @@ class ShiftedClock(SystemClock):
         return seconds + self.passed.total_seconds()
 
 
-class Scripted(BindingPlugin):
+class Scripted(BuiltinBindingPlugin):
     """Calls the test's function at each point and records ``(point, request name, request UID)``."""
 
     name = "scripted"

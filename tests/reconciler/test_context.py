@@ -1,12 +1,11 @@
 """An attempt has one context up to post_bind, which shares no object with a cache."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status
+from bowline.framework.plugin_status import Code, Status
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.waiting import until
 
@@ -22,8 +21,9 @@ class Annotates(Scripted):
         super().__init__(**acts)
         self.seen: dict[str, list[BindContext]] = {"bind": [], "post_bind": []}
 
-    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        return ADDED
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        status = await super().pre_bind(ctx)
+        return Status.ok(annotations=ADDED) if status.code is Code.OK else status
 
     async def bind(self, ctx: BindContext) -> Status:
         self.seen["bind"].append(ctx)

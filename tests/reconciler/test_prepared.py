@@ -52,11 +52,9 @@ ANNOTATION, LABEL = "example.com/device", "example.com/shared"
 class WithContent(Scripted):
     """A plugin of whose Binding the pod needs an annotation and a label."""
 
-    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        return {ANNOTATION: "0"}
-
-    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
-        return {LABEL: "yes"}
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        status = await super().pre_bind(ctx)
+        return Status.ok({ANNOTATION: "0"}, {LABEL: "yes"}) if status.code is Code.OK else status
 
     async def post_bind(self, ctx: BindContext) -> None:
         assert ctx.pod is not None

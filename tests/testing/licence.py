@@ -1,6 +1,7 @@
 """A correct plugin for the kit's own tests: one ConfigMap per pod, until its end or the rollback."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from bowline import (
@@ -42,14 +43,9 @@ class Licence(AdmissionPlugin, BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         key = ctx.request.key
-        try:
+        with suppress(AlreadyExists):
             await ctx.client.create(CONFIGMAPS, key.namespace, {"metadata": {"name": f"licence-{key.name}"}})
-        except AlreadyExists:
-            return Status.ok()
-        return Status.ok()
-
-    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        return {SEATS: "1"}
+        return Status.ok(annotations={SEATS: "1"})
 
     async def release(self, ctx: BindContext) -> Status:
         key = ctx.request.key

@@ -83,7 +83,6 @@ WRONG = [
     pytest.param("wrong_plugins:Networking", "admission_is_pure", "socket", id="validation over the network"),
     pytest.param("wrong_plugins:RememberingWhatToUndo", "rollback", "leaves configmaps", id="a rollback from memory"),
     pytest.param("wrong_plugins:OutageIsFatal", "lost_replies", "FATAL", id="an outage is fatal"),
-    pytest.param("wrong_plugins:Pardoning", "rejected_writes", "on_failure", id="on_failure returns OK"),
     # Beside other pods, a second pod, a cancellation, an outage; what is declared and unused; exceptions of any kind.
     pytest.param("wrong_plugins:AppliesByIndexing", "queries", "raises KeyError: 'annotations'", id="indexes"),
     pytest.param("wrong_plugins:IndexingThePod", "other_pods", "pre_bind: KeyError", id="indexes the pod"),
@@ -96,7 +95,6 @@ WRONG = [
     pytest.param("wrong_plugins:ReleasingInAnOutage", "outage", "release returns OK", id="hides an outage"),
     pytest.param("wrong_plugins:HangingAfterTheBind", "binds", "raises in post_bind", id="hangs in post_bind"),
     pytest.param("wrong_plugins:Open", "binds", "leaves self._socket open", id="no teardown"),
-    pytest.param("wrong_plugins:ClaimingAll", "queries", "claims every kind", id="claims every kind"),
     pytest.param("wrong_plugins:DenyingByString", "admission_results", "must return FieldErrors", id="a string"),
     pytest.param("wrong_plugins:ReadingTheClock", "admission_is_pure", "the clock is read", id="reads the clock"),
     pytest.param("wrong_plugins:Loose", "class", "accept unknown keys", id="accepts unknown keys"),

@@ -5,7 +5,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,6 @@ from bowline import (
     AccessRule,
     AdmissionInfo,
     AdmissionPlugin,
-    AllocationKind,
     BindContext,
     BindingPlugin,
     BindRequest,
@@ -462,15 +461,6 @@ class OutageIsFatal(Licence):
             return Status.fatal(str(error))
 
 
-class Pardoning(Licence):
-    """Turns every failure into a success."""
-
-    name = "pardoning"
-
-    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
-        return Status.ok()
-
-
 class AppliesByIndexing(BindingPlugin):
     """Every pod without annotations would wait."""
 
@@ -497,10 +487,8 @@ class Sharing(BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         self._seat = ctx.request.pod_uid
-        return Status.ok()
-
-    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        return {SEATS: self._seat}
+        await asyncio.sleep(0)
+        return Status.ok(annotations={SEATS: self._seat})
 
 
 class CheckingThenActing(Outside):
@@ -579,13 +567,6 @@ class Open(BindingPlugin):
 
     async def setup(self, handle: Handle) -> None:
         self._socket = _Unclosed()
-
-
-class ClaimingAll(BindingPlugin):
-    name = "claiming_all"
-
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        return tuple(AllocationKind)
 
 
 class DenyingByString(AdmissionPlugin):

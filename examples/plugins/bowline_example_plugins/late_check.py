@@ -16,15 +16,13 @@ class LateCheck(BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         # ctx.node has the GPU labels only.
-        ctx.shared["example_late_check/node"] = await ctx.client.get(NODES, "", ctx.spec.selected_node)
-        return Status.ok()
-
-    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
-        labels: Mapping[str, str] = ctx.shared["example_late_check/node"]["metadata"].get("labels") or {}
-        return {RACK: labels[RACK]} if labels.get(RACK) else {}
+        node = await ctx.client.get(NODES, "", ctx.spec.selected_node)
+        labels: Mapping[str, str] = node["metadata"].get("labels") or {}
+        return Status.ok(labels={RACK: labels[RACK]} if RACK in labels else None)
 
     async def bind(self, ctx: BindContext) -> Status:
-        if ctx.shared["example_late_check/node"]["spec"].get("unschedulable"):
+        node = await ctx.client.get(NODES, "", ctx.spec.selected_node)
+        if node["spec"].get("unschedulable"):
             why = f"node {ctx.spec.selected_node} was cordoned after the decision"
             return Status.fatal(why, "NodeCordoned", Suggestion.RESCHEDULE_ELSEWHERE)
         return await bind_by_post(ctx)

@@ -25,18 +25,14 @@ class Network(BindingPlugin):
     async def pre_bind(self, ctx: BindContext) -> Status:
         network, (namespace, name) = _network(ctx.pod), _key(ctx)
         try:
-            found = await ctx.client.get(CONFIGMAPS, namespace, name)
+            stored = await ctx.client.get(CONFIGMAPS, namespace, name)
         except NotFound:
             body = {"metadata": {"name": name, "labels": {LABEL: ""}}, "data": {"network": network}}
-            found = await ctx.client.create(CONFIGMAPS, namespace, body, essential=body)
-        if not _has_address(ctx.request.key, found):
+            stored = await ctx.client.create(CONFIGMAPS, namespace, body, essential=body)
+        if not _has_address(ctx.request.key, stored):
             why = f"network {network} has assigned no address yet"
-            return Status.wait(why, CONFIGMAPS.ref(found), timeout=timedelta(minutes=5))
-        ctx.state["address"] = found["data"]["address"]
-        return Status.ok()
-
-    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        return {ADDRESS: ctx.state["address"]} if "address" in ctx.state else {}
+            return Status.wait(why, CONFIGMAPS.ref(stored), timeout=timedelta(minutes=5))
+        return Status.ok(annotations={ADDRESS: stored["data"]["address"]})
 
     async def release(self, ctx: BindContext) -> Status:
         with suppress(NotFound):

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from bowline import Access, AdmissionInfo, AdmissionPlugin, DenialCause, FieldError, Object, PluginConfig, Rule
+from bowline import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Rule
 
 COST_CENTRE = "example.com/cost-centre"
-MISSING = Rule("example_policy/cost-centre", f"a new pod has no label `{COST_CENTRE}`", cause=DenialCause.REQUIRED)
-CHANGED = Rule("example_policy/cost-centre-change", f"the label `{COST_CENTRE}` changes", cause=DenialCause.FORBIDDEN)
+MISSING = Rule("example_policy/cost-centre", f"a new pod has no label `{COST_CENTRE}`")
+CHANGED = Rule("example_policy/cost-centre-change", f"the label `{COST_CENTRE}` changes")
 IMAGE = Rule("example_policy/image", "an image is from a registry that `args.registries` does not list")
 
 

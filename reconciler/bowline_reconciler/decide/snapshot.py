@@ -36,7 +36,7 @@ MAX_PAUSE = timedelta(hours=1)
 # A request whose call ends a process is not taken up again for so long: each time, all others wait for a leader.
 SET_ASIDE_FOR = timedelta(hours=1)
 # Extension points that are called before the pod is bound only.
-OF_ATTEMPTS = ("pre_bind", "binding_annotations", "binding_labels", "bind", "on_failure")
+OF_ATTEMPTS = ("pre_bind", "binding_annotations", "bind", "on_failure")
 # A wait does not expire before this process has been connected to the API server for so long: an outage or a restart
 # is not the request's fault.
 FRESH_CONTACT = timedelta(seconds=60)

@@ -108,8 +108,6 @@ class Plugin(Generic[Args_co]):
     gates: ClassVar[tuple[Gate, ...]] = ()
     # What it needs of the cluster; the chart renders rights, conditions of hooks and policies from it.
     access: ClassVar[Access] = Access()
-    # The annotations that only it reads, for a warning while it is off; of a built-in plugin.
-    reads: ClassVar[AnnotationReads | None] = None
     # The feature gate, if any, without which the plugin as a whole is not available.
     gate: ClassVar[str | None] = None
 
@@ -182,4 +180,4 @@ P = TypeVar("P", bound=Plugin)
 
 def overriding(plugins: Iterable[P], method: Callable[..., Any]) -> tuple[P, ...]:
     """Return the plugins whose class overrides a method of the interface."""
-    return tuple(plugin for plugin in plugins if getattr(type(plugin), method.__name__) is not method)
+    return tuple(plugin for plugin in plugins if getattr(type(plugin), method.__name__, method) is not method)

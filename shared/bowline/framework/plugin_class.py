@@ -13,6 +13,7 @@ from typing import Any, Final
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
 from bowline.framework.access import Access, access_errors
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.gates import Gate
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
@@ -34,13 +35,15 @@ _ASYNC: Final = Rule(
 _ARGUMENTS: Final = Rule("plugin/arguments", "a method of a plugin cannot be called with the interface's arguments")
 RULES: Final = (PLUGIN, ACCESS, _UNKNOWN_METHOD, _KIND, _METHOD, _ASYNC, _ARGUMENTS)
 
-# The methods of the interface.
-POINTS: dict[str, Callable[..., Any]] = {
-    name: member
-    for kind in (Plugin, AdmissionPlugin, BindingPlugin)
-    for name, member in vars(kind).items()
-    if inspect.isfunction(member) and not name.startswith("_")
-}
+
+def _methods(*kinds: type) -> dict[str, Callable[..., Any]]:
+    members = [item for kind in kinds for item in vars(kind).items()]
+    return {name: member for name, member in members if inspect.isfunction(member) and not name.startswith("_")}
+
+
+# The methods of the interface; for plugins that ship with Bowline also those that are not public.
+POINTS = _methods(Plugin, AdmissionPlugin, BindingPlugin)
+_BUILTIN_POINTS = POINTS | _methods(BuiltinBindingPlugin)
 
 
 def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
@@ -100,7 +103,8 @@ def class_errors(candidate: Any, name: str, path: str) -> list[FieldError]:
 
 def _method_errors(candidate: type[Plugin], method: str) -> Iterator[tuple[Rule, str]]:
     """Yield rule and message of the errors of a public attribute."""
-    member, point = getattr(candidate, method, None), POINTS.get(method)
+    points = _BUILTIN_POINTS if issubclass(candidate, BuiltinBindingPlugin) else POINTS
+    member, point = getattr(candidate, method, None), points.get(method)
     if point is None:
         if callable(member) and not isinstance(member, type):
             nearest = POINTS[get_close_matches(method, POINTS, n=1, cutoff=0)[0]].__qualname__

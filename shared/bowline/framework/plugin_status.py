@@ -6,7 +6,7 @@ results are values, not exceptions: an exception from a plugin is a defect, for 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -58,6 +58,7 @@ class Status:
       binding.waitTimeout.
     - ``suggestion``: reported with a terminal failure, also with a wait that expires.
     - ``denial``: FATAL: the print of the API server's denial of the Binding. Set by the framework only.
+    - ``annotations``, ``labels``: OK of pre_bind: what the Binding carries to the pod.
     - ``merged``: the waits that this one consists of, set by ``merge_waits``: each expires by itself.
     """
 
@@ -72,6 +73,8 @@ class Status:
     word: str = ""
     denial: str = ""
     merged: "tuple[Status, ...]" = ()
+    annotations: Mapping[str, str] | None = None
+    labels: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Raise TypeError for a field of the wrong type.
@@ -126,9 +129,13 @@ class Status:
         return replace(self, wake_on=objects) if is_failure and objects and not self.wake_on else self
 
     @classmethod
-    def ok(cls) -> "Status":
-        """Return the result of a call that is done."""
-        return _OK
+    def ok(cls, annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None) -> "Status":
+        """Return the result of a call that is done.
+
+        Of pre_bind also with ``annotations`` and ``labels`` for the pod, which the Binding carries; an API server
+        older than Kubernetes 1.35 may ignore the labels.
+        """
+        return cls(Code.OK, annotations=annotations, labels=labels) if annotations or labels else _OK
 
     @classmethod
     def skip(cls) -> "Status":

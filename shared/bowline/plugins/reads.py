@@ -1,7 +1,7 @@
 """The annotations that built-in plugins read of pods, and that nobody reads while their plugin is off. Data.
 
-Each plugin's class declares its entry (``reads``). They are here, rather than beside the class, so that
-``bowline lint`` knows those of a plugin that is off without importing it.
+They are here, rather than beside the plugin's class, so that ``bowline lint`` knows those of a plugin that is off
+without importing it.
 """
 
 from collections.abc import Iterable

@@ -53,12 +53,12 @@ class TestedAttempt(Generic[PluginT]):
 class BindContexts:
     """The fixture ``bind_context``: ``async with bind_context(Licence) as (plugin, ctx)``."""
 
-    lab: Lab
+    _lab: Lab
 
     @asynccontextmanager
     async def __call__(self, plugin: type[PluginT], **subject: Any) -> AsyncIterator[tuple[PluginT, BindContext]]:
         """Yield a started plugin, and the context with which its methods are called in the first attempt."""
-        async with trial(self.lab, Subject(plugin, **subject)) as made, made.process() as process:
+        async with trial(self._lab, Subject(plugin, **subject)) as made, made.process() as process:
             assert isinstance(process.plugin, plugin)  # noqa: S101 - the subject's class
             yield process.plugin, await made.context(process)
 
@@ -67,14 +67,14 @@ class BindContexts:
 class Attempts:
     """The fixture ``run_attempt``: ``async with run_attempt(Licence) as attempt``."""
 
-    lab: Lab
+    _lab: Lab
 
     @asynccontextmanager
     async def __call__(self, plugin: type[PluginT], **subject: Any) -> AsyncIterator[TestedAttempt[PluginT]]:
         """Run pre_bind, bind and post_bind, beside Bowline's default binder; yield the result. The pod ends with
         the block.
         """
-        async with trial(self.lab, Subject(plugin, **subject)) as made, made.process() as process:
+        async with trial(self._lab, Subject(plugin, **subject)) as made, made.process() as process:
             assert isinstance(process.plugin, plugin)  # noqa: S101 - the subject's class
             status = await process.attempt()
             pod, request = await made.stored()

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bowline.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.api.bindrequest import decode_bind_request
 from bowline.api.field_error import FieldError
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.mutable import MutableObject, MutablePod
@@ -144,7 +144,7 @@ def denies(subject: Subject) -> Iterator[str]:
 
 
 def answers_for_every_pod(subject: Subject) -> Iterator[str]:
-    """`applies` returns a bool for every pod, and `supported_allocations` what the plugin provides."""
+    """`applies` returns a bool for every pod."""
     plugin = subject.new()
     if not isinstance(plugin, BindingPlugin):
         return
@@ -154,15 +154,12 @@ def answers_for_every_pod(subject: Subject) -> Iterator[str]:
         example = f"for a pod with annotations {pod['metadata'].get('annotations')!r}"
         try:
             answer = plugin.applies(pod, request)
-            kinds = set(plugin.supported_allocations(request))
         except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
-            text = f"applies or supported_allocations raises {type(error).__name__}: {error}"
+            text = f"applies raises {type(error).__name__}: {error}"
             findings.setdefault(text, f"{example}: every such pod would wait")
             continue
         if not isinstance(answer, bool):
             findings.setdefault(f"applies returns {answer!r}", f"{example}; it must return True or False")
-        if kinds >= set(AllocationKind):
-            findings.setdefault("supported_allocations claims every kind", "return those that the plugin provides")
     yield from (f"{text}, {example}" for text, example in findings.items())
 
 

@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["SteppedClock"]
-
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

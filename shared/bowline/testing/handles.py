@@ -14,8 +14,6 @@ from bowline.framework.config import Settings
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import Clock, SystemClock
 
-__all__ = ["handle_for"]
-
 
 def handle_for(
     plugin: str,

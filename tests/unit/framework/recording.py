@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import Handle
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
@@ -24,7 +24,7 @@ Calls = list[str]
 Answers = Mapping[str, Callable[[], Any]]
 
 
-class RecordingPlugin(AdmissionPlugin, BindingPlugin):
+class RecordingPlugin(AdmissionPlugin, BuiltinBindingPlugin):
     """Records every call in a shared list. ``answers`` maps an extension point to its behaviour."""
 
     name = "recording"
@@ -81,9 +81,6 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         return self._record("binding_annotations", {})
-
-    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
-        return self._record("binding_labels", {})
 
     async def bind(self, ctx: BindContext) -> Status:
         return self._record("bind", Status.skip())

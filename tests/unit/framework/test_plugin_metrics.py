@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectKey
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.handle import Handle
 from bowline.framework.binding.lifecycle import PluginLifecycle
 from bowline.framework.binding.metrics import PluginMetrics
@@ -93,7 +94,7 @@ async def test_a_plugin_counts_through_its_handle_and_its_queue_starts_with_the_
     await lifecycle.stop()
 
 
-class Remembering(BindingPlugin):
+class Remembering(BuiltinBindingPlugin):
     """A plugin that remembers requests; without any it cannot state how many."""
 
     name = "remembering"

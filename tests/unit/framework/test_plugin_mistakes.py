@@ -125,28 +125,29 @@ LARGE = "x" * MAX_ANNOTATION_BYTES
 
 
 @pytest.mark.parametrize(
-    ("point", "additions"),
+    ("field", "additions"),
     [
-        *((point, additions)
-            for point in ("binding_annotations", "binding_labels")
+        *((field, additions)
+            for field in ("annotations", "labels")
             for additions in ({"x/y": 1}, {1: "x"}, ["x"], "x=y", {"x/y": None}, {"a b": "1"}, {"first/key": "2"})),
-        ("binding_annotations", {"x/y": LARGE}),
-        ("binding_annotations", {"x/y": LARGE[:-200]}),
-        ("binding_labels", {"x/y": "a b"}),
-        ("binding_labels", {"x/y": "x" * 64}),
+        ("annotations", {"x/y": LARGE}),
+        ("annotations", {"x/y": LARGE[:-200]}),
+        ("labels", {"x/y": "a b"}),
+        ("labels", {"x/y": "x" * 64}),
     ],
 )  # fmt: skip
-async def test_what_the_pod_cannot_have_is_the_mistake_of_the_plugin_that_adds_it(point: str, additions: Any) -> None:
+async def test_what_the_pod_cannot_have_is_the_mistake_of_the_plugin_that_adds_it(field: str, additions: Any) -> None:
     """The API server would name no plugin, and stores some of it: then no update of the pod is possible."""
     calls: Calls = []
-    first = RecordingPlugin("first", calls, {point: returns({"first/key": "1"})})
-    author = RecordingPlugin("author", calls, {point: returns(additions)})
+    first = RecordingPlugin("first", calls, {"pre_bind": returns(Status.ok(**{field: {"first/key": "1"}}))})
+    author = RecordingPlugin("author", calls, {"pre_bind": returns(Status.ok(**{field: additions}))})
     run, observer = runner(first, author)
     c = context()
     c = replace(c, pod={**(c.pod or {}), "metadata": {"annotations": {"its/own": LARGE[:1000]}}})
+    assert (await run.run_pre_bind(c)).code is Code.OK
     status = await run.run_bind(c)
     assert (status.code, status.timeout, status.plugin) == (WAIT, UNLIMITED, "author")
-    assert observer.errors == [("author", point)]
+    assert observer.errors == [("author", "pre_bind")]
     assert "author.bind" not in calls
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -96,7 +96,6 @@ async def test_order_of_a_success() -> None:
     assert calls == [
         *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
         *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
-        *("a.binding_labels", "b.binding_labels", "c.binding_labels"),
         *("a.bind", "b.bind"),
         *("a.post_bind", "b.post_bind", "c.post_bind"),
     ]
@@ -107,9 +106,9 @@ async def test_order_of_a_success() -> None:
     [
         pytest.param("pre_bind", ["a.pre_bind", "b.pre_bind"],
             id="a failure in pre_bind keeps later plugins from it"),
-        pytest.param("bind", [*("a.pre_bind", "b.pre_bind", "c.pre_bind"), *("a.binding_annotations",
-            "b.binding_annotations", "c.binding_annotations"), *("a.binding_labels", "b.binding_labels",
-            "c.binding_labels"), *("a.bind", "b.bind")], id="a failure in bind keeps later binders from it"),
+        pytest.param("bind", [*("a.pre_bind", "b.pre_bind", "c.pre_bind"),
+            *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"), *("a.bind", "b.bind")],
+            id="a failure in bind keeps later binders from it"),
     ],
 )  # fmt: skip
 async def test_order_of_a_terminal_failure(point: str, expectation: Calls) -> None:
@@ -180,33 +179,26 @@ async def test_a_bind_that_all_plugins_skip_fails() -> None:
 
 
 async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
-    first = RecordingPlugin("a", [], {"binding_annotations": lambda: {"x": "1", "y": "1"}})
-    annotations = {"binding_annotations": lambda: {"y": "1", "z": "2"}, "binding_labels": lambda: {"l": "3"}}
-    second = RecordingPlugin("b", [], {**annotations, "bind": returning(Status.ok())})
+    prepared = Status.ok(annotations={"x": "1", "y": "1"})
+    first = RecordingPlugin("a", [], {"pre_bind": returning(prepared)})
+    answers = {"pre_bind": returning(Status.ok(labels={"l": "3"})), "bind": returning(Status.ok())}
+    second = RecordingPlugin("b", [], {**answers, "binding_annotations": lambda: {"y": "1", "z": "2"}})
     run, _ = runner(first, second)
     c = context()
-    assert (await run.run_bind(c)).code is Code.OK
+    assert (await run_cycle(run, c)).code is Code.OK
     assert c.annotations == {"x": "1", "y": "1", "z": "2"}
     assert c.labels == {"l": "3"}
-
-
-@pytest.mark.parametrize("point", ["binding_annotations", "binding_labels"])
-async def test_two_plugins_that_set_one_key_to_different_values_let_the_request_wait(point: str) -> None:
-    first = RecordingPlugin("a", [], {point: lambda: {"y": "1"}})
-    calls: Calls = []
-    second = RecordingPlugin("b", calls, {point: lambda: {"y": "2"}})
-    status = await runner(first, second)[0].run_bind(context())
-    assert status.code is Code.WAIT
-    assert "b.bind" not in calls
 
 
 async def test_a_wait_for_a_plugin_with_a_defect_names_the_defect() -> None:
     raising = runner(RecordingPlugin("a", [], {"bind": raises(KeyError("oops"))}))[0]
     assert "KeyError" in (await run_cycle(raising, context())).message
-    first = RecordingPlugin("a", [], {"binding_labels": lambda: {"y": "1"}})
-    second = RecordingPlugin("b", [], {"binding_labels": lambda: {"y": "2"}})
-    status = await runner(first, second)[0].run_bind(context())
-    assert "binding_labels returned y: '2', and a sets it to '1'" in status.message
+    first = RecordingPlugin("a", [], {"pre_bind": returning(Status.ok(labels={"y": "1"}))})
+    second = RecordingPlugin("b", [], {"pre_bind": returning(Status.ok(labels={"y": "2"}))})
+    status = await run_cycle(runner(first, second)[0], context())
+    assert "pre_bind returned y: '2', and a sets it to '1'" in status.message
+    late = RecordingPlugin("a", [], {"bind": returning(Status.ok(annotations={"x": "1"}))})
+    assert "only the OK of pre_bind may have them" in (await run_cycle(runner(late)[0], context())).message
     c = context()
     c.annotations["bowline.dev/prepared-for"] = "uid"
     replacing = RecordingPlugin("a", [], {"binding_annotations": lambda: {"bowline.dev/prepared-for": "other"}})
@@ -241,8 +233,8 @@ async def test_what_a_plugin_shares_is_there_for_the_others_of_its_attempt_only(
     class Reads(BindingPlugin):
         name = "reads"
 
-        def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
-            return {"rack": ctx.shared["finds/rack"]}
+        async def pre_bind(self, ctx: BindContext) -> Status:
+            return Status.ok(labels={"rack": ctx.shared["finds/rack"]})
 
         async def bind(self, ctx: BindContext) -> Status:
             return Status.ok()
@@ -501,7 +493,7 @@ def does_not_apply() -> bool:
 async def test_a_plugin_that_does_not_apply_is_not_called_and_separates_nothing() -> None:
     calls: Calls = []
     broken = raises(KeyError("not its pod"))
-    answers = dict.fromkeys(("pre_bind", "binding_annotations", "binding_labels", "bind", "post_bind"), broken)
+    answers = dict.fromkeys(("pre_bind", "binding_annotations", "bind", "post_bind"), broken)
     other_plugin = RecordingPlugin(
         "other", calls, {**answers, "applies": does_not_apply, "on_failure": broken}, effects=True
     )

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
 from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin import PluginConfig
@@ -48,7 +48,7 @@ async def bound(c: BindContext) -> Status:
     return Status.ok()
 
 
-class Recorded(BindingPlugin):
+class Recorded(BuiltinBindingPlugin):
     """Records the calls in the cycle's log; ``acts`` defines what a point does instead of returning OK."""
 
     name = "recorded"

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
 
@@ -57,6 +57,38 @@ class Failed:
     """The failure of a synchronous call that returned no usable value."""
 
     status: Status
+
+
+@dataclass(slots=True)
+class Additions:
+    """The annotations or labels of a Binding, to which plugins add. ``check`` returns the errors of a plugin's."""
+
+    entries: dict[str, str]
+    check: Callable[[Mapping[str, str]], Sequence[FieldError]]
+    owners: dict[str, str] = field(default_factory=dict)
+
+    def add(self, plugin: str, result: Any) -> None:
+        """Add what a plugin returned. Raises InvalidResult for what the API server would not store, or would store
+        and then reject every update of the pod, and for another value of a key.
+        """
+        if not isinstance(result, Mapping):
+            raise _invalid(result, "a mapping of keys to values")
+        for key, value in result.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise InvalidResult(f"returned {key!r}: {value!r}; keys and values must be strings")
+        if not result:
+            return
+        errors = [
+            f"returned {key}: {value!r}, and {self.owners.get(key, 'the framework')} sets it to "
+            f"{self.entries[key]!r}; use a key of its own"
+            for key, value in result.items()
+            if self.entries.get(key, value) != value
+        ]
+        errors += [f"returned {error}" for error in self.check(result)]
+        if errors:
+            raise InvalidResult("; ".join(errors))
+        self.entries.update(result)
+        self.owners.update(dict.fromkeys(result, plugin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +218,10 @@ class PluginCaller:
         except Exception as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
             return self._failure_status(plugin, point, ctx, error)
         # The reasons of an OK count where they name what is not undone.
-        if status is None or (status.code is Code.OK and not (status.reasons and point in _UNDOING)):
-            return Status.ok()
-        return status.from_plugin(plugin.name)
+        is_named = status is not None and (
+            status.code is not Code.OK or _adds(status) or (bool(status.reasons) and point in _UNDOING)
+        )
+        return status.from_plugin(plugin.name) if status is not None and is_named else Status.ok()
 
     async def _in_task(
         self,
@@ -261,9 +294,21 @@ def _as_exception(error: BaseException) -> Exception:
 
 
 def as_status(result: Any) -> Status:
+    status = as_prepared(result)
+    if _adds(status):
+        raise InvalidResult("returned annotations or labels; only the OK of pre_bind may have them")
+    return status
+
+
+def as_prepared(result: Any) -> Status:
+    """Check the result of pre_bind: its OK may have annotations and labels."""
     if not isinstance(result, Status):
         raise _invalid(result, "a Status")
     return _with_code(result, RESULTS)
+
+
+def _adds(status: Status) -> bool:
+    return status.annotations is not None or status.labels is not None
 
 
 def as_failure(result: Any) -> Status | None:
@@ -282,38 +327,6 @@ def as_terminal(result: Any) -> Status | None:
     if not isinstance(result, Status):
         raise _invalid(result, "a Status or None")
     return _with_code(result, frozenset({Code.FATAL}))
-
-
-def as_metadata(result: Any) -> Mapping[str, str]:
-    if not isinstance(result, Mapping):
-        raise _invalid(result, "a mapping of keys to values")
-    for key, value in result.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidResult(f"returned {key!r}: {value!r}; keys and values must be strings")
-    return result
-
-
-def as_additions(
-    entries: Mapping[str, str],
-    owners: Mapping[str, str],
-    check: Callable[[Mapping[str, str]], Sequence[FieldError]],
-    result: Any,
-) -> Mapping[str, str]:
-    """Check the annotations or labels of a plugin beside ``entries``, those of ``owners``: what the API server would
-    not store, or would store and then reject every update of the pod, and another value of a key.
-    """
-    added = as_metadata(result)
-    if not added:
-        return added
-    errors = [
-        f"returned {key}: {value!r}, and {owners[key]} sets it to {entries[key]!r}; use a key of its own"
-        for key, value in added.items()
-        if entries.get(key, value) != value
-    ]
-    errors += [f"returned {error}" for error in check(added)]
-    if errors:
-        raise InvalidResult("; ".join(errors))
-    return added
 
 
 def as_demands(result: Any) -> frozenset[AllocationKind]:

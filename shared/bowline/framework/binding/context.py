@@ -8,7 +8,7 @@ from typing import Any
 
 from bowline.api.bindrequest import BindRequest, BindRequestSpec
 from bowline.api.meta import Object
-from bowline.framework.plugin_status import Answers
+from bowline.framework.plugin_status import Answers, Status
 from bowline.kube.object_client import ObjectClient
 
 
@@ -28,8 +28,8 @@ class BindContext:
     own.
 
     - ``pod``, ``node``, ``request.raw``, ``annotations`` and ``labels`` are copies for this plugin in this attempt.
-      Writing into them is seen by no other plugin, cache or API server: annotations for the pod are returned by
-      ``binding_annotations``.
+      Writing into them is seen by no other plugin, cache or API server: annotations for the pod are part of the
+      result of pre_bind.
     - ``pod`` is complete except for its managed fields; None only in a rollback or a release whose pod
       no longer exists.
     - ``node`` is the node's metadata only, without labels except those of GPUs (``nvidia.com/gpu`` with a suffix):
@@ -61,6 +61,7 @@ class BindContext:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     posts: BindingPosts = field(default_factory=BindingPosts)
     answers: Answers | None = None  # of the framework; None: the plugins have not been asked
+    prepared: dict[str, Status] = field(default_factory=dict)  # of the framework: what pre_bind adds, by plugin
     views: dict[str, "BindContext"] = field(default_factory=dict)  # of the framework: that of each plugin
 
     def of_bound(self, request: BindRequest, pod: Object) -> "BindContext":

@@ -17,6 +17,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from bowline.api.meta import Object, ObjectKey, key_of
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin
@@ -264,7 +265,8 @@ def _report(
 def _sizes(plugin: BindingPlugin) -> Mapping[str, int]:
     """Return what the plugin states; nothing if it raises, which is logged."""
     try:
-        return {state: int(size) for state, size in plugin.sizes().items()}
+        sizes = plugin.sizes() if isinstance(plugin, BuiltinBindingPlugin) else {}
+        return {state: int(size) for state, size in sizes.items()}
     except BaseException:
         log.exception("plugin raised", extra={"plugin": plugin.name, "point": "sizes"})
         return {}

@@ -8,11 +8,11 @@ the wrong type, a call that exceeds its budget. An ``InfrastructureError`` of ``
 is an exceeded budget if the API server took the time. Decision 280.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle
@@ -38,14 +38,6 @@ class BindingPlugin(Plugin[Args_co]):
     budgets: ClassVar[Budgets] = Budgets()
     # Whether its pre_bind may run beside that of its neighbours in the order that are parallel too.
     parallel: ClassVar[bool] = False
-
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        """Return the allocation kinds of the request that this plugin provides.
-
-        A request with a kind that no enabled plugin supports ends Failed/NoPlugin. Called in every reconcile; a
-        plugin that raises here supports nothing, and a request that no other plugin serves waits.
-        """
-        return ()
 
     # --- lifecycle ---
 
@@ -76,8 +68,8 @@ class BindingPlugin(Plugin[Args_co]):
     def applies(self, pod: Object, request: BindRequest) -> bool:
         """Return whether the plugin has anything to do for the pod. No I/O; must change neither argument.
 
-        For another pod none of its binding methods is called, except ``supported_allocations`` and ``forget``; the
-        rollback of a request asks the plugins that had something to do for one of its attempts. Decide by what does
+        For another pod none of its binding methods is called, except ``forget``; the rollback of a request asks the
+        plugins that had something to do for one of its attempts. Decide by what does
         not change while the pod is bound: a part of its spec, of the request, or an annotation that the plugin's
         validate_pod keeps. What it raises is a defect: every pod waits, because the plugin may concern it.
         """
@@ -86,7 +78,8 @@ class BindingPlugin(Plugin[Args_co]):
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Prepare what the pod needs on its node. Called in every attempt, and again after a crash.
 
-        - OK, SKIP: continue with the next plugin.
+        - OK, SKIP: continue with the next plugin. The Binding carries the annotations and labels of an OK to the pod,
+          in the same transaction. Two plugins with different values for one key are a defect.
         - WAIT: the attempt ends without being counted; the next begins when an object of ``wake_on`` changes.
         - RETRY: the attempt ends and counts; the next begins after a backoff.
         - FATAL: the side effects are rolled back, then the request ends Failed.
@@ -94,17 +87,6 @@ class BindingPlugin(Plugin[Args_co]):
         Of parallel plugins the first failure cancels the others; a WAIT lets them finish.
         """
         return Status.ok()
-
-    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        """Return annotations for the pod; the Binding carries them in the same transaction. After all pre_bind.
-
-        Two plugins with different values for one key are a defect, for which the request waits.
-        """
-        return {}
-
-    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
-        """Return labels for the pod, in the same way. An API server older than Kubernetes 1.35 may ignore them."""
-        return {}
 
     async def bind(self, ctx: BindContext) -> Status:
         """Bind the pod, or return SKIP to leave it to the next plugin.
@@ -148,30 +130,6 @@ class BindingPlugin(Plugin[Args_co]):
 
     # --- operations ---
 
-    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
-        """Return another failure in place of a RETRY or FATAL of any plugin, or None to keep it.
-
-        Accepted are RETRY, FATAL, WAIT and TRANSIENT; anything else is counted as an error and the failure is kept.
-        """
-        return None
-
-    async def on_terminal_failure(self, ctx: BindContext, status: Status) -> Status | None:
-        """Return ``status`` with other sentences or another suggestion, or None to keep it. Before the rollback.
-
-        Called for every failure that ends a request, also one that no plugin has found, such as an expired wait or a
-        deleted node: a plugin knows what of its writes ties the pod to this node, and may withdraw them. Accepted is
-        FATAL; the reason stays. After a crash it is called again. A TRANSIENT error is retried a few times.
-        """
-        return None
-
     def event_sources(self) -> Iterable[EventSource]:
         """Return the watches that wake waiting requests. Once per process, after setup."""
         return ()
-
-    def sizes(self) -> Mapping[str, int]:
-        """Return the number of entries of what the plugin remembers of requests and objects, by its name. No I/O.
-
-        For the debug page ``caches`` and the metric ``bowline_plugin_remembered``: what grows without end is a leak.
-        Called at each read, from after setup on; the names are always the same ones.
-        """
-        return {}

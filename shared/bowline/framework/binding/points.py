@@ -3,25 +3,26 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import Plugin, overriding
 
 # In the order of an attempt.
 POINTS: tuple[Callable[..., Any], ...] = (
-    BindingPlugin.supported_allocations,
+    BuiltinBindingPlugin.supported_allocations,
     BindingPlugin.applies,
     Plugin.has_side_effects,
     BindingPlugin.pre_bind,
-    BindingPlugin.binding_annotations,
-    BindingPlugin.binding_labels,
+    BuiltinBindingPlugin.binding_annotations,
     BindingPlugin.bind,
     BindingPlugin.post_bind,
-    BindingPlugin.on_failure,
-    BindingPlugin.on_terminal_failure,
+    BuiltinBindingPlugin.on_failure,
+    BuiltinBindingPlugin.on_terminal_failure,
     BindingPlugin.rollback,
     BindingPlugin.release,
     BindingPlugin.forget,
 )
+BUILTIN_POINTS = tuple(point for point in POINTS if point.__name__ in vars(BuiltinBindingPlugin))
 
 
 def at_point(plugins: Sequence[Plugin], point: Callable[..., Any]) -> tuple[BindingPlugin, ...]:

@@ -7,36 +7,40 @@ previous one. It writes nothing and decides nothing about the request. What happ
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import orjson
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.calls import (
+    Additions,
     Failed,
     PluginCaller,
-    as_additions,
     as_demands,
     as_failure,
     as_flag,
     as_none,
+    as_prepared,
     as_status,
     as_terminal,
 )
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.binding.points import POINTS, at_point
+from bowline.framework.binding.points import BUILTIN_POINTS, POINTS, at_point
 from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Answers, Code, Status, merge_waits, undone
 from bowline.framework.reason import Reason
 from bowline.kube.binding import addition_errors, label_errors
 from bowline.runtime.tasks import all_done
+
+P = TypeVar("P", bound=BindingPlugin)
+Ts = TypeVarTuple("Ts")
 
 WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 
@@ -47,6 +51,10 @@ class Runner:
     def __init__(self, plugins: Sequence[Plugin], caller: PluginCaller) -> None:
         self._caller = caller
         self._plugins = {point: at_point(plugins, point) for point in POINTS}
+        self._builtins = {
+            point: [plugin for plugin in self._plugins[point] if isinstance(plugin, BuiltinBindingPlugin)]
+            for point in BUILTIN_POINTS
+        }
         effects = (Plugin.has_side_effects, BindingPlugin.rollback, BindingPlugin.release)
         with_effects = {plugin for point in effects for plugin in self._plugins[point]}
         self._with_effects = tuple(
@@ -91,7 +99,7 @@ class Runner:
             if plugin.name not in idle and self._has_effects(plugin, *copies())
         }
         demands: set[AllocationKind] = set()
-        for plugin in self._plugins[BindingPlugin.supported_allocations]:
+        for plugin in self._builtins[BuiltinBindingPlugin.supported_allocations]:
             method, (request_copy, _) = plugin.supported_allocations, copies()
             result = self._caller.ask(
                 plugin, "supported_allocations", as_demands, request, None, method, request_copy
@@ -112,10 +120,10 @@ class Runner:
         result = self._caller.ask(plugin, "has_side_effects", as_flag, request, None, method, request, pod)
         return isinstance(result, Failed) or result
 
-    def _applying(self, point: Callable[..., Any], ctx: BindContext) -> list[BindingPlugin]:
-        """Return the plugins of the point that apply; a failure to state it is that of the attempt's pre_bind."""
+    def _applying(self, plugins: Iterable[P], ctx: BindContext) -> list[P]:
+        """Return the plugins that apply; a failure to state it is that of the attempt's pre_bind."""
         answers = self._answers(ctx)
-        return [plugin for plugin in self._plugins[point] if plugin.name not in answers.idle]
+        return [plugin for plugin in plugins if plugin.name not in answers.idle]
 
     def _answers(self, ctx: BindContext) -> Answers:
         """Return what the plugins have stated for the attempt; asked now for a context that is of none."""
@@ -148,21 +156,17 @@ class Runner:
         defects = self._answers(ctx).defects
         if defects:
             return defects[0]
-        groups = pre_bind_groups(self._applying(BindingPlugin.pre_bind, ctx))
+        groups = pre_bind_groups(self._applying(self._plugins[BindingPlugin.pre_bind], ctx))
         return await _cancellable(self._run_groups(groups, ctx), ctx.cancelled) if groups else Status.ok()
 
     async def run_bind(self, ctx: BindContext) -> Status:
         """Call the bind plugins in order; the first result that is not SKIP decides. If all skip, the result is
         FATAL.
         """
-        present = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
-        check = partial(addition_errors, present=present)
-        failure = self._collect("binding_annotations", ctx, ctx.annotations, check) or self._collect(
-            "binding_labels", ctx, ctx.labels, label_errors
-        )
+        failure = self._collect(ctx)
         if failure is not None:
             return self._reclassify(ctx, failure)
-        binders = self._applying(BindingPlugin.bind, ctx)
+        binders = self._applying(self._plugins[BindingPlugin.bind], ctx)
         for plugin in binders:
             status = await self._caller.run(
                 plugin, "bind", as_status, plugin.budgets.call_s, self._of_plugin(plugin, ctx), plugin.bind
@@ -180,35 +184,47 @@ class Runner:
         plugin = next(plugin for plugin in self._plugins[BindingPlugin.bind] if plugin.name == name)
         return self._caller.defect(plugin, "bind", ctx, why)
 
-    def _collect(
-        self,
-        point: str,
-        ctx: BindContext,
-        entries: dict[str, str],
-        check: Callable[[Mapping[str, str]], Sequence[FieldError]],
-    ) -> Status | None:
-        """Add the plugins' annotations or labels to those of the Binding; return the first failure.
+    def _collect(self, ctx: BindContext) -> Status | None:
+        """Add the plugins' annotations and labels to those of the Binding; return the first failure.
 
         What only one of them can be blamed for is found here, before the Binding: the API server names no plugin.
         """
-        owners = dict.fromkeys(entries, "the framework")
-        for plugin in self._applying(getattr(BindingPlugin, point), ctx):
-            method = getattr(plugin, point)
-            plugin_ctx = self._of_plugin(plugin, ctx)
-            additions = partial(as_additions, entries, owners, check)
-            added = self._caller.ask(plugin, point, additions, ctx.request, ctx, method, plugin_ctx)
-            if isinstance(added, Failed):
-                return added.status
-            entries.update(added)
-            owners.update(dict.fromkeys(added, plugin.name))
+        present = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
+        annotations = Additions(ctx.annotations, partial(addition_errors, present=present))
+        labels = Additions(ctx.labels, label_errors)
+        for plugin in self._plugins[BindingPlugin.pre_bind]:
+            if (status := ctx.prepared.get(plugin.name)) is None:
+                continue
+            for additions, added in ((annotations, status.annotations), (labels, status.labels)):
+                failure = self._add(plugin, "pre_bind", ctx, additions, lambda result: result, added or {})
+                if failure is not None:
+                    return failure
+        for builtin in self._applying(self._builtins[BuiltinBindingPlugin.binding_annotations], ctx):
+            method, plugin_ctx = builtin.binding_annotations, self._of_plugin(builtin, ctx)
+            failure = self._add(builtin, "binding_annotations", ctx, annotations, method, plugin_ctx)
+            if failure is not None:
+                return failure
         return None
+
+    def _add(
+        self,
+        plugin: BindingPlugin,
+        point: str,
+        ctx: BindContext,
+        additions: Additions,
+        method: Callable[[Unpack[Ts]], Any],
+        *arguments: *Ts,
+    ) -> Status | None:
+        add = partial(additions.add, plugin.name)
+        outcome = self._caller.ask(plugin, point, add, ctx.request, ctx, method, *arguments)
+        return outcome.status if isinstance(outcome, Failed) else None
 
     async def run_post_bind(self, ctx: BindContext) -> None:
         """Call every plugin that applies after the pod is bound. Errors are counted; the pod stays bound.
 
         Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
-        for plugin in self._applying(BindingPlugin.post_bind, ctx):
+        for plugin in self._applying(self._plugins[BindingPlugin.post_bind], ctx):
             budget_s, plugin_ctx = plugin.budgets.post_bind_s, self._of_plugin(plugin, ctx)
             await self._caller.run(plugin, "post_bind", as_none, budget_s, plugin_ctx, plugin.post_bind)
 
@@ -217,7 +233,7 @@ class Runner:
 
         After another error of a plugin, which is reported, its advice is missing.
         """
-        for plugin in self._applying(BindingPlugin.on_terminal_failure, ctx):
+        for plugin in self._applying(self._builtins[BuiltinBindingPlugin.on_terminal_failure], ctx):
             advice: list[Status] = []
 
             def keep(result: Any, advice: list[Status] = advice) -> None:
@@ -313,14 +329,16 @@ class Runner:
 
     async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
         budget_s, plugin_ctx = plugin.budgets.call_s, self._of_plugin(plugin, ctx)
-        status = await self._caller.run(plugin, "pre_bind", as_status, budget_s, plugin_ctx, plugin.pre_bind)
+        status = await self._caller.run(plugin, "pre_bind", as_prepared, budget_s, plugin_ctx, plugin.pre_bind)
+        if status.annotations or status.labels:
+            ctx.prepared[plugin.name] = status
         # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
 
     def _reclassify(self, ctx: BindContext, status: Status) -> Status:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
-        for plugin in self._applying(BindingPlugin.on_failure, ctx):
+        for plugin in self._applying(self._builtins[BuiltinBindingPlugin.on_failure], ctx):
             plugin_ctx = self._of_plugin(plugin, ctx)
             replacement = self._caller.ask(
                 plugin, "on_failure", as_failure, ctx.request, ctx, plugin.on_failure, plugin_ctx, status

@@ -6,14 +6,15 @@ plugin assigns. It never skips, so it runs last.
 
 from collections.abc import Collection, Mapping
 
-from bowline.api.bindrequest import ResourceType
+from bowline.api.bindrequest import AllocationKind, ResourceType
 from bowline.api.names import RECEIVED_RESOURCE_TYPE
-from bowline.plugin import Access, AllocationKind, BindContext, BindingPlugin, BindRequest, Status, bind_by_post
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.plugin import Access, BindContext, BindRequest, Status, bind_by_post
 
 SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})
 
 
-class DefaultBinder(BindingPlugin):
+class DefaultBinder(BuiltinBindingPlugin):
     """Posts the Binding."""
 
     name = "default_binder"

@@ -9,26 +9,16 @@ pod: kube-controller-manager does that when a pod ends.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from bowline.api.bindrequest import AllocationKind
 from bowline.api.meta import key_of
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
+from bowline.framework.reason import Reason
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import RESOURCECLAIMS
-from bowline.plugin import (
-    AllocationKind,
-    BindContext,
-    BindingPlugin,
-    BindRequest,
-    Code,
-    EventSource,
-    Handle,
-    Object,
-    ObjectKey,
-    Reason,
-    Settings,
-    Status,
-)
+from bowline.plugin import BindContext, BindRequest, Code, EventSource, Handle, Object, ObjectKey, Settings, Status
 from bowline.plugins.dynamic_resources.admission import SERVED, DynamicResourcesAdmission
 from bowline.plugins.dynamic_resources.awaited_claims import AwaitedClaims
 from bowline.plugins.dynamic_resources.claim_client import ClaimsNotServedError
@@ -37,7 +27,7 @@ from bowline.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
 
 
-class DynamicResources(DynamicResourcesAdmission, BindingPlugin[BindTimeoutConfig]):
+class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeoutConfig]):
     """Allocates, reserves and releases resource claims."""
 
     # Claims depend on no volume and no GPU group.

@@ -43,7 +43,6 @@ from bowline.plugins.gpu_sharing.other_containers import (
     other_containers,
 )
 from bowline.plugins.gpu_sharing.rules import request_error
-from bowline.plugins.reads import GPU_SHARING
 from bowline.plugins.visible_devices import hide_devices
 
 CONFIGMAP_PREFIX: Final = Rule(
@@ -104,7 +103,6 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
     """The methods of plugin ``gpu_sharing`` that admission calls."""
 
     name = "gpu_sharing"
-    reads = GPU_SHARING
     rules = (*RULES, *guards.RULES)
     after = ("gpu_request",)
     # The rights on reservation pods end at their namespace, which has its own part of the chart.

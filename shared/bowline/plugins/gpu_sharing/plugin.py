@@ -15,17 +15,17 @@ from datetime import timedelta
 from decimal import Decimal
 
 from bowline.api import names
+from bowline.api.bindrequest import AllocationKind
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import ObjectUID, key_of, uid_of
 from bowline.api.node_view import lacks_gpus
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, UNENDED
 from bowline.plugin import (
-    AllocationKind,
     BindContext,
-    BindingPlugin,
     BindRequest,
     Code,
     EventSource,
@@ -82,7 +82,7 @@ SCAN = ObjectKey("", "scan")
 LABEL_TRIES = 5
 
 
-class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
+class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     """Mutates pods that request a share, and reserves their devices."""
 
     parallel = True

@@ -8,7 +8,8 @@ from datetime import timedelta
 from bowline.api import names
 from bowline.api.gpu_operator import OperatorMode, is_fractioned
 from bowline.framework.plugin_status import UNLIMITED
-from bowline.plugin import BindContext, Object, ObjectRef, Reason, Settings, Status, Suggestion
+from bowline.framework.reason import Reason
+from bowline.plugin import BindContext, Object, ObjectRef, Settings, Status, Suggestion
 from bowline.plugins.gpu_sharing.admission import nri_errors
 from bowline.plugins.gpu_sharing.reservation import (
     RELEASE_RETRY,

@@ -13,7 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 from bowline.api.meta import uid_of
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
+from bowline.framework.reason import Reason
 from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import NODES, PODS, RESOURCECLAIMS, Selection
@@ -21,11 +23,9 @@ from bowline.plugin import (
     Access,
     AccessRule,
     BindContext,
-    BindingPlugin,
     Code,
     ObjectKey,
     PluginConfig,
-    Reason,
     Settings,
     Status,
     Suggestion,
@@ -46,7 +46,7 @@ from bowline.plugins.node_fit.rules import (
 CONCURRENT_READS = 8
 
 
-class NodeFit(BindingPlugin):
+class NodeFit(BuiltinBindingPlugin):
     """Rejects a node without enough free resources."""
 
     name = "node_fit"

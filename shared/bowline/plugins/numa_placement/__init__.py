@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bowline.api.names import NUMA_MEMORY_GROUPS_PREDICTED, NUMA_PLACEMENT_PREDICTED
-from bowline.plugin import Access, BindContext, BindingPlugin
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.plugin import Access, BindContext
 
 
-class NumaPlacement(BindingPlugin):
+class NumaPlacement(BuiltinBindingPlugin):
     """Copies ``spec.predictedNUMAZones`` and ``spec.predictedNUMAMemoryGroups`` to the pod."""
 
     name = "numa_placement"

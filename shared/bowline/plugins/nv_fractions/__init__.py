@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 
 from bowline.api.gpu_operator import is_fractioned
 from bowline.api.gpu_share import SHARED_DEVICES
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.framework.reason import Reason
 from bowline.plugin import (
     AdmissionInfo,
     AdmissionPlugin,
     BindContext,
-    BindingPlugin,
     BindRequest,
     FieldError,
     MutablePod,
     Object,
     PluginConfig,
-    Reason,
     Settings,
     Status,
     Suggestion,
@@ -36,14 +36,12 @@ from bowline.plugins.nv_fractions.rules import (
     pod_errors,
     unserved_reason,
 )
-from bowline.plugins.reads import NV_FRACTIONS
 
 
-class NvFractions(AdmissionPlugin, BindingPlugin):
+class NvFractions(AdmissionPlugin, BuiltinBindingPlugin):
     """Writes what the node's GPU fractioning reads."""
 
     name = "nv_fractions"
-    reads = NV_FRACTIONS
     rules = RULES
     # A pod that requests memory in NVIDIA's form is a share for the other plugins from here on.
     before = ("gpu_sharing", "hami_core", "runtime_class", "device_access")

@@ -9,6 +9,7 @@ needs the finalizer.
 
 from collections.abc import Iterable, Mapping
 
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
@@ -16,7 +17,6 @@ from bowline.plugin import (
     Access,
     AccessRule,
     BindContext,
-    BindingPlugin,
     BindRequest,
     EventSource,
     Handle,
@@ -30,7 +30,7 @@ from bowline.plugins.volume_binding.storage import Storage, transform_class
 from bowline.plugins.volume_binding.volumes import pod_volumes
 
 
-class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
+class VolumeBinding(BuiltinBindingPlugin[BindTimeoutConfig]):
     """Reserves volumes, requests provisioning and waits for bound PVCs."""
 
     name = "volume_binding"

@@ -1,0 +1,49 @@
+"""What only plugins that ship with Bowline do in the reconciler: no promise to the authors of others."""
+
+from collections.abc import Collection, Mapping
+
+from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.plugin import Args_co
+from bowline.framework.plugin_status import Status
+
+
+class BuiltinBindingPlugin(BindingPlugin[Args_co]):
+    """A plugin of the reconciler with the extension points that are not public."""
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        """Return the allocation kinds of the request that this plugin provides.
+
+        A request with a kind that no enabled plugin supports ends Failed/NoPlugin. Called in every reconcile; a
+        plugin that raises here supports nothing, and a request that no other plugin serves waits.
+        """
+        return ()
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        """Return annotations that depend on the pre_bind of other plugins; called after all of them."""
+        return {}
+
+    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
+        """Return another failure in place of a RETRY or FATAL of any plugin, or None to keep it.
+
+        Accepted are RETRY, FATAL, WAIT and TRANSIENT; anything else is counted as an error and the failure is kept.
+        """
+        return None
+
+    async def on_terminal_failure(self, ctx: BindContext, status: Status) -> Status | None:
+        """Return ``status`` with other sentences or another suggestion, or None to keep it. Before the rollback.
+
+        Called for every failure that ends a request, also one that no plugin has found, such as an expired wait or a
+        deleted node: a plugin knows what of its writes ties the pod to this node, and may withdraw them. Accepted is
+        FATAL; the reason stays. After a crash it is called again. A TRANSIENT error is retried a few times.
+        """
+        return None
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the number of entries of what the plugin remembers of requests and objects, by its name. No I/O.
+
+        For the debug page ``caches`` and the metric ``bowline_plugin_remembered``: what grows without end is a leak.
+        Called at each read, from after setup on; the names are always the same ones.
+        """
+        return {}
