@@ -44,8 +44,8 @@ FRAMEWORK = (
         "metadata-of-two-plugins",
         "Of two plugins that set one annotation to different values the second is silently dropped.",
         f"{_FRAMEWORK}binding/calls.py",
-        "if entries.get(key, value) != value",
-        "if entries.get(key, value) is None",
+        "if self.entries.get(key, value) != value",
+        "if self.entries.get(key, value) is None",
     ),
     Mutant(
         "missing-effects-after-failure",

@@ -50,7 +50,7 @@ async def test_an_attempt_reports_what_the_plugin_raises(run_attempt: Attempts) 
 async def test_a_single_method_is_called_with_a_context(bind_context: BindContexts) -> None:
     async with bind_context(Licence, objects=[(CONFIGMAPS, builders.configmap("licence-pod"))]) as (plugin, ctx):
         assert (ctx.attempt, ctx.pod and ctx.pod["metadata"]["name"]) == (1, "pod")
-        assert await plugin.pre_bind(ctx) == Status.ok()
+        assert await plugin.pre_bind(ctx) == Status.ok(annotations={SEATS: "1"})
 
 
 async def test_the_proxy_disturbs_the_requests_of_an_attempt(
