@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-upgrade test-availability test-alerts test-presets simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-availability test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -68,10 +68,6 @@ test-node: setup ## Run the chart, shares and failures on a real kubelet and con
 	$(BIN)/python -m tests.localnode assets
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m 'node or live' --verbose
 
-test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
-	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m pytest tests/upgrade -m 'upgrade or live'
-
 test-availability: setup ## Admission while certificates and replicas are replaced, as a table
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.availability
@@ -79,10 +75,6 @@ test-availability: setup ## Admission while certificates and replicas are replac
 test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in a healthy run
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/chart/monitoring -m alerts --verbose
-
-test-presets: setup ## Every preset: install, helm test, upgrade, rollback, uninstall
-	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m pytest tests/chart/test_presets_live.py -m presets --verbose
 
 simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=, or SCENE=, replays one
 	$(BIN)/python -m tests.simulation $(if $(SCENE),replay --scene "$(SCENE)",$(if $(SEED),replay --seed $(SEED) --focus $(or $(FOCUS),general),seeds --lines --seconds $(or $(SECONDS),60) $(if $(FOCUS),--focus $(FOCUS))))

@@ -30,9 +30,7 @@ OWN_TARGETS = {
     "long": "what takes minutes and only a release runs; run with -m long",
     "kai": "tests of KAI-Scheduler that `make test` leaves out; run all of tests/kai with -m 'kai or live'",
     "node": "tests of a real node that `make test` leaves out; run all of tests/node with -m 'node or live'",
-    "presets": "the complete cycle of every preset; run with -m presets",
     "schedulers": "schedulers with a mistake; run all of tests/scheduler_conformance with -m 'schedulers or live'",
-    "upgrade": "upgrade and rollback under load; run tests/upgrade with -m 'upgrade or live'",
 }
 
 
@@ -41,7 +39,7 @@ OWN_TARGETS = {
 BY_FILE = (
     "tests/unit/",
     "shared/",
-    *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency", "gitops", "operations", "presets")),
+    *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency", "gitops", "helm_test", "operations")),
     *(f"tests/chart/test_{name}_live.py" for name in ("recovery", "rendered_text", "uninstall")),
 )
 # Folders, and files of others, whose tests use the same control plane, as one.

@@ -126,28 +126,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"global": {"imageRegistry": "a/"}}, "/global/imageRegistry", "without a slash at the end"),
     ({"monitoring": {"rules": {"enabled": "yes"}}}, "/monitoring/rules/enabled", "boolean"),
 ]
-# Values of earlier commits.
-REMOVED = [
-    *(
-        "crds.keep",
-        "schedulerRole.create",
-        "monitoring.service",
-        "monitoring.podMonitor.interval",
-        "monitoring.rules.interval",
-    ),
-    *("config.gpuSharing.cdi", "config.gpuSharing.fakeGPUs", "config.binding.boundEvents", "reservation.pullSecrets"),
-    *(
-        "reservation.podSecurityContext",
-        "reservation.createServiceAccount",
-        "webhook.serviceAnnotations",
-        "webhook.inventory",
-    ),
-    *(
-        f"{process}.{key}"
-        for process in ("webhook", "reconciler")
-        for key in ("minReadySeconds", "serviceAccount", "affinity")
-    ),
-]
 
 
 @pytest.fixture(scope="module")
@@ -177,22 +155,6 @@ def test_values_that_exclude_one_another_are_rejected(
 ) -> None:
     lines = chart.refusal(values).splitlines()
     assert [line for line in lines if f"at '{place}'" in line and word in line]
-
-
-def test_a_value_that_the_chart_no_longer_has_is_named(chart: Chart) -> None:
-    values: dict[str, Any] = {}
-    for path in REMOVED:
-        removed: Any = True
-        for key in reversed(path.split(".")):
-            removed = {key: removed}
-        values = merged(values, removed)
-    lines = chart.refusal(values).splitlines()
-    for path in REMOVED:
-        section, _, key = path.rpartition(".")
-        if section == "schedulerRole":
-            section, key = "", "schedulerRole"
-        place = f"/{section.replace('.', '/')}" if section else ""
-        assert [line for line in lines if f"at '{place}': additional properties" in line and f"'{key}'" in line], path
 
 
 STAR = {"config": {"schedulerNames": ["*"]}}

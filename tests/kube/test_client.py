@@ -15,7 +15,6 @@ from bowline.kube.errors import (
     Forbidden,
     Invalid,
     NoResponse,
-    NotFound,
     TooManyRequests,
     Unauthorized,
     UnrecognizedReply,
@@ -30,8 +29,6 @@ from bowline.kube.resources import (
     Resource,
     Selection,
 )
-from bowline.kube.trust import Trust
-from bowline.localcluster.certs import LocalAuthority
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
@@ -42,22 +39,6 @@ from tests.kube.conftest import connect
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S, until_awaited
-
-
-async def test_objects_are_created_read_patched_and_deleted(client: KubeClient, namespace: str) -> None:
-    made = await client.create(CONFIGMAPS, namespace, configmap("a", x="1"))
-    assert made["metadata"]["managedFields"][0]["manager"] == "bowline-test"
-    made["data"]["x"] = "2"
-    updated = await client.update(CONFIGMAPS, namespace, "a", made)
-    merged = await client.patch(CONFIGMAPS, namespace, "a", {"data": {"x": None, "y": "3"}})
-    assert (updated["data"], merged["data"]) == ({"x": "2"}, {"y": "3"})
-    patch = [{"op": "replace", "path": "/data/y", "value": "4"}]
-    assert (await client.patch(CONFIGMAPS, namespace, "a", patch, content_type=PatchType.JSON))["data"] == {"y": "4"}
-    assert (await client.get(CONFIGMAPS, namespace, "a"))["data"] == {"y": "4"}
-    await client.delete(CONFIGMAPS, namespace, "a", uid=made["metadata"]["uid"])
-    with pytest.raises(NotFound) as exception:
-        await client.get(CONFIGMAPS, namespace, "a")
-    assert exception.value.details == {"name": "a", "kind": "configmaps"}
 
 
 async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespace: str) -> None:
@@ -84,14 +65,6 @@ async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespa
 )
 async def test_which_resources_are_served(client: KubeClient, resource: Resource, *, expectation: bool) -> None:
     assert await client.serves(resource) is expectation
-
-
-async def test_a_strategic_patch_of_a_status(client: KubeClient, namespace: str) -> None:
-    await client.create(PODS, namespace, pod("a"))
-    condition = {"type": "PodBound", "status": "True", "reason": "Bound", "message": ""}
-    body = {"status": {"conditions": [condition]}}
-    patched = await client.patch(PODS, namespace, "a", body, subresource="status", content_type=PatchType.STRATEGIC)
-    assert [stored_condition["type"] for stored_condition in patched["status"]["conditions"]] == ["PodBound"]
 
 
 async def test_rejected_requests_raise(client: KubeClient, namespace: str) -> None:
@@ -178,15 +151,6 @@ async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired:
     with pytest.raises(ConnectionFailed) as refusal:
         await wired.get(NAMESPACES, "", namespace)
     assert not refusal.value.may_have_been_applied
-
-
-async def test_a_certificate_of_another_ca_is_no_connection(access: ClusterAccess) -> None:
-    trust = Trust(LocalAuthority("other-ca").pem.decode)
-    trust.load()
-    stranger = replace(access, trust=trust)
-    async with KubeClient(stranger) as client:
-        with pytest.raises(ConnectionFailed, match="certificate verify failed"):
-            await client.list(PODS)
 
 
 async def test_a_reply_after_the_deadline_is_a_timeout(

@@ -65,15 +65,3 @@ async def test_the_inventory_follows_the_nodes(bare_cluster: Cluster, account: P
         await until(lambda: watcher.current() == Inventory(64, before.nodes_with_memory_label))
         bare_cluster.api.delete(f"/api/v1/nodes/{NODE}")
         await until(lambda: watcher.current() == before)
-
-
-async def test_without_the_right_there_is_no_inventory_until_it_is_granted(
-    bare_cluster: Cluster, account: Path
-) -> None:
-    registry = CollectorRegistry()
-    forbidden = {"verb": "list", "resource": "nodes", "code": "403"}
-    async with watching(account, registry) as watcher:
-        await until(lambda: bool(registry.get_sample_value("bowline_kube_requests_total", forbidden)))
-        assert watcher.current() is None
-        grant(bare_cluster)
-        await until(lambda: watcher.current() is not None)

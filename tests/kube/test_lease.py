@@ -62,19 +62,6 @@ async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient
     assert not (await lease(client, namespace))["spec"].get("holderIdentity")
 
 
-async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
-    candidate = elector(client, namespace, "one")
-    async with electing(candidate):
-        await set_(candidate.is_leader)
-        first = (await lease(client, namespace))["spec"]
-        seen: set[str] = set()
-        async with asyncio.timeout(LIMIT_S):
-            while len(seen) < 4:
-                spec = (await lease(client, namespace))["spec"]
-                seen.add(spec["renewTime"])
-        assert (spec["acquireTime"], spec["leaseTransitions"]) == (first["acquireTime"], 0)
-
-
 async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(
     proxy: FaultProxy, proxy_client: KubeClient, namespace: str
 ) -> None:
@@ -233,20 +220,6 @@ async def test_a_lease_written_by_another_process_ends_the_leadership(
             )
             assert now["spec"]["holderIdentity"] == "one"
         assert candidate.is_leader.is_set() is not lost
-
-
-async def test_a_deleted_lease_is_recreated(client: KubeClient, namespace: str) -> None:
-    candidate = elector(client, namespace, "one")
-    async with electing(candidate):
-        await set_(candidate.is_leader)
-        old = (await lease(client, namespace))["metadata"]["uid"]
-        await client.delete(LEASES, namespace, "bowline")
-        leases: list[dict[str, object]] = []
-        async with asyncio.timeout(LIMIT_S):
-            while not leases:
-                leases = await client.list_all(LEASES, namespace)
-        assert candidate.is_leader.is_set()
-        assert (await lease(client, namespace))["metadata"]["uid"] != old
 
 
 async def test_without_rights_no_process_leads_and_a_stop_is_obeyed(unprivileged: KubeClient, namespace: str) -> None:

@@ -1,7 +1,7 @@
 """The fault proxy in front of the real API server: what its client receives, and what the API server has done."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
-from bowline.kube.errors import Conflict, Expired, NoResponse, ServerError, TooManyRequests
+from bowline.kube.errors import Conflict, Expired, NoResponse, TooManyRequests
 from bowline.kube.resources import CONFIGMAPS, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.fault_proxy.faults import (
@@ -75,16 +75,6 @@ async def watch_names(client: KubeClient, namespace: str, cluster: Cluster, coun
     return names_in_order
 
 
-async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: FaultProxy, namespace: str) -> None:
-    stored_map = await client.create(CONFIGMAPS, namespace, config_map("x"))
-    assert await client.get(CONFIGMAPS, namespace, "x") == stored_map
-    mine = [e for e in proxy.exchanges() if e.call.namespace == namespace]
-    assert [(e.call.kind, e.call.name, e.outcome) for e in mine] == [
-        ("create configmaps", "x", "201"),
-        ("get configmaps", "x", "200"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("fault", "error", "outcome"),
     [
@@ -117,31 +107,6 @@ async def test_faults_change_the_reply_and_the_execution_as_stated(
     assert stored(bare_cluster, namespace) == ({"x", "y"} if isinstance(fault, LoseReply) else {"y"})
 
 
-async def get_it(client: KubeClient, namespace: str) -> object:
-    return await client.get(CONFIGMAPS, namespace, "x")
-
-
-async def replace_it(client: KubeClient, namespace: str) -> object:
-    return await client.update(CONFIGMAPS, namespace, "x", {**config_map("x"), "data": {"new": "yes"}})
-
-
-@pytest.mark.parametrize(("verb", "call"), [("get", get_it), ("update", replace_it)])
-async def test_a_lost_reply_is_detected_and_not_replaced(
-    client: KubeClient,
-    proxy: FaultProxy,
-    namespace: str,
-    verb: str,
-    call: Callable[[KubeClient, str], Awaitable[object]],
-) -> None:
-    """HTTP libraries repeat these verbs by themselves; then a caller would see only the second reply."""
-    await client.create(CONFIGMAPS, namespace, config_map("x"))
-    proxy.add(FaultRule(LoseReply(), CallMatch((verb,), "configmaps"), nth=1))
-    with pytest.raises(NoResponse):
-        await call(client, namespace)
-    mine = [e.outcome for e in proxy.exchanges() if e.call.kind == f"{verb} configmaps"]
-    assert mine == ["200, reply lost"]
-
-
 @pytest.mark.parametrize("outlives", [False, True], ids=["dropped with its sender", "executed after its sender"])
 async def test_a_held_request_whose_sender_has_ended(
     client: KubeClient, proxy: FaultProxy, bare_cluster: Cluster, namespace: str, outlives: bool
@@ -160,43 +125,6 @@ async def test_a_held_request_whose_sender_has_ended(
     assert ("x" in stored(bare_cluster, namespace)) is outlives
 
 
-async def test_a_held_request_arrives_after_its_connection_has_ended(
-    client: KubeClient, proxy: FaultProxy, bare_cluster: Cluster, namespace: str
-) -> None:
-    gate, lost = FaultGate(), FaultGate()
-    proxy.add(FaultRule(Hold(gate, outlives=True, lost=lost), CREATES))
-    sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
-    assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
-    lost.open()
-    with pytest.raises(NoResponse):
-        await sending
-    assert "x" not in stored(bare_cluster, namespace)
-    gate.open()
-    await until(lambda: [e.outcome for e in proxy.exchanges() if e.fault == "Hold"] == ["201, reply lost"])
-    assert "x" in stored(bare_cluster, namespace)
-
-
-async def test_a_request_is_inspected_and_a_callback_runs_at_its_point(
-    client: KubeClient, proxy: FaultProxy, bare_cluster: Cluster, namespace: str
-) -> None:
-    names_at: dict[str, set[str]] = {}
-
-    def note(word: str) -> Any:
-        return lambda *_: names_at.update({word: stored(bare_cluster, namespace)})
-
-    proxy.inspect(CallMatch(("create",), "configmaps", name="x"), note("inspected"))
-    proxy.add(
-        FaultRule(DropBefore(note("before")), CREATES, nth=1),
-        FaultRule(LoseReply(note("lost")), CREATES, nth=2),
-    )
-    for name in ("x", "y"):
-        with pytest.raises(NoResponse):
-            await client.create(CONFIGMAPS, namespace, config_map(name))
-    await client.create(CONFIGMAPS, namespace, config_map("z"))
-    await client.list(CONFIGMAPS, namespace)
-    assert names_at == {"inspected": set(), "before": set(), "lost": {"y"}}
-
-
 @pytest.mark.parametrize(
     ("fault", "error", "silence_s"),
     [
@@ -211,10 +139,3 @@ async def test_watches_end_badly(
     proxy.add(FaultRule(fault, WATCHES, nth=1))
     with pytest.RaisesGroup(error):
         await watch_names(client, namespace, bare_cluster, 9)
-
-
-async def test_a_watch_is_not_opened(client: KubeClient, proxy: FaultProxy, namespace: str) -> None:
-    proxy.add(FaultRule(FaultAnswer(503), WATCHES, nth=1))
-    with pytest.raises(ServerError):
-        async for _ in client.watch(Selection(CONFIGMAPS, namespace), "0", 60):
-            pass

@@ -1,4 +1,1 @@
-"""The local cluster.
-
-A package, so that fixtures of this scope, its control planes, end with the folder.
-"""
+"""The local cluster."""

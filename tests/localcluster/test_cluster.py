@@ -1,11 +1,9 @@
-"""A real control plane: a later pod of the same name, no access to etcd, and that nothing is left behind."""
+"""A real control plane: no access to etcd, its commands, and that nothing is left behind."""
 
-import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,67 +12,26 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.commands import main
 from bowline.localcluster.errors import StartError
 from bowline.localcluster.spec import ClusterSpec
-from tests.waiting import LIMIT_S, wait_until
-
-PODS = "/api/v1/namespaces/default/pods"
-POD_SPEC = {"containers": [{"name": "main", "image": "example.invalid/image"}]}
+from tests.waiting import LIMIT_S
 
 
-def phase(cluster: Cluster, name: str) -> Any:
-    return cluster.api.get(f"{PODS}/{name}")["status"]["phase"]
-
-
-def test_a_pod_deleted_without_grace_does_not_end_the_next_pod_of_its_name(own_cluster: Cluster) -> None:
-    """kwok observes the deletion late, and deletes by name."""
-    run_on_node(own_cluster, "again")
-    kwok = own_cluster.process("kwok")
-    kwok.pause()
-    try:
-        own_cluster.api.request("DELETE", f"{PODS}/again", {"gracePeriodSeconds": 0})
-        body = {"metadata": {"name": "again"}, "spec": {**POD_SPEC, "nodeName": "gpu-node-0"}}
-        uid = own_cluster.api.post(PODS, body)["metadata"]["uid"]
-    finally:
-        kwok.resume()
-    # kwok has processed the deletion when it has started and ended a later pod.
-    run_on_node(own_cluster, "later")
-    own_cluster.api.delete(f"{PODS}/later")
-    wait_until(lambda: "later" not in own_cluster.kubectl("get", "pods", "-o=name").stdout, "the later pod's end")
-    assert own_cluster.api.get(f"{PODS}/again")["metadata"]["uid"] == uid
-
-
-def run_on_node(cluster: Cluster, name: str) -> None:
-    """Create a pod on a node, and wait until it runs."""
-    cluster.api.post(PODS, {"metadata": {"name": name}, "spec": {**POD_SPEC, "nodeName": "gpu-node-0"}})
-    wait_until(lambda: phase(cluster, name) == "Running", f"the start of pod {name}")
-
-
-def test_stop_leaves_no_process_and_no_folder_behind() -> None:
+def test_nobody_else_can_read_etcd_and_a_stop_leaves_no_process_and_no_folder() -> None:
+    """etcd requires no credentials: it has no port, and its sockets are in a folder of the cluster's owner."""
     cluster = Cluster.start(ClusterSpec(controllers=(), kwok=False))
     processes = [cluster.process(name) for name in (Tool.ETCD, Tool.APISERVER)]
-    assert all(process.alive for process in processes)
-    cluster.stop()
-    assert not any(process.alive for process in processes)
-    assert not cluster.data_dir.exists()
-    for process in processes:
-        with pytest.raises(ProcessLookupError):
-            os.killpg(process.pid, 0)
-    cluster.stop()
-
-
-def test_no_other_user_of_the_machine_can_read_etcd(own_cluster: Cluster) -> None:
-    """etcd requires no credentials: it has no port, and its sockets are in a folder of the cluster's owner."""
     listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
-    etcd = own_cluster.process(Tool.ETCD).pid
-    sockets = {
-        str(descriptor.readlink()) for descriptor in Path(f"/proc/{etcd}/fd").iterdir() if descriptor.is_symlink()
-    }
-    inodes = {name.removeprefix("socket:[").removesuffix("]") for name in sockets if name.startswith("socket:[")}
+    descriptors = Path(f"/proc/{processes[0].pid}/fd").iterdir()
+    links = {str(descriptor.readlink()) for descriptor in descriptors if descriptor.is_symlink()}
+    inodes = {name.removeprefix("socket:[").removesuffix("]") for name in links if name.startswith("socket:[")}
     assert inodes
     ports = [line for line in listening.splitlines()[1:] if len(line.split()) > 9 and line.split()[9] in inodes]
     assert ports == []
-    folder = own_cluster.layout.etcd_socket.parent
-    assert own_cluster.layout.etcd_socket.is_socket()
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert cluster.layout.etcd_socket.is_socket()
+    assert stat.S_IMODE(cluster.layout.etcd_socket.parent.stat().st_mode) == 0o700
+    cluster.stop()
+    assert not any(process.alive for process in processes)
+    assert not cluster.data_dir.exists()
+    cluster.stop()
 
 
 def test_a_failed_start_reports_the_reason_and_leaves_nothing(tmp_path: Path) -> None:

@@ -79,14 +79,6 @@ def test_a_checksum_mismatch_is_rejected_with_both_digests(tmp_path: Path) -> No
     assert hashlib.sha256(b"something else").hexdigest() in reason
 
 
-def test_without_a_published_checksum_nothing_is_downloaded(tmp_path: Path) -> None:
-    table = Table({SUM_URL: b"not a digest", URL: BINARY})
-    [(path, reason)] = fetch(table, tmp_path, recipe(PLAIN))
-    assert path is None
-    assert "no checksum is published" in reason
-    assert table.urls == [SUM_URL]
-
-
 def test_a_host_that_does_not_answer_is_asked_once(tmp_path: Path) -> None:
     table = Table({})
     [(_, first), (_, second)] = fetch(table, tmp_path, recipe(PLAIN), recipe(PLAIN, Tool.KWOK))

@@ -1,8 +1,6 @@
 """Child processes: started with a log, reliably ended, also when their parent is killed."""
 
 import os
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bowline.localcluster.flags import LOOPBACK
-from bowline.localcluster.ports import free_ports, ports_of_listeners
 from bowline.localcluster.process import Launch, Process, ProcessRecord
 from tests.waiting import wait_until
 
@@ -29,10 +25,7 @@ code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep
 child = Process.start(Launch("child", [sys.executable, "-c", code], folder / "child.log"))
 dog.watch(child)
 print(child.pid, flush=True)
-if sys.argv[2] == "release":
-    dog.release()
-else:
-    time.sleep(600)
+time.sleep(600)
 """
 
 
@@ -71,7 +64,7 @@ def test_a_reused_process_id_is_recognised(tmp_path: Path, processes: list[Proce
 
 def test_a_killed_starters_processes_end_and_its_data_is_removed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    command = [sys.executable, "-c", STARTER, str(tmp_path), "wait"]
+    command = [sys.executable, "-c", STARTER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         group = int(starter.stdout.readline())
@@ -79,22 +72,3 @@ def test_a_killed_starters_processes_end_and_its_data_is_removed(tmp_path: Path)
         starter.kill()
     wait_until(lambda: group_has_ended(group), "the end of the process group")
     wait_until(lambda: not (tmp_path / "data").exists(), "the removal of the data")
-
-
-def test_released_processes_outlive_their_starter(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", STARTER, str(tmp_path), "release"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    group = int(result.stdout)
-    try:
-        assert not group_has_ended(group)
-    finally:
-        os.killpg(group, signal.SIGKILL)
-
-
-def test_no_outgoing_connection_uses_a_port_that_was_found_free() -> None:
-    with socket.socket() as listener:
-        listener.bind((LOOPBACK, 0))
-        listener.listen()
-        with socket.create_connection(listener.getsockname()) as outgoing:
-            assert outgoing.getsockname()[1] not in ports_of_listeners()
-    assert set(free_ports(20)) <= set(ports_of_listeners())

@@ -1,7 +1,5 @@
 """The chain of providers: its order, its cache, and the one error when none has a binary."""
 
-import os
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -96,39 +94,3 @@ def test_an_incomplete_folder_is_an_error_that_names_what_is_missing_but_for_hel
     assert all(words in str(caught.value) for words in (f"${FOLDER_SETTING}", *missing))
     assert maker.tools == [], "a failed download must not start a build of minutes"
     assert Tool.HELM in chain(tmp_path / "cache", maker, folder=folder).supply(recipes(Tool.ETCD, Tool.HELM))
-
-
-def test_a_killed_runs_work_folder_is_removed_and_never_used(tmp_path: Path) -> None:
-    stale = tmp_path / ".work-stale"
-    stale.mkdir()
-    (stale / "etcd").write_text("half")
-    with Cache(tmp_path).exclusive(Progress(quiet=True)) as work:
-        assert not stale.exists()
-        assert work.is_dir()
-    assert not work.exists()
-
-
-def test_of_two_concurrent_runs_one_creates_a_missing_binary(tmp_path: Path) -> None:
-    # 1. both read the cache: nothing there  2. one gets the lock and creates it
-    # 3. the other gets the lock: it must read the cache again, not create it a second time
-    first_is_making, second_is_waiting = threading.Event(), threading.Event()
-
-    class Slow(Maker):
-        def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[ProviderAnswer]:
-            first_is_making.set()
-            assert second_is_waiting.wait(10)
-            return super().fetch(recipes, work)
-
-    class Noting(Progress):
-        def report(self, text: str) -> None:
-            if "waiting for it" in text:
-                second_is_waiting.set()
-
-    slow, second = Slow("download", Tool.ETCD), Maker("download", Tool.ETCD)
-    thread = threading.Thread(target=lambda: chain(tmp_path, slow).supply(recipes(Tool.ETCD)))
-    thread.start()
-    assert first_is_making.wait(10)
-    paths = Chain(None, Cache(tmp_path), [second], Noting()).supply(recipes(Tool.ETCD))
-    thread.join()
-    assert second.tools == []
-    assert os.access(paths[Tool.ETCD], os.X_OK)

@@ -202,7 +202,7 @@ ATTEMPTS = (
         f"{_BINDING}attempt.py",
         "if status.code is not Code.OK or not running.posts.acknowledged:",
         "if status.code is not Code.OK:",
-        live=("tests/reconciler/test_plugin_mistakes.py",),
+        live=("tests/reconciler/test_prepared.py",),
     ),
     Mutant(
         "bound-after-withdrawal",

@@ -60,7 +60,6 @@ FRAMEWORK = (
         f"{_FRAMEWORK}binding/calls.py",
         "return Status.wait(why, retry_after=_DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)",
         "return Status.fatal(why).from_plugin(plugin)",
-        live=("tests/reconciler/test_plugin_mistakes.py",),
     ),
     Mutant(
         "unreadable-undone",

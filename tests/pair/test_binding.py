@@ -9,7 +9,7 @@ from bowline.api import names
 from bowline.localcluster.podsplace import has_pods_place
 from bowline.localcluster.workload import WorkloadOptions
 from tests.audit import PLAIN_BIND, writes_about
-from tests.live import FLAKY, Live
+from tests.live import Live
 
 
 def conditions(obj: dict[str, Any]) -> dict[str, str]:
@@ -96,29 +96,6 @@ def until_reported(pair: Live, count: int) -> None:
     pair.until(f"report {count}", lambda: counts() == [count])
 
 
-def test_a_request_fails_terminally_at_the_backoff_limit(pair: Live) -> None:
-    pair.create_pod(annotations={FLAKY: "99"})
-    pair.request_bind(backoffLimit=1)
-    request = pair.phase("pod", "Failed")
-    assert request["status"]["reason"].startswith("BackoffLimitExceeded: ")
-    assert request["status"]["failedAttempts"] == 2
-    # A later event of the pod does not retry a Failed request.
-    pair.kubectl("annotate", "pod", "pod", "touched=yes")
-    pair.create_pod("other")
-    pair.request_bind("other")
-    pair.phase("other", "Succeeded")
-    assert pair.request()["metadata"]["resourceVersion"] == request["metadata"]["resourceVersion"]
-
-
-def test_a_restarted_reconciler_processes_what_it_missed(pair: Live) -> None:
-    old = pair.pair.reconcilers[0]
-    assert old.stop()
-    pair.create_pod()
-    pair.request_bind()
-    pair.pair.launch_reconciler().wait_ready()
-    pair.phase("pod", "Succeeded")
-
-
 def test_the_reconciler_has_the_least_rights(pair: Live) -> None:
     """The reconciler's ServiceAccount has the rights that it needs, and none that would make its token valuable."""
 
@@ -131,12 +108,6 @@ def test_the_reconciler_has_the_least_rights(pair: Live) -> None:
     assert can("patch", "bindrequests.scheduling.run.ai", "status")
     for verb, resource in (("get", "secrets"), ("create", "pods"), ("delete", "pods"), ("update", "nodes")):
         assert not can(verb, resource), f"{verb} {resource}"
-
-
-def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
-    pair.create_pod(schedulerName="other-scheduler")
-    pair.request_bind()
-    assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "NotOurs"
 
 
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace, which this machine does not allow")

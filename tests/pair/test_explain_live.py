@@ -15,12 +15,10 @@ import pytest
 from bowline.api import names
 from bowline.api.failed_decision import failed_decision_of
 from bowline.localcluster.errors import LocalApiError
-from bowline.testing.builders import bind_request, pod
+from bowline.testing.builders import pod
 from bowline_cli.main import main
 from tests.live import FLAKY, Live
-from tests.pair.conftest import OWNER, own
-from tests.plugins.claims import claim_decisions, publish, template
-from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
+from tests.pair.conftest import own
 from tests.plugins.storage import Storage
 
 Explain = Callable[..., str]
@@ -196,15 +194,6 @@ def test_a_pod_of_a_misspelt_scheduler(pair: Live, explain: Explain) -> None:
     pair.phase("pod", "Succeeded")
 
 
-def test_a_gated_pod_without_and_with_a_decision(pair: Live, explain: Explain) -> None:
-    pair.create_pod(schedulingGates=[{"name": "example.com/quota"}])
-    assert "no scheduler decides while the pod has scheduling gates: example.com/quota" in explain("pod")
-    pair.request_bind()
-    until_explained(pair, explain, "pod", "at the latest it fails with WaitTimeout at 20")
-    pair.kubectl("patch", "pod", "pod", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
-    pair.phase("pod", "Succeeded")
-
-
 def test_a_pod_that_waits_for_a_claim(pair: Live, explain: Explain) -> None:
     storage = Storage(pair)
     storage.make_claim()
@@ -223,65 +212,6 @@ def test_a_pod_that_waits_for_a_claim(pair: Live, explain: Explain) -> None:
         pair.phase("pod", "Succeeded")
     finally:
         storage.clean()
-
-
-def test_a_share_that_waits_for_its_agent(pair: Live, explain: Explain) -> None:
-    shares = Shares(pair)
-    shares.make("half", tolerations=SILENT)
-    shares.ask("half", ["explained"])
-    assert until_explained(pair, explain, "half", "the agent has not reported the device yet")
-    out = explain("half", kubeconfig=pair.cluster.kubeconfig)
-    assert re.search(r"also   Pod kai-resource-reservation/gpu-reservation-\S+: \w+, ", out)
-    assert commands(out)[0].startswith("kubectl -n kai-resource-reservation describe pods gpu-reservation-")
-    # The described pod has an agent that reports nothing: it reports late.
-    (reservation,) = shares.reservations("explained")
-    report = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-late"}}}
-    shares.api.patch(f"{RESERVATIONS}/{reservation['metadata']['name']}", report)
-    pair.phase("half", "Succeeded")
-    shares.delete("half")
-    shares.await_release()
-
-
-def test_a_request_without_an_allocation_for_the_claim(pair: Live, explain: Explain) -> None:
-    publish(pair.cluster)
-    pair.create(template("gpu"))
-    pair.create_pod(resourceClaims=[{"name": "dev", "resourceClaimTemplateName": "gpu"}])
-    statuses = "resourceClaimStatuses"
-    pair.until("its claim exists", lambda: pair.pod()["status"].get(statuses))
-    pair.request_bind()
-    pair.phase("pod", "Failed")
-    account = f"--serviceaccount=default:{OWNER}"
-    pair.kubectl("create", "rolebinding", "editor", "--clusterrole=edit", account)
-    pair.until_allowed(f"system:serviceaccount:default:{OWNER}", "delete", "pods")
-    out = explain("pod")
-    assert "the bind has failed with Invalid at 20" in out
-    # An editor may delete the pod, not the request.
-    assert f"once the cause is corrected: kubectl -n {pair.namespace} delete pod pod\n" in out
-    pair.kubectl("delete", "bindrequest", "pod")
-    pair.request_bind(**claim_decisions("d0"))
-    pair.phase("pod", "Succeeded")
-
-
-def test_a_pod_between_two_attempts(pair: Live, explain: Explain) -> None:
-    pair.create_pod(annotations={FLAKY: "5"})
-    pair.request_bind()
-    # On a busy machine the next attempt may begin before the command has read.
-    until_explained(pair, explain, "pod", "  until  the next attempt, at 20")
-    pair.phase("pod", "Succeeded")
-
-
-def test_a_request_for_a_node_that_is_gone(pair: Live, explain: Explain) -> None:
-    pair.create_pod()
-    pair.request_bind(node="gone")
-    pair.phase("pod", "Failed")
-    out = explain("pod")
-    assert "pod: node gone does not exist\n" in out
-    assert "  until  scheduler bowline decides for another node" in out
-    assert "the bind has failed with NodeGone at 20" in out
-    # Its scheduler's part.
-    pair.kubectl("delete", "bindrequest", "pod")
-    pair.request_bind()
-    pair.phase("pod", "Succeeded")
 
 
 def test_no_reconciler_leads(pair: Live, explain: Explain) -> None:
@@ -303,18 +233,6 @@ def test_no_reconciler_leads(pair: Live, explain: Explain) -> None:
         assert "kubectl -n bowline-system get leases,deployments,pods" in commands(out)
         assert "Deployment bowline-system/bowline-reconciler: 0 of " in out
     pair.phase("pod", "Succeeded")
-
-
-def test_a_deleted_request_is_not_rolled_back(pair: Live, explain: Explain) -> None:
-    with without_reconciler(pair):
-        uid = pair.create_pod()
-        body = bind_request("pod", "gpu-node-0", pair.namespace, uid)
-        body["metadata"]["finalizers"] = [names.FINALIZER]
-        pair.create(body)
-        pair.kubectl("delete", "bindrequest", "pod", "--wait=false")
-        out = explain("pod")
-        assert f"being deleted; finalizer {names.FINALIZER} keeps it until it is rolled back; no reconciler" in out
-    pair.until("the request is deleted", lambda: pair.not_found(pair.request_path()))
 
 
 def deployment(pair: Live, name: str = "served", **change: object) -> dict[str, Any]:

@@ -5,8 +5,6 @@ And what runs in the cluster has no finding.
 """
 
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +21,13 @@ from bowline.testing.builders import pod
 from bowline_cli.main import main
 from bowline_cli.rules import admission_rules
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
-from tests.examples.manifests import Example, examples
 from tests.foreign_kinds import api_version, filled
 from tests.live import Live
 from tests.manifest_files import read_manifests
 from tests.plugins.sharing import Shares
-from tests.rule_examples import example_object
 
 # The field of the last cause of each denial.
 SIGNED = "* bowline: "
-SIGNATURE = "bowline rule RULE"
 # What the API server denies itself, with its own words, before it calls the webhooks for Kubernetes' own kinds.
 OWN_RULES = ("kubernetes/", "structure/", "gpu_request/quantity-", "gpu_request/request-", "gpu_request/limit-")
 
@@ -81,61 +76,10 @@ def warnings_of(text: str) -> list[str]:
     return [line.removeprefix("Warning: ") for line in text.splitlines() if line.startswith("Warning: ")]
 
 
-@pytest.mark.usefixtures("plain_runtime")
-def test_the_texts_for_the_example_of_each_rule_are_the_same_both_ways(live: Live, tmp_path: Path) -> None:
-    path = tmp_path / "object.json"
-    for rule in RULES:
-        path.write_text(json.dumps(example_object(rule.invalid)))
-        (review,) = (result.review for result in lint(live, path))
-        text = live.kubectl("create", "--dry-run=server", "-f", str(path), check=False).stderr
-        if SIGNATURE in text:
-            # The API server writes a quantity as a string.
-            assert [error for error in review.errors if f": {error.message} ({error.rule.id})" not in text] == []
-        # A quantity, as the API server passes it to the webhook, is a string.
-        warnings = [
-            re.sub(r"\]: (\d+): ", r']: "\1": ', f"{warning} ({warning.rule}; bowline)")
-            for warning in review.warnings
-        ]
-        lines = warnings_of(text)
-        assert [warning for warning in warnings if warning not in lines] == []
-        own_warnings = [line for line in lines if any(key in line for key in (*names.OWNED_ANNOTATIONS, "spec.pod"))]
-        assert own_warnings == [line for line in own_warnings if line in warnings]
-
-
-def is_served(live: Live, example: Example) -> bool:
-    """Whether the API server has the kinds of the example."""
-    needs_claims = "apiVersion: resource.k8s.io/v1" in example.path.read_text(encoding="utf-8")
-    return not (needs_claims and live.not_found("/apis/resource.k8s.io/v1"))
-
-
-def test_valid_examples_are_accepted_both_ways(live: Live) -> None:
-    valid = [parameter.values[0] for parameter in examples("good")]
-    results = assert_agreement(live, *(example.path for example in valid if is_served(live, example)))
-    assert not any(result.review.errors for result in results)
-
-
-@pytest.mark.parametrize("example", examples("bad"))
-def test_an_invalid_example_is_denied_both_ways(live: Live, example: Example) -> None:
-    if not is_served(live, example):
-        pytest.skip("this version of Kubernetes does not serve resource.k8s.io/v1")
-    results = assert_agreement(live, example.path)
-    assert {error.rule.id for result in results for error in result.review.errors} == set(example.errors)
-
-
 # Without those of a plugin that the release does not have, of policies, and about pods for which the webhook is not
 # called: of a scheduler that it does not serve, without annotations of its own.
 ELSEWHERE = ("kubernetes/", "nv_fractions/", "gpu_sharing/guarded-", "scope/scheduler-")
 RULES = [rule for rule in admission_rules() if rule.invalid and not rule.id.startswith(ELSEWHERE)]
-
-
-@pytest.fixture
-def plain_runtime(live: Live) -> Iterator[None]:
-    """The API server denies a pod of a runtime class that does not exist."""
-    path, name = "/apis/node.k8s.io/v1/runtimeclasses", "runc"
-    body = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
-    live.cluster.api.post(path, body)
-    yield
-    live.cluster.api.delete(f"{path}/{name}")
 
 
 def template(scheduler: str, fraction: str) -> Any:

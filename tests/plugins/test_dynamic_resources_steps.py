@@ -4,7 +4,6 @@ No pair runs here: the plugin is called as the Runner calls it, with its own cli
 any single write and continue from the stored state.
 """
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
-from bowline.kube.resources import PODS, RESOURCECLAIMS, Resource
+from bowline.kube.resources import RESOURCECLAIMS, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.runtime.clock import SystemClock
@@ -30,7 +29,6 @@ from tests.plugins.claims import (
     claim,
     claim_decisions,
     extended_decision,
-    is_free,
     publish,
     reserved_by,
 )
@@ -39,20 +37,6 @@ EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
 CLAIMED = [{"name": "dev", "resourceClaimName": "one"}]
 FAILED = Status.fatal("failed by the test")
-
-
-class MeddledClient(KubeClient):
-    """Makes reads of claims stale before they return, three times."""
-
-    reads = 0
-
-    async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().get(resource, *args, **kwargs)
-        if resource == RESOURCECLAIMS and self.reads < 3:
-            self.reads += 1
-            change = {"metadata": {"labels": {"read": str(self.reads)}}}
-            await self.patch(RESOURCECLAIMS, answer["metadata"]["namespace"], answer["metadata"]["name"], change)
-        return answer
 
 
 @pytest.fixture
@@ -135,47 +119,6 @@ async def test_a_pod_waits_for_devices_that_become_ready_and_a_rollback_releases
     assert await consumers() == 0
 
 
-async def test_many_pods_share_a_claim_at_the_same_moment(case: Case) -> None:
-    await case.create(claim("one"))
-    pods = [await case.pod(f"pod-{index}", resourceClaims=CLAIMED) for index in range(30)]
-    plugin = await new_plugin(case.client)
-    contexts = [await case.context(created_pod, **claim_decisions("d0")) for created_pod in pods]
-    # One after another: otherwise all but one would get a Conflict in each round and use up their attempts.
-    assert {answer.code for answer in await asyncio.gather(*map(plugin.pre_bind, contexts))} == {Code.OK}
-    uids = {created_pod["metadata"]["uid"] for created_pod in pods}
-    assert reserved_by(await case.claim()) == uids
-    for context in contexts[1:]:
-        assert await plugin.rollback(context, FAILED) == Status.ok()
-    assert reserved_by(await case.claim()) == {pods[0]["metadata"]["uid"]}
-    assert await plugin.rollback(contexts[0], FAILED) == Status.ok()
-    assert is_free(await case.claim())
-
-
-async def test_a_concurrent_write_of_the_claim_is_read_again(case: Case, cluster: Cluster) -> None:
-    await case.create(claim("one"))
-    created_pod = await case.pod(resourceClaims=CLAIMED)
-
-    client = MeddledClient(await load_access(api_server(cluster.kubeconfig)))
-    async with client:
-        plugin = await new_plugin(client)
-        assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
-        assert client.reads == 3
-    assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
-
-
-async def test_the_claims_of_a_bound_pod_are_never_released(case: Case) -> None:
-    """The context may be older than the bind: the pod in the API counts."""
-    await case.create(claim("one"))
-    created_pod = await case.pod(resourceClaims=CLAIMED)
-    plugin = await new_plugin(case.client)
-    context = await case.context(created_pod, **claim_decisions("d0"))
-    assert await plugin.pre_bind(context) == Status.ok()
-    binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "gpu-node-1"}}
-    await case.client.create(PODS, case.namespace, binding, name="pod", subresource="binding")
-    assert await plugin.rollback(context, FAILED) == Status.ok()
-    assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
-
-
 async def test_the_claim_of_a_namesake_is_not_touched(case: Case) -> None:
     await case.create(claim("one"))
     created_pod = await case.pod(resourceClaims=CLAIMED)
@@ -206,41 +149,6 @@ async def test_a_missing_right_is_reported_as_such(case: Case, cluster: Cluster)
         answer = await (await new_plugin(client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.RBAC_MISSING)
     cluster.kubectl("delete", "clusterrole,clusterrolebinding", role)
-
-
-async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case: Case) -> None:
-    """1. A request is rolled back. 2. It is recreated. 3. The watch delivers the pod's status without claim."""
-    created_pod = await case.pod(containers=LIMITED)
-    plugin = await new_plugin(case.client)
-    assert await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
-    context = await case.context(created_pod, **extended_decision(EXTENDED))
-    assert await plugin.rollback(context, FAILED) == Status.ok()
-    for _ in range(2):
-        assert await plugin.pre_bind(context) == Status.ok()
-    now = await case.client.get(PODS, case.namespace, "pod")
-    (claim,) = await case.claims()
-    assert now["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName") == claim["metadata"]["name"]
-
-
-class BindingClient(KubeClient):
-    """Binds the pod just before its status is patched."""
-
-    async def patch(self, resource: Resource, namespace: str, name: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if resource == PODS:
-            target = {"apiVersion": "v1", "kind": "Node", "name": "another-node"}
-            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-            await self.create(PODS, namespace, binding, name=name, subresource="binding")
-        return await super().patch(resource, namespace, name, *args, **kwargs)
-
-
-async def test_no_status_is_written_to_a_pod_that_is_bound_meanwhile(case: Case, cluster: Cluster) -> None:
-    created_pod = await case.pod(containers=LIMITED)
-    async with BindingClient(await load_access(api_server(cluster.kubeconfig))) as client:
-        plugin = await new_plugin(client)
-        context = await case.context(created_pod, **extended_decision(EXTENDED))
-        assert (await plugin.pre_bind(context)).code is Code.TRANSIENT
-    now = await case.client.get(PODS, case.namespace, "pod")
-    assert "extendedResourceClaimStatus" not in now["status"]
 
 
 class OldClient(KubeClient):

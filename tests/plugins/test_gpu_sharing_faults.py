@@ -36,33 +36,6 @@ def fail_reservation(shares: Shares, group: str) -> str:
     return str(reservation["metadata"]["uid"])
 
 
-def test_a_reservation_rejected_by_the_kubelet_is_recreated_on_retry(shares: Shares) -> None:
-    series = Series(shares.live)
-    shares.make("refused", tolerations=SILENT)
-    shares.ask("refused", ["refused"], backoffLimit=6)
-    shares.live.until("a device is reserved", lambda: len(shares.reservations()) == 1)
-    former = fail_reservation(shares, "refused")
-    shares.live.event("refused", "BindingRetry")
-    shares.live.until(
-        "another reservation is made",
-        lambda: any(reservation["metadata"]["uid"] != former for reservation in shares.reservations("refused")),
-    )
-    assert series.increase("gpu_sharing_reservations_failed_total", cause="ended") == 1
-
-
-def test_an_ended_reservation_is_not_used_for_its_device(shares: Shares) -> None:
-    shares.share("first", "evicted")
-    shares.live.phase("first", "Succeeded")
-    # Its pod ends, and so does the reservation, evicted; it is not deleted yet.
-    (reservation,) = shares.reservations("evicted")
-    former = device_of(reservation)
-    fail_reservation(shares, "evicted")
-    shares.complete("first")
-    shares.share("second", "evicted")
-    shares.live.phase("second", "Succeeded")
-    assert shares.device("evicted") != former
-
-
 def lose_reservation(shares: Shares, group: str) -> None:
     """Delete the group's reservation pod, as an eviction or a mistaken user does."""
     (reservation,) = shares.reservations(group)
@@ -296,15 +269,3 @@ def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Sha
     assert status["suggestion"] == "DeletePod"
     shares.await_release()
     assert shares.api.get(f"{path}/foreign-0") == config_map
-
-
-def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
-    for name in ("one", "two"):
-        shares.make(name, {names.SHARED_GPU_CONFIGMAP: "copied"})
-    shares.ask("one", ["copied-1"])
-    shares.live.phase("one", "Succeeded")
-    before = shares.maps()
-    shares.ask("two", ["copied-2"])
-    assert shares.live.phase("two", "Failed")["status"]["failure"]["reason"] == "Rejected"
-    assert shares.maps() == before
-    shares.await_release("copied-2")

@@ -2,8 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -17,7 +16,7 @@ from bowline.framework.binding.handle import Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.config import GpuSharingSettings as Sharing
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.resources import PODS, Resource
@@ -47,20 +46,6 @@ class Passes:
 
     def worker(self, _: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         return lambda key: self.running.add(asyncio.ensure_future(reconcile(key)))
-
-
-class BusyClient(KubeClient):
-    """Shares a device just before all pods are read."""
-
-    share: Callable[[], Awaitable[None]] | None = None
-
-    async def pages(self, *args: Any, **kwargs: Any) -> AsyncGenerator[dict[str, Any], None]:
-        if self.share is not None and args[0].resource.metadata_only:
-            share, self.share = self.share, None
-            await share()
-        async with aclosing(super().pages(*args, **kwargs)) as pages:
-            async for page in pages:
-                yield page
 
 
 class VanishingClient(KubeClient):
@@ -123,21 +108,6 @@ def half(case: Case) -> dict[str, Any]:
     return body
 
 
-async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) -> None:
-    """1. A request is rolled back, its labels removed. 2. It is recreated. 3. The watch delivers the removal."""
-    devices = f"{case.namespace}-devices"
-    await reserve(case, devices)
-    created_pod = await case.client.create(PODS, case.namespace, half(case))
-    plugin = await new_plugin(case.client, devices, passes := Passes())
-    context = await case.context(created_pod, **share_of(case))
-    before = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
-    cached_pod = {**created_pod, "metadata": {**created_pod["metadata"], "labels": before}}
-    assert await plugin.pre_bind(replace(context, pod=cached_pod)) == Status.ok()
-    await asyncio.gather(*passes.running)
-    now = await case.client.get(PODS, case.namespace, "half")
-    assert now["metadata"].get("labels") == before
-
-
 async def test_a_reservation_deleted_during_its_creation_is_created_again(case: Case, cluster: Cluster) -> None:
     """1. The pod of that name exists. 2. It ends. 3. It is read. That fails no scheduler's decision."""
     devices = f"{case.namespace}-devices"
@@ -172,20 +142,6 @@ async def running_share(case: Case, **spec: Any) -> None:
     body = pod("half", case.namespace, **{"nodeName": NODE, **spec})
     body["metadata"]["labels"] = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
     await case.client.create(PODS, case.namespace, body)
-
-
-async def test_a_share_begun_during_a_resync_is_not_reported_as_unreserved(case: Case, cluster: Cluster) -> None:
-    """1. The resync reads the reservations. 2. A device is reserved and shared. 3. The resync reads the pods."""
-    devices = f"{case.namespace}-devices"
-
-    async def share() -> None:
-        await reserve(case, devices)
-        await running_share(case)
-
-    client = BusyClient(await load_access(api_server(cluster.kubeconfig)))
-    client.share = share
-    async with client:
-        assert await unreserved_groups(client, devices) == 0
 
 
 async def test_an_ended_reservation_holds_no_group(case: Case) -> None:

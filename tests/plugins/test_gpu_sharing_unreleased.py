@@ -72,13 +72,6 @@ def called_at(shares: Shares, port: int) -> Iterator[None]:
 
 
 @contextmanager
-def unavailable(shares: Shares) -> Iterator[IsInForce]:
-    """A webhook of the reservation namespace is down."""
-    with called_at(shares, 1):
-        yield lambda: "failed calling webhook" in refusal(shares)
-
-
-@contextmanager
 def hanging(shares: Shares) -> Iterator[IsInForce]:
     """A webhook of the reservation namespace accepts connections and never replies."""
     with socket.create_server(("127.0.0.1", 0)) as listener, called_at(shares, listener.getsockname()[1]):
@@ -108,7 +101,7 @@ def refusal(shares: Shares) -> str:
     return ""
 
 
-@pytest.mark.parametrize("obstacle", [denial, unavailable, hanging])
+@pytest.mark.parametrize("obstacle", [denial, hanging])
 def test_an_unused_device_that_cannot_be_released_delays_only_pods_that_need_it(
     shares: Shares, obstacle: Callable[[Shares], Any]
 ) -> None:

@@ -45,20 +45,3 @@ async def test_a_node_is_read_once_for_each_version(client: Counting) -> None:
         assert node is not None
         assert node.labels == stored_node["metadata"]["labels"]
     assert client.read == ["gpu-node-0", "gpu-node-0"]
-
-
-async def test_the_node_that_was_not_used_for_longest_is_evicted(client: Counting) -> None:
-    labels = NodeLabels(client, capacity=2)
-    for name in ("gpu-node-0", "gpu-node-1", "gpu-node-0", "gpu-node-2"):
-        await labels.get(cached_node(name))
-    assert len(labels) == 2
-    client.read.clear()
-    for name in ("gpu-node-0", "gpu-node-2", "gpu-node-1"):
-        await labels.get(cached_node(name))
-    assert client.read == ["gpu-node-1"]
-
-
-async def test_a_node_that_does_not_exist_is_none_and_not_cached(client: Counting) -> None:
-    labels = NodeLabels(client)
-    assert await labels.get(cached_node("no-such-node")) is None
-    assert len(labels) == 0

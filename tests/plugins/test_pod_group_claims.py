@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin_status import Code, Status
-from bowline.framework.reason import Reason
+from bowline.framework.plugin_status import Status
 from bowline.kube.config import load_access
-from bowline.kube.resources import PODGROUPS, PODS, RESOURCECLAIMS
+from bowline.kube.resources import PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair
-from bowline.testing.builders import bind_request
 from tests.live import LiveCluster
 from tests.pairs import own_namespace
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
@@ -37,7 +35,6 @@ pytestmark = [
 OF_TEMPLATE = {"name": "dev", "resourceClaimTemplateName": "tpl"}
 NAMED = {"name": "dev", "resourceClaimName": "shared"}
 FAILED = Status.fatal("failed by the test")
-LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -125,78 +122,6 @@ async def test_a_rollback_leaves_the_claim_that_a_pod_of_the_group_has_and_the_e
         live.cluster.api.request("DELETE", PODS.path(live.namespace, name), {"gracePeriodSeconds": 0})
     live.cluster.api.request("DELETE", PODGROUPS.path(live.namespace, "gang"), {})
     live.until("the claim is free", lambda: is_free(get_claim(live, "shared")) or None)
-
-
-async def test_a_group_gets_another_device_after_one_that_has_failed(live: LiveCluster, case: Case) -> None:
-    live.create(claim("shared"))
-    group = make_group(live, "gang", NAMED)
-    pods = [make_pod(live, name, NAMED, "gang") for name in ("a", "b")]
-    plugin = await new_plugin(case.client)
-    conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["bad"]}
-    first, second = [await case.context(pod, **claim_decisions("d0", **conditions)) for pod in pods]
-    assert (await plugin.pre_bind(first)).code is Code.WAIT
-    bad = {"type": "bad", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": LONG_AGO}
-    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [bad]}
-    status = {"status": {"devices": [device]}}
-    await case.client.patch(RESOURCECLAIMS, live.namespace, "shared", status, subresource="status")
-    for context in (first, second):
-        failure = await plugin.pre_bind(context)
-        assert (failure.code, failure.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert await plugin.rollback(first, failure) == Status.ok()
-    assert "allocation" not in get_claim(live, "shared")["status"]
-    assert await plugin.rollback(second, failure) == Status.ok()
-    decided_again = await case.context(pods[1], **claim_decisions("d1"))
-    assert await plugin.pre_bind(decided_again) == Status.ok()
-    assert get_claim(live, "shared")["status"]["reservedFor"] == [group]
-
-
-async def test_a_claim_stays_while_another_pod_of_the_group_may_be_bound(live: LiveCluster, case: Case) -> None:
-    live.create(claim("shared"))
-    group = make_group(live, "gang", NAMED)
-    pods = [make_pod(live, name, NAMED, "gang") for name in ("a", "b")]
-    plugin = await new_plugin(case.client)
-    context = await case.context(pods[0], **claim_decisions("d0"))
-    assert await plugin.pre_bind(context) == Status.ok()
-    live.create(bind_request("b", NODE, live.namespace, pods[1]["metadata"]["uid"]))
-    assert await plugin.rollback(context, FAILED) == Status.ok()
-    assert get_claim(live, "shared")["status"]["reservedFor"] == [group]
-    live.cluster.api.delete(live.request_path("b"))
-    assert await plugin.rollback(context, FAILED) == Status.ok()
-    assert is_free(get_claim(live, "shared"))
-
-
-async def test_a_claim_of_the_pod_alone_is_reserved_for_the_pod(live: LiveCluster, case: Case) -> None:
-    live.create(template("tpl"), claim("shared"))
-    make_group(live, "gang", OF_TEMPLATE)
-    pod = make_pod(live, "pod", NAMED, "gang")
-    context = await case.context(pod, **claim_decisions("d1"))
-    assert await (await new_plugin(case.client)).pre_bind(context) == Status.ok()
-    uid = pod["metadata"]["uid"]
-    assert get_claim(live, "shared")["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
-
-
-async def test_a_pod_waits_for_its_group(live: LiveCluster, case: Case) -> None:
-    live.create(claim("shared"))
-    pod = make_pod(live, "pod", NAMED, "absent")
-    plugin = await new_plugin(case.client)
-    answer = await plugin.pre_bind(await case.context(pod, **claim_decisions("d2")))
-    assert (answer.code, [ref.kind for ref in answer.wake_on]) == (Code.WAIT, ["PodGroup"])
-    assert is_free(get_claim(live, "shared"))
-
-
-async def test_a_claim_of_another_group_is_not_taken(live: LiveCluster, case: Case) -> None:
-    """The pod's status names a claim that was created for another group, as after an error of a controller."""
-    live.create(template("tpl"))
-    make_group(live, "theirs", OF_TEMPLATE)
-    make_group(live, "mine", OF_TEMPLATE)
-    theirs = claim_name(make_pod(live, "their-pod", OF_TEMPLATE, "theirs"))
-    pod = make_pod(live, "pod", OF_TEMPLATE, "mine")
-    context = await case.context(pod, **claim_decisions("d3"))
-    assert context.pod is not None
-    context.pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"] = theirs
-    answer = await (await new_plugin(case.client)).pre_bind(context)
-    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert is_free(get_claim(live, theirs))
 
 
 async def test_a_groups_claim_equals_that_of_kube_scheduler(live: LiveCluster, case: Case) -> None:

@@ -1,6 +1,5 @@
 """Volumes before pods: the pair's writes and how the API server and the real volume controller process them."""
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from tests.audit import PLAIN_BIND, WRITES, Calls, call_of, calls_about, count_calls, once_logged, writes_about
+from tests.audit import PLAIN_BIND, WRITES, call_of, calls_about, once_logged, writes_about
 from tests.live import Live
 from tests.plugins.denied_bindings import denied_bindings, denied_node
 from tests.plugins.storage import PROVISIONER, Storage
@@ -88,32 +87,6 @@ def test_a_volume_costs_one_write_besides_those_of_every_bind(pair: Live, storag
             assert writes == PLAIN_BIND
             return
     pytest.fail("each of the binds has waited for seconds")
-
-
-def request_eight(live: Live, storage: Storage) -> list[str]:
-    """Create eight pods with a PVC and a free volume each, and request their bind together; returns their names."""
-    storage.make_class()
-    pods = [f"pod-{number}" for number in range(8)]
-    for name in pods:
-        storage.post_volume(name, "gpu-node-0")
-        storage.make_claim(name)
-        storage.make_pod(name, name)
-    for name in pods:
-        storage.available(name)
-    for name in pods:
-        live.request_bind(name)
-    return pods
-
-
-def test_the_volume_controllers_steps_cause_no_reads(pair: Live, storage: Storage) -> None:
-    pods = request_eight(pair, storage)
-    for name in pods:
-        pair.phase(name, "Succeeded")
-    read = ("get", "persistentvolumeclaims")
-    expectation: Calls = Counter({read: 8, ("create", "pods/binding"): 8, ("patch", "bindrequests/status"): 8})
-    # If the controller's writes caused reconciles, it would be 16 to 32. A reported wait takes one more.
-    reported_waits = sum(has_reported_wait(pair, name) for name in pods)
-    assert 8 <= count_calls(pair, "bowline-reconciler", expectation)[read] - reported_waits < 13
 
 
 def test_a_bound_claim_costs_no_write_and_must_reach_the_node(pair: Live, storage: Storage) -> None:
@@ -206,46 +179,6 @@ def test_a_pod_whose_local_volume_is_bound_is_not_sent_to_another_node(pair: Liv
 
 
 # --- claims that are missing, foreign or unusable ---
-
-
-def test_steps_of_other_controllers_are_awaited_and_reported(pair: Live, storage: Storage) -> None:
-    """All of them in one test: a wait is reported after five seconds."""
-    storage.make_class(PROVISIONER)
-    storage.make_class(PROVISIONER, mode="Immediate")
-    storage.make_claim("immediate", cls="early")
-    storage.make_claim("classless", cls="none")
-    storage.make_claim("full", size="5Gi")
-    make_capacity(pair, storage, "1Gi")
-    # The last one: its wait ends after half a minute.
-    for name in ("immediate", "classless", "full", "missing"):
-        storage.make_pod(name, name)
-        pair.request_bind(name)
-    for name in ("immediate", "classless", "missing", "full"):
-        pair.event(name, "BindingWaiting")
-        wait = pair.request(name)["status"]["wait"]
-        assert ("PersistentVolumeClaim", name) in {(ref["kind"], ref["name"]) for ref in wait["objects"]}
-    assert names.SELECTED_NODE not in (storage.claim("immediate")["metadata"].get("annotations") or {})
-    # The missing objects are created, and the pods are bound.
-    storage.make_claim("missing", cls="late")
-    storage.provision("missing")
-    storage.provision("full")
-    for name in ("missing", "full"):
-        assert "failedAttempts" not in pair.phase(name, "Succeeded")["status"]
-
-
-def make_capacity(live: Live, storage: Storage, size: str) -> None:
-    """Publish the driver's capacity on every node."""
-    driver = {"metadata": {"name": PROVISIONER}, "spec": {"storageCapacity": True, "attachRequired": False}}
-    live.kubectl("apply", "-f", "-", objects={"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", **driver})
-    live.cluster.api.post(
-        f"/apis/storage.k8s.io/v1/namespaces/{live.namespace}/csistoragecapacities",
-        {
-            "metadata": {"name": "room"},
-            "storageClassName": storage.name("late"),
-            "nodeTopology": {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]},
-            "maximumVolumeSize": size,
-        },
-    )
 
 
 def ephemeral(storage: Storage) -> list[dict[str, Any]]:

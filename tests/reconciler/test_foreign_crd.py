@@ -21,10 +21,9 @@ from bowline.kube.resources import BINDREQUESTS, NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
 from bowline.plugins.gpu_sharing.rules import owning_pods
-from bowline_reconciler.ttl import TTLController
 from tests.plugins.sharing import device_of
 from tests.reconciler.conftest import stage_on
-from tests.reconciler.stage import Hold, Scripted, Stage, Working
+from tests.reconciler.stage import Scripted, Stage, Working
 from tests.reconciler.test_late_shares import Devices
 from tests.waiting import until, until_awaited
 
@@ -147,43 +146,6 @@ async def test_the_backoff_is_kept_although_its_time_cannot_be_stored(stage: Sta
     assert plugin.points("pod").count("pre_bind") == 2
 
 
-async def test_a_backoff_restarts_with_the_process(stage: Stage) -> None:
-    await stage.create_pod()
-    await stage.request_bind()
-    await stage.client.patch(
-        BINDREQUESTS, stage.namespace, "pod", {"status": {"failedAttempts": 6}}, subresource="status"
-    )
-    plugin = Scripted()
-    async with stage.working(plugin) as working:
-        await until(lambda: working.sizes["requests"] == 1)
-        ((_, memory),) = working.parts.states.items()
-        await until(lambda: memory.attempt.retry_at is not None)
-        assert plugin.calls == []
-        stage.clock.passed += timedelta(minutes=2)
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "yes"}}})
-        await stage.phase("pod", "Succeeded")
-
-
-async def test_an_invalid_spec_that_the_crd_accepts_fails(stage: Stage) -> None:
-    await stage.create_pod()
-    await stage.request_bind(receivedResourceType="Strange", selectedNode="")
-    async with stage.working():
-        status = await stage.phase("pod", "Failed")
-    assert status["reason"].startswith("Invalid: ")
-
-
-async def test_completed_requests_expire(stage: Stage) -> None:
-    async with stage.working():
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.phase("pod", "Succeeded")
-    sweep = TTLController(stage.client, timedelta(hours=1), stage.clock)
-    assert await sweep.round() == 0
-    stage.clock.passed += timedelta(hours=2)
-    assert await sweep.round() >= 1
-    await stage.request_deleted()
-
-
 async def fails_at_first(ctx: BindContext) -> Status:
     return Status.retry("no luck") if ctx.attempt == 1 else Status.ok()
 
@@ -232,20 +194,6 @@ async def test_a_wait_that_the_status_cannot_store_has_its_objects_and_deadline(
     assert wait.deadline is not None
 
 
-async def test_a_request_with_another_name_than_its_pod_ends_invalid_and_touches_nothing(stage: Stage) -> None:
-    plugin = Scripted(effects=True)
-    async with stage.working(plugin):
-        pod_uid = await stage.create_pod()
-        await stage.request_bind("another", podName="pod", metadata={"finalizers": [names.FINALIZER]})
-        status = await stage.phase("another", "Failed")
-        assert "finalizers" not in (await stage.request("another"))["metadata"]
-        assert (await stage.pod())["metadata"]["uid"] == pod_uid
-        await stage.request_bind("pod")
-        await stage.phase("pod", "Succeeded")
-    assert status["reason"].startswith("Invalid: metadata.name")
-    assert plugin.points("another") == []
-
-
 @pytest.mark.parametrize("is_misnamed", [pytest.param(True, id="pod"), pytest.param(False, id="node and group")])
 async def test_a_changed_decision_is_another_request(stage: Stage, is_misnamed: bool) -> None:
     """The CRD has no rule against it. What was prepared is rolled back with the former spec, before anything else."""
@@ -289,18 +237,3 @@ async def test_a_changed_decision_is_another_request(stage: Stage, is_misnamed: 
     else:
         assert (node, (await shown("p"))[:2]) == ("gpu-node-1", (devices.group("b"), ["GPU-b"]))
     assert await shown("q") == ("", [], "")
-
-
-async def test_a_decision_that_is_changed_during_its_binding_is_reported_as_it_was_executed(stage: Stage) -> None:
-    hold = Hold(Status.skip())
-    plugin = Scripted(effects=True, bind=hold)
-    async with stage.working(plugin) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await hold.reached.wait()
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"spec": {"selectedNode": "gpu-node-1"}})
-        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.generation == 2)
-        hold.go.set()
-        await stage.phase("pod", "Succeeded")
-    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
-    assert plugin.points("pod").count("rollback") == 0, "a running pod keeps what it was prepared with"

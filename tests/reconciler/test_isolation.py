@@ -181,22 +181,6 @@ async def _hang(other: Stage, working: Working, gate: FaultGate) -> None:
     await until(lasts)
 
 
-async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(stage: Stage, broken: Broken) -> None:
-    async with stage.working(Scripted(effects=True)) as working:
-        await broken.stage.create_pod()
-        await broken.stage.request_bind(backoffLimit=1)
-        retry_status = await until_awaited(broken.stage.status, lambda status: status.get("failedAttempts"))
-        assert retry_status["reason"].startswith("Retrying: ")
-        assert await broken.stage.event("pod", "BindingRetry")
-        status = await broken.stage.phase("pod", "Failed")
-        assert status["reason"].startswith("BackoffLimitExceeded: ")
-        assert status["failedAttempts"] == 2
-        assert await broken.stage.event("pod", "BindingFailed")
-        await until(lambda: working.sizes["failing"] == 0)
-    assert "nodeName" not in (await broken.stage.pod())["spec"]
-    assert not (await broken.stage.request())["metadata"].get("finalizers")
-
-
 async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
     stage: Stage, proxy_route: Proxied, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -63,15 +63,6 @@ async def test_a_failure_ends_the_nomination_in_the_patch_of_its_condition(stage
     assert conditions[names.CONDITION_POD_BOUND] == "Rejected"
 
 
-async def test_a_withdrawal_ends_the_nomination(stage: Stage) -> None:
-    """Also of a pod that is too large for the cache."""
-    plugin = needs("data")
-    async with stage.working(plugin) as working:
-        await waits(stage, plugin, working, {"example.com/notes": "x" * 40_000})
-        await stage.withdraw()
-        await becomes(stage, "")
-
-
 @pytest.mark.parametrize(
     ("stored_node", "nomination", "expectation"),
     [

@@ -17,19 +17,14 @@ from bowline.framework.plugin import Plugin
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import (
-    PERSISTENTVOLUMECLAIMS,
-    PERSISTENTVOLUMES,
     RESOURCECLAIMS,
-    STORAGECLASSES,
 )
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.dynamic_resources.plugin import DynamicResources
-from bowline.plugins.volume_binding import VolumeBinding
 from bowline.testing.fault_proxy.faults import Rewrite
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.plugins.claims import CLASS, claim, claim_decisions, extended_decision, publish
-from tests.plugins.storage import mounts, on_node
+from tests.plugins.claims import claim, claim_decisions, publish
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.reconciler.test_late_shares import Devices, devices
 from tests.reconciler.test_late_writes import touch
@@ -38,8 +33,6 @@ from tests.waiting import until_awaited
 __all__ = ["devices"]  # a fixture
 
 Path = tuple[str | int, ...]
-EXTENDED = "gpu.example.com/gpu"
-LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
 
 
 def changing(path: Path, value: Any) -> Rewrite:
@@ -85,64 +78,14 @@ class Place:
         await self.stage.request_bind(**claim_decisions("dev"))
         return DynamicResources(BindTimeoutConfig(), Settings())
 
-    async def extended(self) -> Plugin:
-        """Request the devices of extended resources."""
-        await self.stage.create_pod(containers=LIMITED)
-        await self.stage.request_bind(**extended_decision(EXTENDED))
-        return DynamicResources(BindTimeoutConfig(), Settings())
-
-    async def volume(self) -> Plugin:
-        """Request a free volume."""
-        await self._mount("kubernetes.io/no-provisioner")
-        body = {
-            "metadata": {"name": self.stage.namespace},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"],
-                "storageClassName": self.stage.namespace,
-                "local": {"path": "/mnt"},
-                "nodeAffinity": {"required": on_node("gpu-node-0")},
-            },
-        }
-        await self.stage.client.create(PERSISTENTVOLUMES, "", body)
-        status = {"status": {"phase": "Available"}}
-        await self.stage.client.patch(PERSISTENTVOLUMES, "", self.stage.namespace, status, subresource="status")
-        return VolumeBinding(BindTimeoutConfig(), Settings())
-
-    async def provisioning(self) -> Plugin:
-        """Request a volume that a provisioner creates."""
-        await self._mount("csi.example.com")
-        return VolumeBinding(BindTimeoutConfig(), Settings())
-
-    async def _mount(self, provisioner: str) -> None:
-        stage = self.stage
-        storage_class = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-        await stage.client.create(STORAGECLASSES, "", {"metadata": {"name": stage.namespace}, **storage_class})
-        spec = {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": stage.namespace,
-            "resources": {"requests": {"storage": "1Gi"}},
-        }
-        await stage.client.create(
-            PERSISTENTVOLUMECLAIMS, stage.namespace, {"metadata": {"name": "data"}, "spec": spec}
-        )
-        await stage.create_pod(volumes=mounts("data"))
-        await stage.request_bind()
-
     async def left(self) -> list[str]:
         """Return what is left of a request that was withdrawn."""
-        client, namespace = self.stage.client, self.stage.namespace
         pod = await self.stage.pod()
         left = [key for key in pod["metadata"].get("labels") or {} if key.startswith("runai")]
-        left += [key for key in pod.get("status") or {} if key == "extendedResourceClaimStatus"]
         left += [each["metadata"]["name"] for each in await self.devices.maps()]
         left += [each["metadata"]["name"] for each in await self.devices.reservations()]
-        for each in await client.list_all(RESOURCECLAIMS, namespace):
-            name = each["metadata"]["name"]
-            left += [f"{name}: {each.get('status') or ''}"] if each.get("status") or name != "one" else []
-        for each in await client.list_all(PERSISTENTVOLUMECLAIMS, namespace):
-            left += list(each["metadata"].get("annotations") or {})
-        return left  # a volume that is reserved stays so: no policy of the chart permits to take it from a PVC
+        claims = await self.stage.client.list_all(RESOURCECLAIMS, self.stage.namespace)
+        return left + [str(each["status"]) for each in claims if each.get("status")]
 
 
 def metadata(*path: str) -> Path:
@@ -150,41 +93,14 @@ def metadata(*path: str) -> Path:
     return ("metadata", *path)
 
 
-GROUP, SHARING = metadata("labels", names.LABEL_GPU_GROUP), metadata("labels", names.LABEL_GPU_SHARING)
+GROUP = metadata("labels", names.LABEL_GPU_GROUP)
 OTHER_CONSUMER = [{"resource": "pods", "name": "other", "uid": "other"}]
-OTHER_REQUEST = [{"name": "other", "exactly": {"deviceClassName": CLASS}}]
-# By what is written: scenario, call, field, and the value that replaces it; without one it is removed.
+# A row for each kind of call, which the client compares: scenario, call, field, and the value that replaces it.
 WRITES: Mapping[str, tuple[str, str, Path, Any]] = {
     "label of the group": ("share", "patch pods", GROUP, "other"),
-    "label of shares": ("share", "patch pods", SHARING, None),
     "devices": ("share", "create configmaps", ("data", names.VISIBLE_DEVICES), "all"),
-    "owner of a map": ("share", "create configmaps", metadata("ownerReferences"), None),
-    "guard of a map": ("share", "create configmaps", SHARING, "false"),
-    "groups of a map": ("share", "create configmaps", metadata("annotations", names.ANNOTATION_GPU_GROUPS), "other"),
-    "group of a reservation": ("share", "create pods", GROUP, "other"),
-    "device of a reservation": (
-        "share",
-        "create pods",
-        ("spec", "containers", 0, "resources"),
-        {"limits": {"cpu": 1}},
-    ),
-    "mark of a reservation": ("share", "create pods", metadata("annotations", names.DO_NOT_DISRUPT), "false"),
     "finalizer": ("effects", "patch bindrequests", metadata("finalizers"), []),
-    "record of effects": ("effects", "patch bindrequests", metadata("annotations", names.EFFECTS), "other"),
-    "finalizer of a claim": ("claim", "patch resourceclaims", metadata("finalizers"), None),
-    "allocation": ("claim", "update resourceclaims", ("status", "allocation", "nodeSelector"), on_node("gpu-node-1")),
     "consumers": ("claim", "update resourceclaims", ("status", "reservedFor"), OTHER_CONSUMER),
-    "extended claim": ("extended", "create resourceclaims", ("spec", "devices", "requests"), OTHER_REQUEST),
-    "mark of an extended claim": ("extended", "create resourceclaims", metadata("annotations"), {"a": "b"}),
-    "claim of the pod": ("extended", "patch pods", ("status", "extendedResourceClaimStatus"), None),
-    "volume": ("volume", "patch persistentvolumes", ("spec", "claimRef", "uid"), None),
-    "node": (
-        "provisioning",
-        "patch persistentvolumeclaims",
-        metadata("annotations", names.SELECTED_NODE),
-        "gpu-node-1",
-    ),
-    "record": ("provisioning", "patch persistentvolumeclaims", metadata("annotations", names.PREPARED_FOR), None),
 }
 
 
@@ -197,7 +113,7 @@ async def test_a_write_that_is_stored_otherwise_prepares_nothing(
     write: str,
 ) -> None:
     scenario, call, path, value = WRITES[write]
-    if scenario in ("claim", "extended"):
+    if scenario == "claim":
         publish(bare_cluster)
     proxy, access = proxy_route
     verb, resource = call.split()

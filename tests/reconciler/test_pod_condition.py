@@ -117,23 +117,6 @@ async def test_reports_of_a_pod_never_reach_its_namesake(
     assert (await stage.pod())["status"].get("nominatedNodeName") == "gpu-node-1"
 
 
-async def test_a_late_withdrawal_removes_no_nomination_to_another_node(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    gate = FaultGate()
-    async with held_writer(proxy_route, gate) as (conditions, pods):
-        pod = await seen(stage)
-        conditions.schedule(pod, None, Nomination("gpu-node-0"))
-        await until(lambda: bool(pods))
-        conditions.schedule(pod, None, Nomination("gpu-node-1"))
-        conditions.schedule(
-            {**pod, "status": {"nominatedNodeName": "gpu-node-0"}}, None, Nomination("gpu-node-0", is_withdrawn=True)
-        )
-        gate.open()
-        await until(lambda: len(conditions) == 0)
-    assert (await stage.pod())["status"].get("nominatedNodeName") == "gpu-node-1"
-
-
 async def test_a_denied_condition_does_not_prevent_success(stage: Stage) -> None:
     """Bound by a third-party plugin with an annotation for which the API server denies every later update."""
 

@@ -5,14 +5,13 @@ With the plugin, on a real API server; the test acts as the agents of reservatio
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
-from bowline.api.meta import ObjectKey, ObjectUID, pod_owner
+from bowline.api.meta import ObjectKey, pod_owner
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions
@@ -22,14 +21,10 @@ from bowline.plugins.gpu_sharing.reservation import reservation_name
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline.testing.handles import handle_for
-from tests.plugins.claim_case import Case
-from tests.plugins.sharing import device_of, group_of
-from tests.plugins.test_gpu_sharing_steps import Passes
+from tests.plugins.sharing import device_of
 from tests.reconciler.stage import Scripted, Stage
 from tests.reconciler.test_late_shares import Devices, devices
 from tests.reconciler.test_late_writes import touch
-from tests.reconciler.test_misdirected_binds import ELSEWHERE, changed_bindings
 from tests.waiting import until_awaited
 
 __all__ = ["devices"]
@@ -167,62 +162,12 @@ async def cached_version(working: Any, stage: Stage) -> str:
     return str(working.parts.informers.pod(ObjectKey(stage.namespace, "pod"))["metadata"]["resourceVersion"])
 
 
-@pytest.mark.parametrize("group", ["a", "b"], ids=["the same group", "another group"])
-async def test_a_rollback_leaves_what_another_request_has_prepared(
-    stage: Stage, devices: Devices, group: str
-) -> None:
-    """As with a former leader that continues: the plugins of two processes are called for one name."""
-    await devices.make_pod()
-    stored_pod, case = await stage.pod(), Case(stage.client, stage.namespace)  # type: ignore[arg-type]
-    former_plugin, plugin, passes = devices.plugin(), devices.plugin(), Passes()
-    for each in (former_plugin, plugin):
-        await each.setup(replace(handle_for(each.name, stage.client), worker=passes.worker))
-
-    async def context(uid: str, of_group: str) -> BindContext:
-        share = {"count": 1, "portion": "0.50"}
-        made = await case.context(
-            stored_pod,
-            selectedGPUGroups=[devices.group(of_group)],
-            receivedResourceType="Fraction",
-            receivedGPU=share,
-        )
-        return replace(made, request=replace(made.request, uid=ObjectUID(uid)))
-
-    first, second = await context("first", "a"), await context("second", group)
-    for each, ctx in ((former_plugin, first), (plugin, second)):
-        await each.pre_bind(ctx)
-        await devices.report()
-        assert await each.pre_bind(replace(ctx, pod=await stage.pod())) == Status.ok()
-    await devices.ask(group)
-    assert await former_plugin.rollback(first, Status.retry("given up")) == Status.ok()
-    labelled_pod = await stage.pod()
-    assert gpu_groups(labelled_pod["metadata"]["labels"]) == {devices.group(group)}
-    assert labelled_pod["metadata"]["annotations"][names.LABELLED_FOR] == "second"
-    assert records(await devices.maps()) == {"second"}
-    assert await devices.visible() == [f"GPU-{group}"]
-    assert [group_of(each) for each in await devices.reservations()] == [devices.group(group)]
-    await stage.withdraw()
-    assert await plugin.rollback(second, Status.retry("given up")) == Status.ok()
-    await assert_nothing_left(devices)
-    await asyncio.gather(*passes.running)
-
-
 async def assert_nothing_left(devices: Devices) -> None:
     metadata = (await devices.stage.pod())["metadata"]
     assert not gpu_groups(metadata.get("labels") or {})
     assert names.LABELLED_FOR not in metadata["annotations"]
     assert await devices.maps() == []
     assert await devices.reservations() == []
-
-
-async def test_nothing_is_left_of_a_share_that_a_policy_binds_elsewhere(stage: Stage, devices: Devices) -> None:
-    await devices.make_pod()
-    async with changed_bindings(stage, ELSEWHERE), stage.working(devices.plugin()):
-        await devices.ask("a")
-        status = await ended(devices, "pod")
-    assert status["failure"]["reason"] == "BoundElsewhere"
-    assert (await stage.pod())["spec"]["nodeName"] != NODE
-    await assert_nothing_left(devices)
 
 
 async def test_a_rollback_is_complete_when_what_it_deletes_is_gone(stage: Stage, devices: Devices) -> None:

@@ -101,26 +101,6 @@ async def test_a_pod_that_goes_after_its_request_was_deleted_returns_the_seat_so
     assert [call for call, _, _ in seats.calls] == ["release"]
 
 
-async def test_the_end_of_the_pod_returns_the_seat(stage: Stage) -> None:
-    seats = Seats()
-    async with stage.working(seats):
-        uid = await bound(stage)
-        await end_pod(stage)
-        await until_awaited(partial(finalizers, stage), lambda value: value is None)
-    assert seats.calls == [("release", uid, True)]
-    assert (await stage.status())["phase"] == "Succeeded"
-
-
-async def test_the_deletion_of_the_pod_returns_the_seat(stage: Stage) -> None:
-    seats = Seats()
-    async with stage.working(seats):
-        uid = await bound(stage)
-        await remove_pod(stage)
-        await stage.request_deleted()
-    # Again if the finalizer could not be dropped, because the request was deleted meanwhile.
-    assert set(seats.calls) == {("release", uid, False)}
-
-
 @pytest.mark.parametrize("end", [end_pod, remove_pod])
 async def test_the_seat_is_returned_if_the_reconciler_was_down_when_the_pod_ended(stage: Stage, end: Any) -> None:
     async with stage.working(Seats()) as working:
@@ -153,27 +133,6 @@ async def test_a_seat_that_cannot_be_returned_is_reported_and_returned_by_the_ne
     assert len(seats.calls) == 1
 
 
-async def test_what_is_returned_at_last_is_reported_no_more(stage: Stage) -> None:
-    seats = Seats(down=True)
-    async with stage.working(seats):
-        await bound(stage)
-        await end_pod(stage)
-        await until_awaited(stage.status, lambda status: "reason" in status)
-        seats.down = False
-        await until_awaited(partial(finalizers, stage), lambda value: value is None)
-    status = await stage.status()
-    assert "reason" not in status
-    assert "RolledBack" not in {condition["type"] for condition in status["conditions"]}
-
-
-async def test_a_plugin_that_is_disabled_keeps_no_request(stage: Stage) -> None:
-    async with stage.working(Seats()):
-        await bound(stage)
-        await stage.withdraw()
-    async with stage.working():
-        await stage.request_deleted()
-
-
 async def test_an_uninstall_returns_the_seats_of_ended_pods_and_reports_those_of_running_ones(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,29 +152,3 @@ async def test_an_uninstall_returns_the_seats_of_ended_pods_and_reports_those_of
     assert seats.calls == [("release", uid, True)]
     reports = [(vars(record).get("bindRequest"), vars(record).get("plugins")) for record in caplog.records]
     assert (f"{stage.namespace}/runs", "seats") in reports
-
-
-async def test_an_uninstall_does_not_end_before_a_seat_is_returned(stage: Stage) -> None:
-    async with stage.working(Seats()) as working:
-        await bound(stage)
-        await working.crash()
-    await end_pod(stage)
-    seats = Seats(down=True)
-    async with stage.working(seats, uninstalling=True) as working:
-        await until(lambda: len(seats.calls) > 1)
-        assert await finalizers(stage) == [names.FINALIZER]
-        seats.down = False
-        await until_awaited(partial(finalizers, stage), lambda value: value is None)
-
-
-async def test_a_request_without_a_bind_is_rolled_back_and_not_released(stage: Stage) -> None:
-    class Refuses(Seats):
-        async def bind(self, ctx: BindContext) -> Status:
-            return Status.fatal("no")
-
-    seats = Refuses()
-    async with stage.working(seats):
-        await stage.create_pod(annotations=MINE)
-        await stage.request_bind()
-        await stage.phase("pod", "Failed")
-    assert [call for call, _, _ in seats.calls] == ["rollback"]

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
-from bowline.kube.binding import post_binding
 from bowline.kube.errors import AlreadyExists, NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS
 from bowline.testing.builders import configmap
@@ -85,19 +83,6 @@ async def test_the_finalizer_is_removed_before_success_is_written(stage: Stage) 
         assert "finalizers" not in (await stage.request())["metadata"]
 
 
-async def test_the_webhooks_finalizer_costs_no_second_write(stage: Stage) -> None:
-    async with stage.working(Scripted(effects=True)) as working:
-        # One that existed before this leader might be a predecessor's.
-        await until(lambda: working.parts.controller.queue.is_open)
-        await stage.create_pod()
-        await stage.request_bind(metadata=OURS)
-        await stage.phase("pod", "Succeeded")
-        writers = (await stage.request())["metadata"]["managedFields"]
-    ours = [w for w in writers if w["manager"] == names.FIELD_MANAGER_RECONCILER]
-    assert "finalizers" not in (await stage.request())["metadata"]
-    assert [w.get("subresource", "") for w in ours] == ["status"]
-
-
 async def test_a_terminal_failure_is_rolled_back_before_it_is_written(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken", Reason.DEVICE_CONFLICT))
     async with stage.working(plugin):
@@ -159,52 +144,6 @@ async def test_a_rollback_continues_after_a_crash_from_the_visible_state(stage: 
     assert (await stage.events()).count("RollbackFailed") == 1
 
 
-async def test_no_rollback_for_a_pod_on_its_selected_node(stage: Stage) -> None:
-    """The process crashed after the Binding; the request is deleted before the next process starts."""
-    plugin = Scripted(effects=True)
-    await stage.create_pod()
-    await stage.request_bind(metadata=OURS)
-    uid = (await stage.pod())["metadata"]["uid"]
-    await post_binding(stage.client, ObjectKey(stage.namespace, "pod"), ObjectUID(uid), "gpu-node-0", {})
-    await stage.withdraw()
-    async with stage.working(plugin):
-        await stage.request_deleted()
-    assert plugin.points("pod") == []
-
-
-async def test_no_rollback_while_an_unacknowledged_binding_may_take_effect(stage: Stage) -> None:
-    """A Binding has no reply, then the request is deleted. Setting the clock does not change the remaining time."""
-
-    async def get_no_reply(ctx: BindContext) -> Status:
-        ctx.posts.last_unknown = stage.clock.monotonic()
-        return Status.retry("the Binding has no answer")
-
-    plugin = Scripted(effects=True)
-    binding = Binding(in_flight_timeout=timedelta(minutes=10))
-    async with stage.working(plugin, binding=binding) as working:
-        await stage.create_pod("first")
-        await stage.request_bind("first")
-        await stage.phase("first", "Succeeded")
-        # It leads, and for longer than a predecessor's Binding can take effect.
-        stage.clock.passed += timedelta(minutes=11)
-        plugin.on_bind = get_no_reply
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts >= 1)
-        plugin.on_bind = None
-        plugin.on_pre_bind = Hold()
-        await stage.withdraw()
-        rollbacks = await rolls_back(stage, working)
-        stage.clock.shift += timedelta(minutes=11)
-        await rolls_back(stage, working, rollbacks)
-        assert plugin.points("pod").count("rollback") == 0
-        stage.clock.passed += timedelta(minutes=11)
-        await process_again(stage)
-        await stage.request_deleted()
-    # Repeated if the label's write was concurrent.
-    assert plugin.points("pod").count("rollback") >= 1
-
-
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
 async def test_a_new_leader_waits_for_its_predecessors_bindings(stage: Stage, off_by: timedelta) -> None:
     """A Binding may be in flight. Neither a wrong clock nor setting the clock changes the time to wait for it."""
@@ -223,23 +162,6 @@ async def test_a_new_leader_waits_for_its_predecessors_bindings(stage: Stage, of
         await process_again(stage)
         await stage.request_deleted()
     assert set(plugin.points("pod")) == {"rollback"}
-
-
-async def test_a_request_of_this_term_waits_for_no_predecessor(stage: Stage) -> None:
-    """Only another process could have sent a Binding that is unknown to this one."""
-
-    async def cannot(_: BindContext) -> Status:
-        return Status.fatal("no luck")
-
-    stage.clock.shift = timedelta(minutes=-11)
-    plugin = Scripted(effects=True, pre_bind=cannot)
-    async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(hours=10))) as working:
-        await until(lambda: working.parts.controller.queue.is_open)
-        await stage.create_pod()
-        await stage.request_bind()
-        status = await stage.phase("pod", "Failed")
-    assert status["reason"].startswith("Rejected")
-    assert "rollback" in plugin.points("pod")
 
 
 async def test_side_effects_without_the_webhooks_finalizer_are_recorded_first(stage: Stage) -> None:

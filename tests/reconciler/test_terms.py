@@ -5,13 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.config import ClusterAccess
-from bowline.kube.errors import Conflict
-from bowline.kube.resources import BINDREQUESTS, LEASES, NODES
+from bowline.kube.resources import LEASES, NODES
 from bowline.localcluster.nodes import node_object
 from bowline.testing.fault_proxy.faults import FaultGate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
@@ -83,18 +81,6 @@ async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Sta
     assert "nodeName" not in (await stage.pod())["spec"]
 
 
-async def test_a_term_leaves_nothing_in_memory(stage: Stage) -> None:
-    plugin = Scripted(pre_bind=Hold())
-    async with stage.working(plugin) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        assert isinstance(plugin.on_pre_bind, Hold)
-        await plugin.on_pre_bind.reached.wait()
-        assert working.sizes["requests"] == 1
-        await working.leave()
-        assert not any(working.sizes.values())
-
-
 async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
     """Bound pods and completed or deleted requests leave no state; failed ones leave little, while they exist."""
 
@@ -131,31 +117,6 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
         assert len(working.parts.informers.requests.store) == 0
 
 
-async def test_a_late_status_write_of_a_former_leader_is_not_stored(stage: Stage) -> None:
-    """The Binding may be in flight while the next leader prepares the request again: the report would be false."""
-    first, second = Hold(), Hold()
-    async with stage.working(Scripted(effects=True, pre_bind=first)) as former_leader:
-        await stage.create_pod()
-        await stage.request_bind()
-        await first.reached.wait()
-        seen = await stage.request()
-        assert seen["metadata"]["finalizers"]
-        await former_leader.crash()
-        await stage.leave_lease("another")
-        stage.clock.shift = timedelta(minutes=-11)
-        async with stage.working(Scripted(effects=True, pre_bind=second), lease="another"):
-            await second.reached.wait()
-            body = {
-                "metadata": {"resourceVersion": seen["metadata"]["resourceVersion"]},
-                "status": {"phase": "Failed", "reason": "Rejected: late"},
-            }
-            with pytest.raises(Conflict):
-                await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body, subresource="status")
-            second.go.set()
-            await stage.phase("pod", "Succeeded")
-        first.go.set()
-
-
 @pytest.mark.usefixtures("no_drain")
 async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
@@ -188,39 +149,3 @@ async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
             status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded", status
     assert (await stage.pod())["spec"]["nodeName"] == node
-
-
-HOUR = timedelta(hours=1)
-
-
-async def refuse(_: BindContext) -> Status:
-    return Status.fatal("no luck")
-
-
-async def test_nothing_is_awaited_of_a_leader_that_has_released_the_lease(stage: Stage) -> None:
-    """It records with the release that all of its writes were answered."""
-    patient = Binding(in_flight_timeout=HOUR)
-    async with stage.working(Scripted(effects=True), binding=patient):
-        await stage.create_pod("before")
-        await stage.request_bind("before")
-        await stage.phase("before", "Succeeded")
-    await stage.create_pod()
-    await stage.request_bind()
-    async with stage.working(Scripted(effects=True, pre_bind=refuse), binding=patient):
-        await stage.phase("pod", "Failed")
-
-
-async def test_the_wait_for_writes_of_a_former_leader_is_reported(stage: Stage) -> None:
-    await stage.leave_lease("reconciler")
-    await stage.create_pod()
-    await stage.request_bind()
-    plugin = Scripted(effects=True, pre_bind=refuse)
-    async with stage.working(plugin, binding=Binding(in_flight_timeout=HOUR)) as working:
-        status = await until_awaited(stage.status, lambda status: "phase" in status)
-        assert status["reason"].startswith("Retrying: ")
-        assert "failedAttempts" not in status
-        assert "BindingRetry" in await stage.event("pod", "BindingRetry")
-        assert "rollback" not in plugin.points("pod")
-        stage.clock.passed += HOUR
-        working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
-        await stage.phase("pod", "Failed")

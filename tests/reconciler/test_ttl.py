@@ -78,10 +78,6 @@ def owned_by(name: str, uid: str) -> dict[str, Any]:
     return {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]}
 
 
-async def refuse(_: BindContext) -> Status:
-    return Status.fatal("never")
-
-
 async def decisionsleft(stage: Stage) -> list[str]:
     return [request["metadata"]["name"] for request in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
 
@@ -104,21 +100,6 @@ async def test_succeeded_requests_are_deleted_and_failed_ones_kept_with_their_po
     assert await decisionsleft(stage) == ["fails"]
 
 
-async def test_a_failed_request_without_an_owner_is_deleted(stage: Stage) -> None:
-    """The garbage collector never deletes it, so its name would be blocked for every later request."""
-    async with stage.working(Scripted(pre_bind=refuse)):
-        await stage.request_bind("owned", metadata=owned_by("owned", await stage.create_pod("owned")))
-        await stage.create_pod("ownerless")
-        await stage.request_bind("ownerless")
-        for name in ("owned", "ownerless"):
-            await stage.phase(name, "Failed")
-    due = TTLController(stage.client, HOUR, stage.clock, page=1)
-    assert await due.round() == 0
-    stage.clock.shift += 2 * HOUR
-    assert await due.round() == 1
-    assert await decisionsleft(stage) == ["owned"]
-
-
 async def test_a_round_continues_where_it_was_interrupted(stage: Stage) -> None:
     async with stage.working():
         for name in ("one", "two", "three"):
@@ -137,19 +118,6 @@ async def test_a_round_continues_where_it_was_interrupted(stage: Stage) -> None:
     assert await decisionsleft(stage) == []
 
 
-async def test_a_recreated_request_is_kept(stage: Stage) -> None:
-    async with stage.working():
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.phase("pod", "Succeeded")
-    old = await stage.request()
-    await stage.withdraw()
-    await stage.request_bind()
-    due = TTLController(stage.client, HOUR, stage.clock)
-    assert await due.remove(old) is False
-    assert await decisionsleft(stage) == ["pod"]
-
-
 async def test_the_leader_runs_the_ttl_controller(stage: Stage) -> None:
     soon = Binding(ttl_after_succeeded=timedelta(milliseconds=1), in_flight_timeout=NO_FLIGHT)
     async with stage.working(binding=soon):
@@ -157,16 +125,6 @@ async def test_the_leader_runs_the_ttl_controller(stage: Stage) -> None:
         await stage.request_bind()
         await stage.request_deleted()
     assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
-
-
-async def test_a_time_outside_pythons_range_ends_no_round(stage: Stage) -> None:
-    """The API server stores every string with the format of a time."""
-    await stage.create_pod()
-    await stage.request_bind()
-    odd = {"phase": "Succeeded", "completionTime": "0001-01-01T00:00:00+01:00"}
-    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"status": odd}, subresource="status")
-    assert (await stage.status())["completionTime"] == odd["completionTime"]
-    assert await TTLController(stage.client, HOUR, stage.clock).round() == 0
 
 
 @pytest.mark.parametrize(

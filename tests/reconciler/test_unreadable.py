@@ -116,12 +116,8 @@ async def is_named(stage: Stage, case: Case) -> bool:
     }
 
 
-# In the first list, too: one of each resource.
-LISTED = ("pod, levels", "node", "PVC", "claim", "request")
-
-
 @pytest.mark.parametrize(
-    ("name", "moment"), [*((name, "watch") for name in CASES), *((name, "start") for name in LISTED)]
+    ("name", "moment"), [*((name, "watch") for name in CASES), ("node", "start"), ("request", "start")]
 )
 async def test_others_are_bound_and_its_request_ends_invalid(stage: Stage, name: str, moment: str) -> None:
     case = CASES[name]
@@ -142,7 +138,7 @@ async def test_others_are_bound_and_its_request_ends_invalid(stage: Stage, name:
         assert not any(errors.values()), errors
 
 
-@pytest.mark.parametrize("name", ["pod, levels", "PVC", "claim", "request"])
+@pytest.mark.parametrize("name", ["claim", "request"])
 async def test_a_rollback_ends_that_meets_it(stage: Stage, name: str) -> None:
     case, hold = CASES[name], Hold(Status.fatal("on purpose"))
     if case.resource not in (PODS, BINDREQUESTS):

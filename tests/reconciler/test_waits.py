@@ -14,7 +14,6 @@ from bowline.framework.plugin_status import Status
 from bowline.kube.errors import NotFound
 from bowline.kube.messages import PatchType
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from bowline.runtime import workqueue
 from bowline.testing.builders import bind_request, configmap
 from bowline_reconciler.binding import requeue
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
@@ -230,38 +229,6 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage) -> None:
         await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         assert (await stage.phase("waits", "Succeeded", "Failed"))["phase"] == "Succeeded"
-
-
-async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All waits are due at the same time and each read blocks until the test continues: the new request is first."""
-    # On a slow machine, too, the blocked read keeps its worker.
-    monkeypatch.setattr(workqueue, "SLOW_S", LIMIT_S)
-    held, go = asyncio.Event(), asyncio.Event()
-    waiting = Status.wait("no volume")
-
-    async def read_slowly(ctx: BindContext) -> Status:
-        if ctx.request.key.name == "fresh":
-            return Status.ok()
-        if held.is_set():
-            blocked_names.append(ctx.request.key.name)
-            await go.wait()
-        return waiting
-
-    blocked_names: list[str] = []
-    plugin = Scripted(pre_bind=read_slowly)
-    async with stage.working(plugin, binding=Binding(workers=4, in_flight_timeout=NO_FLIGHT)) as working:
-        for number in range(8):
-            await stage.create_pod(f"waits-{number}")
-            await stage.request_bind(f"waits-{number}")
-        await until(lambda: working.sizes["waitIndex"] == 8)
-        held.set()
-        # After five seconds all of them are read again and block; only one of the four workers is for them.
-        await until(lambda: blocked_names)
-        await stage.create_pod("fresh")
-        await stage.request_bind("fresh")
-        await stage.phase("fresh", "Succeeded")
-        assert len(blocked_names) == 1
-        go.set()
 
 
 async def test_a_gated_pod_is_bound_when_its_gates_are_removed(stage: Stage) -> None:

@@ -186,25 +186,6 @@ def test_a_missing_right_is_reported_and_the_webhook_is_not_ready(
     process.wait_ready()
 
 
-def test_no_upgrade_changes_the_ca_that_the_webhook_has_written(
-    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
-) -> None:
-    cluster, pair = cluster_and_pair
-    pair.launch_webhook().wait_ready()
-    before = cluster.api.get(SECRET)
-    pair.upgrade({"log.level": "debug"})
-    after = cluster.api.get(SECRET)
-    assert (after["data"], after["metadata"]["annotations"]) == (before["data"], before["metadata"]["annotations"])
-    # As Helm 3 upgrades: a three-way merge with the previous manifest.
-    secret_json = cluster.kubectl("get", "secret", "bowline-ca", f"-n={NAMESPACE}", "-o=json").stdout
-    shell = {key: value for key, value in json.loads(secret_json).items() if key in ("apiVersion", "kind", "type")}
-    shell["metadata"] = {"name": "bowline-ca", "namespace": NAMESPACE, "labels": {"helm.sh/chart": "bowline-9"}}
-    for version in ("bowline-8", "bowline-9"):
-        shell["metadata"]["labels"] = {"helm.sh/chart": version}
-        cluster.kubectl("apply", "-f", "-", input=json.dumps(shell))
-    assert cluster.api.get(SECRET)["data"] == before["data"]
-
-
 def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
     cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:

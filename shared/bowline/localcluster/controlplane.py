@@ -13,7 +13,6 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -55,8 +54,6 @@ _STAGES = Path(__file__).with_name("kwok_stages.yaml")
 _APISERVER_GRACE_S = 1.0
 
 ADMIN = "admin"
-# Names a folder in which the audit log of every cluster stays, for `python -m tests.rights`.
-AUDIT_FOLDER = "BOWLINE_AUDIT_FOLDER"
 # Their data is discarded. `node` is the process around a whole node (tests.localnode).
 _ABRUPT = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KWOK, "node")
 _IDENTITIES = {
@@ -82,10 +79,8 @@ class ControlPlane:
     """The running processes of one cluster, by name, in the order in which they were started."""
 
     def __init__(self, spec: ClusterSpec, layout: Layout, assets: Assets, watchdog: ProcessWatchdog) -> None:
-        audit_folder = os.environ.get(AUDIT_FOLDER)
-        self.spec = replace(spec, audit="Metadata") if audit_folder and spec.audit is None else spec
+        self.spec = spec
         self.layout = layout
-        self._audit_folder = Path(audit_folder).absolute() if audit_folder else None
         self.ports = Ports(*free_ports(2))
         self.processes: dict[str, Process] = {}
         self.ca_pem = b""
@@ -134,10 +129,6 @@ class ControlPlane:
         self.layout.kwok_config.write_text(kwok_config_text(self.spec.kwok_stages or _STAGES.read_text()))
         if self.spec.audit is not None:
             self.layout.audit_policy.write_text(audit_policy_text(self.spec.audit))
-        if self._audit_folder is not None:
-            self._audit_folder.mkdir(parents=True, exist_ok=True)
-            self.layout.audit_log.unlink(missing_ok=True)
-            self.layout.audit_log.symlink_to(self._audit_folder / f"{self.layout.root.name}.log")
         return authority
 
     def _write_token(self, identity: Identity) -> Path:

@@ -291,17 +291,6 @@ def test_three_replicas_are_trusted_throughout_three_years() -> None:
     assert len(world.secret.bundle) <= 2
 
 
-@pytest.mark.parametrize("rest", range(4))
-def test_a_replica_that_starts_or_stops_at_any_step_changes_nothing(rest: int) -> None:
-    world, old = World(secret=state(DUE), bundle=(DUE.certificate,)), Replica()
-    for _ in range(rest):
-        world.turn(old)
-        world.now += LIVES.grace
-    live_through(world, [Replica(), Replica()], YEAR / 2, DAY / 2)
-    assert world.actions.count(Action.SWITCH) == 1
-    assert len(world.secret.bundle) == 1
-
-
 @pytest.mark.parametrize(
     "new_secret",
     [
@@ -338,15 +327,3 @@ def test_after_a_jump_of_the_clock_one_pass_restores_trust(jump: timedelta) -> N
             world.turn(replica)
         world.now += LIVES.grace
     live_through(world, replicas, 3 * DAY, HOUR)
-
-
-def test_secret_and_entries_that_are_emptied_under_running_replicas_are_repaired() -> None:
-    world, replicas = World(), [Replica(), Replica()]
-    live_through(world, replicas, DAY, DAY / 2)
-    world.secret, world.bundle = CaState(None), ()
-    for _ in range(3):
-        for replica in replicas:
-            world.turn(replica)
-        world.now += 2 * LIVES.grace
-    assert all(world.verifies(replica) for replica in replicas)
-    live_through(world, replicas, YEAR, DAY / 2)

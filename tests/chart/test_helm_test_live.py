@@ -1,10 +1,8 @@
-"""The chart on a real API server: install, `helm test`, upgrade, rollback, uninstall, with hooks and the pair.
+"""`helm test` and the example scheduler of its values, on a real API server: with the chart's hooks and the pair.
 
-Only kubelets are missing: the pods of hooks, both processes and the example scheduler run as local processes.
-
-`make test` installs and uninstalls the values of the example scheduler, which add a process, and runs the commands of
-the pages (`test_operations_live`); `make test-presets` does all of it with each preset.
-Offline, `test_versions` renders and validates every preset.
+Only kubelets are missing: the pods of hooks, both processes and the example scheduler run as local processes. The
+commands of the pages, from install to uninstall, are in `test_operations_live`; every object of every preset is
+created in `test_objects_live`.
 """
 
 import json
@@ -25,21 +23,14 @@ from bowline.localcluster.pair import LOCAL_VALUES, Pair, PairOptions
 from bowline.localcluster.podsplace import has_pods_place
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import WorkloadOptions, start_workload
-from bowline.testing.builders import bind_request, pod
+from bowline.testing.builders import pod
 from tests.chart.rendering import CHART
 from tests.pairs import local_chart
 from tests.waiting import wait_until
 
-FILES = sorted((CHART / "presets").glob("*.yaml"))
 SCHEDULER = CHART.parents[1] / "examples" / "scheduler" / "values.yaml"
-# Every hook; finished requests are deleted after a second.
-VALUES = {
-    "hooks.check": True,
-    "hooks.uninstall": True,
-    "config.binding.ttlAfterSucceeded": "1s",
-}
+VALUES = {"hooks.check": True, "hooks.uninstall": True}
 NAMESPACE = "bowline-system"
-REQUESTS = "/apis/scheduling.run.ai/v1alpha2/namespaces/default/bindrequests"
 KINDS = ("deployments,services,configmaps,serviceaccounts,jobs,roles,rolebindings,poddisruptionbudgets", "pods")
 CLUSTER_KINDS = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingwebhookconfigurations"
 
@@ -91,58 +82,15 @@ def bound_node(cluster: Cluster, name: str) -> Any:
     return cluster.api.get(f"/api/v1/namespaces/default/pods/{name}")["spec"].get("nodeName")
 
 
-def bind(cluster: Cluster, name: str, scheduler: str) -> None:
-    """Create a pod and the decision for it, and wait until it is bound and the decision is deleted."""
-    uid = cluster.api.post("/api/v1/namespaces/default/pods", pod(name, "default", schedulerName=scheduler))[
-        "metadata"
-    ]["uid"]
-    cluster.api.post(REQUESTS, bind_request(name, "gpu-node-0", "default", uid))
-    wait_until(lambda: bound_node(cluster, name) == "gpu-node-0", "the pod is bound")
-    wait_until(
-        lambda: name not in [item["metadata"]["name"] for item in cluster.api.get(REQUESTS)["items"]],
-        "the request is deleted after its TTL",
-    )
-
-
-def upgrade_and_roll_back(cluster: Cluster, helm: Helm, pair: Pair) -> None:
-    """Upgrade the release with another value, and go back; the Deployments are then what they were."""
-    name, namespace = pair.options.release, f"--namespace={pair.options.namespace}"
-    specs = ("get", "deployments", namespace, "-o", "jsonpath={.items[*].spec}")
-    before = cluster.kubectl(*specs).stdout
-    pair.upgrade({"log.level": "debug"})
-    assert "--log-level=debug" in cluster.kubectl(*specs).stdout
-    helm.run(["rollback", name, namespace], cluster.kubeconfig)
-    assert cluster.kubectl(*specs).stdout == before
-
-
-@pytest.mark.presets
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
-    cluster: Cluster, helm_command: Helm, file: Path
-) -> None:
-    with release(cluster, helm_command, file) as pair:
-        pair.start()
-        assert "all is well" in helm_test(cluster, helm_command)
-        bind(cluster, file.stem, "kai-scheduler")
-        upgrade_and_roll_back(cluster, helm_command, pair)
-        # The hooks are called, so the CA that the webhook has written into them is still there.
-        helm_test(cluster, helm_command)
-    # With the kind an uninstall would delete every request.
-    assert cluster.kubectl("get", "crd/bindrequests.scheduling.run.ai", "-o", "name").stdout
-
-
-# --- one release with the example scheduler ---
-
-
 @pytest.fixture(scope="module")
-def preset_pair(cluster: Cluster, helm_command: Helm) -> Iterator[Pair]:
+def release_pair(cluster: Cluster, helm_command: Helm) -> Iterator[Pair]:
     with release(cluster, helm_command, SCHEDULER) as pair:
         pair.start()
         yield pair
 
 
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace for the ServiceAccount's files")
-def test_the_example_scheduler_of_its_values_schedules(cluster: Cluster, preset_pair: Pair) -> None:
+def test_the_example_scheduler_of_its_values_schedules(cluster: Cluster, release_pair: Pair) -> None:
     scheduler = start_workload(cluster, NAMESPACE, "example-scheduler", WorkloadOptions(in_pod=True))
     try:
         cluster.api.post("/api/v1/namespaces/default/pods", pod("example", "default", schedulerName="bowline"))
@@ -152,7 +100,7 @@ def test_the_example_scheduler_of_its_values_schedules(cluster: Cluster, preset_
 
 
 def test_helm_test_prints_both_versions_and_leaves_nothing(
-    cluster: Cluster, helm_command: Helm, preset_pair: Pair
+    cluster: Cluster, helm_command: Helm, release_pair: Pair
 ) -> None:
     output = helm_test(cluster, helm_command)
     assert "all is well" in output
@@ -163,10 +111,10 @@ def test_helm_test_prints_both_versions_and_leaves_nothing(
 
 
 def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
-    cluster: Cluster, helm_command: Helm, preset_pair: Pair
+    cluster: Cluster, helm_command: Helm, release_pair: Pair
 ) -> None:
-    assert preset_pair.webhook is not None
-    preset_pair.webhook.stop()
+    assert release_pair.webhook is not None
+    release_pair.webhook.stop()
     try:
         with pytest.raises(CommandError, match="bowline-test"):
             helm_test(cluster, helm_command)
@@ -174,11 +122,11 @@ def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
         accounts = cluster.kubectl("get", "serviceaccounts", "-n", NAMESPACE, "-o", "name").stdout
         assert "serviceaccount/bowline-test" not in accounts.splitlines()
     finally:
-        preset_pair.launch_webhook().wait_ready()
+        release_pair.launch_webhook().wait_ready()
     assert "all is well" in helm_test(cluster, helm_command)
 
 
-def test_a_stolen_token_of_the_test_creates_nothing(cluster: Cluster, helm_command: Helm, preset_pair: Pair) -> None:
+def test_a_stolen_token_of_the_test_creates_nothing(cluster: Cluster, helm_command: Helm, release_pair: Pair) -> None:
     """The account and its roles exist, as while the test runs."""
     hooks = [
         yaml.safe_load(text)
