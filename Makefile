@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-availability test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -67,10 +67,6 @@ test-wheel: setup ## The wheel in an environment of its own: a new plugin's type
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m tests.localnode assets
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m 'node or live' --verbose
-
-test-availability: setup ## Admission while certificates and replicas are replaced, as a table
-	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m tests.availability
 
 test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in a healthy run
 	$(BIN)/python -m bowline.localcluster assets

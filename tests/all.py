@@ -47,7 +47,6 @@ PARTS = (
         "make test-long",
         "memory beside large objects, failed upgrades and their recovery, a mode of a plugin that is off",
     ),
-    Part("availability", "make test-availability", "admission while certificates and replicas are replaced"),
     Part("alerts", "make test-alerts", "each alert in a real Prometheus"),
     Part("node", "make test-node", "a real kubelet, containerd and the image"),
     Part("kai", "make test-kai", "KAI-Scheduler decides, the pair carries out"),

@@ -4,7 +4,6 @@ RBAC allows each request; a policy of the account denies it, or none does.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from tests.chart.policies import (
     remove,
 )
 from tests.chart.rendering import Chart
-from tests.waiting import wait_until
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
 EXCLUDED = "/api/v1/namespaces/kube-public"
@@ -511,57 +509,6 @@ def test_of_the_secret_of_its_ca_the_webhooks_token_changes_only_the_ca(
 
 def test_an_agents_token_without_a_pod_has_no_rights(policies: Policies) -> None:
     assert "issued to that pod" in policies.denial(policies.as_user(AGENT), "PATCH", OWN + DRY, DEVICE)
-
-
-@contextmanager
-def images_rewritten(policies: Policies, mirror: str) -> Iterator[None]:
-    """Every new pod gets images of a mirror, as by a cluster's own admission policies."""
-    expression = f"""Object{{spec: Object.spec{{containers: object.spec.containers.map(c,
-        Object.spec.containers{{name: c.name, image: '{mirror}' + c.image}})}}}}"""
-    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
-    policy = {
-        "metadata": {"name": "mirror"},
-        "spec": {
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",
-            "matchConstraints": {"resourceRules": rules},
-            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
-        },
-    }
-    group, api = "/apis/admissionregistration.k8s.io/v1", policies.cluster.api
-    api.post(f"{group}/mutatingadmissionpolicies", policy)
-    bound = {"metadata": {"name": "mirror"}, "spec": {"policyName": "mirror"}}
-    api.post(f"{group}/mutatingadmissionpolicybindings", bound)
-    try:
-        wait_until(
-            lambda: api.post(f"{CORE}/pods{DRY}", pod("probe"))["spec"]["containers"][0]["image"].startswith(mirror),
-            "the image of a new pod to be rewritten",
-        )
-        yield
-    finally:
-        remove(api, f"{group}/mutatingadmissionpolicybindings/mirror")
-        remove(api, f"{group}/mutatingadmissionpolicies/mirror")
-        wait_until(
-            lambda: (
-                not api.post(f"{CORE}/pods{DRY}", pod("probe"))["spec"]["containers"][0]["image"].startswith(mirror)
-            ),
-            "the images to be left as they are",
-        )
-
-
-@pytest.mark.parametrize(
-    ("mirror", "named"),
-    [
-        pytest.param("mirror.example:5000/", "", id="a listed mirror"),
-        pytest.param("other.example/", f"the image other.example/{IMAGE} is none of the agent", id="another mirror"),
-    ],
-)
-def test_reservation_pods_whose_image_the_cluster_rewrites(policies: Policies, mirror: str, named: str) -> None:
-    with images_rewritten(policies, mirror):
-        denial = policies.denial(policies.as_user(RECONCILER), "POST", RESERVATIONS + DRY, reservation())
-    assert named in denial
-    assert bool(denial) is bool(named)
-    assert "list it in policy.agentImages" in denial or not named
 
 
 def test_the_labels_that_the_api_server_adds_to_a_binding_are_accepted(policies: Policies) -> None:

@@ -229,7 +229,6 @@ CHART = (
         f"{_TEMPLATES}rbac-webhook.yaml",
         '    resourceNames: [{{ include "bowline.webhook.caSecret" . }}]\n',
         "",
-        live=("tests/chart/test_rights_live.py",),
     ),
     Mutant(
         "drain-blocked",

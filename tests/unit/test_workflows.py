@@ -16,7 +16,6 @@ SCRIPT = ".ci/run"
 # Targets that no workflow calls, and why.
 EXCEPTIONS = {
     "test-all": "it takes hours; a release runs it",
-    "test-availability": "it prints a table, in minutes",
 }
 
 

@@ -1,7 +1,6 @@
 """How API servers come to trust a self-signed webhook, on a real one: first start and obstacles.
 
-Replacing certificates under load is in tests/availability. Faults 26 to 31 of the field that need an API server to be
-shown are here, with their numbers.
+Replacing certificates under load is in `test_tls`.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The rotation of the CA: each step as a row, its writes, and complete lifecycles without a cluster.
-
-Fault 26 of the field is here as far as it is a decision; the rest is in tests/webhook and tests/availability.
-"""
+"""The rotation of the CA: each step as a row, its writes, and complete lifecycles without a cluster."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
