@@ -4,22 +4,12 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from bowline_cli.plugin_new import files
-from tests.chart.rendering import Rendered
-
 ROOT = Path(__file__).parents[2]
 LINES = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
 
 
 def of(instruction: str) -> list[str]:
     return [line.removeprefix(instruction + " ") for line in LINES if line.startswith(instruction + " ")]
-
-
-def last_stage() -> list[str]:
-    start = max(index for index, line in enumerate(LINES) if line.startswith("FROM "))
-    return LINES[start:]
 
 
 def test_every_stage_is_the_pinned_base() -> None:
@@ -36,19 +26,6 @@ def test_dependencies_are_installed_by_hash_and_never_compiled() -> None:
     assert all("--require-hashes --only-binary=:all:" in line for line in installs)
 
 
-def test_the_user_is_the_charts(manifests: Rendered) -> None:
-    for deployment in manifests.of_kind("Deployment"):
-        context = deployment["spec"]["template"]["spec"]["securityContext"]
-        assert of("USER") == [f"{context['runAsUser']}:{context['runAsGroup']}"]
-
-
-@pytest.mark.parametrize("folder", ["charts/bowline", "cli", "reconciler", "shared", "webhook"])
-def test_sources_of_the_wheel_are_in_the_build_context(folder: str) -> None:
-    ignore = (Path(__file__).parents[2] / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    assert "*" in ignore
-    assert f"!{folder}" in ignore
-
-
 def test_the_constraints_are_the_locked_versions(tmp_path: Path) -> None:
     locked = (ROOT / "requirements" / "runtime.txt").read_text(encoding="utf-8")
     (command,) = (line for line in of("RUN") if "constraints.txt" in line)
@@ -58,10 +35,3 @@ def test_the_constraints_are_the_locked_versions(tmp_path: Path) -> None:
     names = re.findall(r"^[a-z].*?==\S+", locked, re.MULTILINE)
     assert result.stdout.splitlines() == names
     assert len(names) > 5
-
-
-def test_an_image_with_plugins_keeps_user_and_versions() -> None:
-    text = (ROOT / "examples" / "plugins" / "Dockerfile").read_text(encoding="utf-8")
-    assert text == files("seats")["Dockerfile"]
-    assert text.splitlines()[-1] == f"USER {of('USER')[0]}"
-    assert "--constraint=/usr/local/etc/bowline/constraints.txt" in text

@@ -9,22 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
-from bowline.testing.builders import bind_request, pod
 from bowline_cli.api import ClusterError
 from bowline_cli.check import check as check_release
 from bowline_cli.cluster import connect
 from bowline_cli.main import main
 from tests.pairs import running_pair
-from tests.reconciler.test_foreign_crd import THEIRS
 from tests.waiting import LIMIT_S, wait_until
-from tools.generate import crd
 
 NAMESPACE = "bowline-system"
 WELL = (
@@ -194,34 +190,6 @@ def test_an_api_server_that_does_not_answer_is_unknown_and_waited_for(
         assert status.result() == 0
     api.close()
     assert capsys.readouterr().out == WELL
-
-
-def test_the_crd_of_another_project(release: Release) -> None:
-    cluster = release.cluster
-
-    def restore() -> None:
-        arguments = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-        cluster.kubectl(*arguments, input=crd.as_yaml())
-
-    with release.repaired(restore):
-        cluster.kubectl("replace", "-f", "-", input=json.dumps(THEIRS))
-        assert "conditions, failure, lastAttemptTime, nextAttemptTime" in release.report()
-
-
-def test_a_second_binder(release: Release) -> None:
-    cluster = release.cluster
-    cluster.make_namespace("binders")
-    path = f"/apis/{names.API_VERSION}/namespaces/binders/{names.PLURAL}"
-    unbound: dict[str, Any] = pod("train", "binders")
-    uid = cluster.api.post("/api/v1/namespaces/binders/pods", unbound)["metadata"]["uid"]
-    with release.repaired(lambda: cluster.api.delete(f"{path}/train")):
-        cluster.api.post(path, bind_request("train", "gpu-node-0", "binders", uid))
-        wait_until(
-            lambda: cluster.api.get(f"{path}/train")["status"].get("phase") == "Succeeded", "the request is executed"
-        )
-        cluster.api.patch(f"{path}/train/status?fieldManager=binder", {"status": {"failedAttempts": 1}})
-        text = "an end of the second binder binder, which has written the status of BindRequest binders/train"
-        assert text in release.report()
 
 
 LABELS = {

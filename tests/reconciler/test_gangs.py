@@ -1,6 +1,5 @@
 """Pods of a PodGroup are bound when as many as it requires are prepared or bound, else none; then nothing is left."""
 
-import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -12,15 +11,12 @@ from bowline.framework.config import Binding
 from bowline.framework.gates import GANG_BINDING
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
-from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS
-from bowline.localcluster.assets.versions import release_for
+from bowline.kube.resources import KAI_PODGROUPS, PODS
 from bowline.localcluster.cluster import Cluster
 from tests.pod_groups import (
     in_group,
     install_pod_groups,
-    kubernetes_pod_group,
     pod_group,
-    serves_pod_groups,
 )
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
@@ -128,24 +124,6 @@ async def test_a_gang_that_does_not_become_complete_is_released_with_one_reason_
         for name in gang:
             assert not (await stage.request(name))["metadata"].get("finalizers")
     assert await bound(stage) == set()
-
-
-@pytest.mark.skipif(
-    not serves_pod_groups(release_for(None, os.environ)),
-    reason="PodGroups are v1beta1 from Kubernetes 1.37 on; set BOWLINE_KUBERNETES=1.37",
-)
-async def test_a_pod_group_of_kubernetes_is_a_gang(stage: Stage) -> None:
-    in_kubernetes_group = {"schedulingGroup": {"podGroupName": "gang"}}
-    await stage.client.create(PODGROUPS, stage.namespace, kubernetes_pod_group("gang", 2))
-    async with stage.working(Devices(), gates=ON) as working:
-        await stage.create_pod("first", **in_kubernetes_group)
-        await stage.request_bind("first")
-        await all_wait(stage, working, 1)
-        assert await bound(stage) == set()
-        await stage.create_pod("second", **in_kubernetes_group)
-        await stage.request_bind("second")
-        for name in ("first", "second"):
-            await stage.phase(name, "Succeeded")
 
 
 async def test_without_the_gate_each_pod_is_bound_by_itself(stage: Stage) -> None:
