@@ -110,6 +110,12 @@ def test_the_reconciler_has_the_least_rights(pair: Live) -> None:
         assert not can(verb, resource), f"{verb} {resource}"
 
 
+def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
+    pair.create_pod(schedulerName="other-scheduler")
+    pair.request_bind()
+    assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "NotOurs"
+
+
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace, which this machine does not allow")
 def test_a_pods_own_credentials_are_sufficient(pair: Live) -> None:
     standby = pair.pair.launch_reconciler(WorkloadOptions(name="in-a-pods-place", in_pod=True))
