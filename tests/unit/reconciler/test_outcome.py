@@ -81,6 +81,14 @@ def test_a_retry_is_counted_and_dated() -> None:
     assert end.report.condition == PodBound("False", "BindingRetry", why, decision, since=NOW)
 
 
+@pytest.mark.parametrize("asked_s", [0.001, 3600.0])
+def test_a_retry_pauses_as_long_as_asked_and_as_backed_off(asked_s: float) -> None:
+    asked_pause = timedelta(seconds=asked_s)
+    end = action_for(Status.retry("no luck", asked_pause))
+    assert isinstance(end, RetryAt)
+    assert end.pause == max(asked_pause, backoff(1, LIMITS, 0.5))
+
+
 @pytest.mark.parametrize(
     ("spec", "failures", "final"),
     [
