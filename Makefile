@@ -111,7 +111,7 @@ bench: bench-bind bench-binders bench-costs bench-admission ## Measure; not test
 
 bench-bind: setup ## Throughput, latency and memory of binding, beside the API server's ceiling
 	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m tests.benchmarks bind --json bench-bind.json
+	$(BIN)/python -m tests.benchmarks bind --record
 
 $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bench.txt
@@ -119,7 +119,7 @@ $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 
 bench-costs: setup ## Where the time of a drain goes: CPU by process
 	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m tests.benchmarks costs --json bench-costs.json
+	$(BIN)/python -m tests.benchmarks costs --record
 
 dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of five minutes with a real Prometheus
 	$(BIN)/python -m bowline.localcluster assets
@@ -127,11 +127,11 @@ dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of f
 
 bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with Go
 	$(BIN)/python -m bowline.localcluster assets --kai-peers
-	$(BIN)/python -m tests.benchmarks binders --json bench-binders.json
+	$(BIN)/python -m tests.benchmarks binders --record
 
 bench-admission: setup ## Verdicts a second of the webhook, beside KAI-Scheduler's admission
 	$(BIN)/python -m bowline.localcluster assets --kai-peers
-	$(BIN)/python -m tests.benchmarks webhooks --json bench-admission.json
+	$(BIN)/python -m tests.benchmarks webhooks --record
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt

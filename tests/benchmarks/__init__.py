@@ -1,1 +1,1 @@
-"""Measurements, not tests: each command prints its figures and writes them as JSON. See docs/figures.md."""
+"""Measurements, not tests: each command prints its figures, and with --record writes them to docs/figures.md."""

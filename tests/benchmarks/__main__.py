@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks COMMAND [--quick] [--json FILE]``; ``--help`` lists the commands."""
+"""``python -m tests.benchmarks COMMAND [--quick] [--record]``; ``--help`` lists the commands."""
 
 import argparse
 import asyncio
@@ -14,8 +14,9 @@ from bowline.runtime.gc import freeze_startup_objects
 from tests.benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_node_fit
 from tests.benchmarks.binders import BinderSizes, bench_binders
 from tests.benchmarks.costs import CostSizes, bench_costs
+from tests.benchmarks.figures_page import record, result_of
 from tests.benchmarks.latency import LatencySizes, bench_latency
-from tests.benchmarks.report import Report, as_json, as_text
+from tests.benchmarks.report import Report, as_text
 from tests.benchmarks.soak import SoakSizes, bench_soak
 from tests.benchmarks.webhooks import WebhookSizes, bench_webhooks
 
@@ -81,7 +82,8 @@ def main() -> int:
         command = commands.add_parser(name, help=scenario.text)
         for size in scenario.sizes.keys() - {"full"}:
             command.add_argument(f"--{size}", dest="size", action="store_const", const=size, help=SIZES[size])
-        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+        command.add_argument("--record", action="store_true", help="write the figures to docs/figures.md too")
+        command.add_argument("--notes", default="", help="what a reader of these figures must know of the run")
         if scenario.is_compared:
             command.add_argument("--checkout", type=Path, metavar="FOLDER", help="another version beside this")
         command.set_defaults(size="full")
@@ -93,8 +95,9 @@ def main() -> int:
         others = (options.checkout,) if scenario.is_compared else ()
         report = runner.run(scenario.bench(scenario.sizes[options.size], *others))
     print(as_text(report))
-    if options.json:
-        options.json.write_text(as_json(report))
+    if options.record:
+        size = "" if options.size == "full" else f" --{options.size}"
+        record(f"{options.command}{size}", result_of(report, options.notes))
     return 0
 
 

@@ -43,7 +43,7 @@ QUICK = Sizes(300, 600, 2, (40, 100), 3.0, (0, 1000), (1000,), 100, 200)
 
 async def bench_bind(sizes: Sizes) -> Report:
     """Measure everything; takes a quarter of an hour in full."""
-    report = Report("Binding, one run on one machine")
+    report = Report("Binding")
     with rig(NODES) as stage:
         async with await stage.client() as client, await stage.bare() as bare:
             await warm_up(client, bare)

@@ -42,7 +42,7 @@ class BinderSizes:
 
 async def bench_binders(sizes: BinderSizes) -> Report:
     """Measure; takes five minutes, on a slow machine nine."""
-    report = Report("Binders beside each other, one run on one machine")
+    report = Report("Binders beside each other")
     with rig(NODES) as stage:
         binders: dict[str, Start] = {KAI: lambda: _kai(stage), BOWLINE: stage.reconciler}
         async with await stage.client() as client, await stage.bare() as bare:

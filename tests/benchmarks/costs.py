@@ -29,7 +29,7 @@ class CostSizes:
 
 async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
     """Measure; takes a minute in full, with another checkout ten."""
-    report = Report("What a drain costs, one run on one machine")
+    report = Report("What a drain costs")
     with rig(NODES) as stage:
         async with await stage.client() as client, await stage.bare() as bare:
             await warm_up(client, bare)

@@ -1,9 +1,8 @@
 """Figures as values, and their output."""
 
-import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Report:
             self.figures.append(figure)
         else:
             self.figures[same] = replace(figure, values=(*self.figures[same].values, *figure.values))
-        print(f"  {figure.name}: {_short(figure.median)} {figure.unit}", flush=True)
+        print(f"  {figure.name}: {short(figure.median)} {figure.unit}", flush=True)
 
     def value(self, name: str) -> float:
         """The median of a figure. Raises KeyError if it was not measured."""
@@ -66,7 +65,8 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ascending[min(len(ascending) - 1, max(0, -(-len(ascending) * share // 1).__int__() - 1))]
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """The value with as many digits as a reader needs."""
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
@@ -77,13 +77,7 @@ def as_text(report: Report) -> str:
     for figure in report.figures:
         ratio = report.ratio(figure)
         ratio_text = f"{ratio:.2f}" if ratio is not None else ""
-        value = f"{_short(figure.median):>10} {figure.unit:8} {figure.noise_text:>6} {ratio_text:>7}"
+        value = f"{short(figure.median):>10} {figure.unit:8} {figure.noise_text:>6} {ratio_text:>7}"
         lines.append(f"{figure.name:{width}} {value}  {figure.wanted}")
     lines.append("noise is (max - min) / median of the repetitions; a ratio is to the figure of the same run")
     return "\n".join(lines)
-
-
-def as_json(report: Report) -> str:
-    """The figures as JSON."""
-    figures = [asdict(f) | {"median": f.median, "noise": f.noise, "ratio": report.ratio(f)} for f in report.figures]
-    return json.dumps({"title": report.title, "figures": figures}, indent=2) + "\n"

@@ -75,7 +75,7 @@ class Contestant:
 
 async def bench_webhooks(sizes: WebhookSizes, checkout: Path | None = None) -> Report:
     """Measure all of them; takes three minutes in full. ``checkout``: the folder of another version of Bowline."""
-    report = Report("Webhooks beside each other, one run on one machine")
+    report = Report("Webhooks beside each other")
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_namespace(NAMESPACE)
         cluster.make_runtime_class()  # for shares
