@@ -99,17 +99,6 @@ def test_the_example_scheduler_of_its_values_schedules(cluster: Cluster, release
         scheduler.stop()
 
 
-def test_helm_test_prints_both_versions_and_leaves_nothing(
-    cluster: Cluster, helm_command: Helm, release_pair: Pair
-) -> None:
-    output = helm_test(cluster, helm_command)
-    assert "all is well" in output
-    assert "bowline-webhook: bowline:0.1.0" in output
-    assert "bowline-reconciler: bowline:0.1.0" in output
-    left = objects(cluster, "bowline", NAMESPACE)
-    assert [line for line in left if line.endswith("/bowline-test") and "policy" not in line.partition("/")[0]] == []
-
-
 def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
     cluster: Cluster, helm_command: Helm, release_pair: Pair
 ) -> None:

@@ -20,7 +20,6 @@ from tests.documents import blocks
 from tools.release import chart as packaging
 from tools.release import sbom
 from tools.release.__main__ import sign
-from tools.release.image import Build, BuildError, commands
 
 ROOT = CHART.parents[1]
 DIGEST = "sha256:" + "a" * 64
@@ -156,25 +155,6 @@ def test_the_sbom_lists_the_lock_file_and_the_base_image() -> None:
     json.dumps(document)
 
 
-@pytest.mark.parametrize("builder", ["docker", "podman", "buildah"])
-def test_an_image_for_two_platforms_is_one_layout(builder: str, tmp_path: Path) -> None:
-    build = Build(tmp_path, {"SOURCE_DATE_EPOCH": "7", "VERSION": "0.1.0"}, ("linux/amd64", "linux/arm64"))
-    words = [word for command in commands(builder, build, tmp_path / "image") for word in command]
-    assert "--platform=linux/amd64,linux/arm64" in words
-    assert "--build-arg=VERSION=0.1.0" in words
-    assert str(tmp_path / "image") in " ".join(words)
-    assert "--timestamp=7" in words or "rewrite-timestamp=true" in " ".join(words)
-
-
-@pytest.mark.parametrize("builder", ["docker", "podman", "buildah"])
-def test_a_build_behind_a_proxy_passes_its_options_to_the_builder(builder: str, tmp_path: Path) -> None:
-    options = ("--build-arg=HTTPS_PROXY=http://proxy:3128", "--secret=id=pip,src=/etc/pip.conf")
-    build = Build(tmp_path, {"SOURCE_DATE_EPOCH": "7"}, options=options)
-    first, *_ = commands(builder, build, tmp_path / "image")
-    assert set(options) <= set(first)
-    assert first[-1] == str(tmp_path)
-
-
 @pytest.fixture
 def keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A keyring with the key of a release, without a passphrase."""
@@ -197,9 +177,3 @@ def test_the_checksums_are_signed_by_the_key(keyring: Path) -> None:
     assert subprocess.run(verify, check=False, capture_output=True).returncode == 0
     sums.write_text("1  bowline-0.1.0.tgz\n")
     assert subprocess.run(verify, check=False, capture_output=True).returncode == 1
-
-
-def test_a_key_that_gpg_does_not_have_is_named(keyring: Path) -> None:
-    (keyring / "SHA256SUMS").write_text("")
-    with pytest.raises(BuildError, match=r"KEY=nobody@example\.com: .*No secret key"):
-        sign(keyring / "SHA256SUMS", "nobody@example.com")

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from bowline.api import names
 from tests.live import Live
 
@@ -26,24 +24,6 @@ def test_containers_without_a_gpu_are_stored_with_none(strict_pair: Live) -> Non
     spec = strict_pair.pod()["spec"]
     assert spec["initContainers"][0]["env"] == [VOID]
     assert [c.get("env") for c in spec["containers"]] == [[VOID], [VOID], None]
-
-
-@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
-def test_another_value_is_denied_with_its_path(strict_pair: Live, kind: str) -> None:
-    spec = {"schedulerName": "bowline", "containers": [container("main", ALL)]}
-    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-    path = "spec.containers[0].env[0].value"
-    if kind == "Deployment":
-        labels = {"app": "a"}
-        template = {"metadata": {"labels": labels}, "spec": spec}
-        body |= {"apiVersion": "apps/v1", "kind": kind}
-        body["spec"] = {"selector": {"matchLabels": labels}, "template": template}
-        path = f"spec.template.{path}"
-    result = strict_pair.kubectl("create", "-f", "-", objects=body, check=False)
-    assert result.returncode != 0
-    assert f'{path}: "all": must be "void" or "none"' in " ".join(result.stderr.split()).replace(
-        "Invalid value: ", ""
-    )
 
 
 def debug(live: Live, *containers: dict[str, Any]) -> Any:
@@ -88,10 +68,3 @@ def test_other_schedulers_pods_are_not_changed(strict_pair: Live) -> None:
     strict_pair.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
     assert debug(strict_pair, container("one", ALL)).returncode == 0
     assert strict_pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]
-
-
-def test_without_the_plugin_a_pod_without_a_share_is_not_changed(pair: Live) -> None:
-    pair.create_pod(containers=[container("main", ALL), container("side")])
-    assert [c.get("env") for c in pair.pod()["spec"]["containers"]] == [[ALL], None]
-    assert debug(pair, container("one", ALL)).returncode == 0
-    assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

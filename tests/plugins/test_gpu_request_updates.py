@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from bowline.api import names
 from bowline.testing.builders import pod
 from tests.live import Live
@@ -25,27 +23,6 @@ def denial(live: Live, annotations: dict[str, str | None]) -> str:
     """Return the API server's denial of a change of annotations; empty if it is stored."""
     patch = json.dumps({"metadata": {"annotations": annotations}})
     return live.kubectl("patch", "pod", "pod", "--type=merge", f"-p={patch}", check=False).stderr
-
-
-def changes() -> list[Any]:
-    """For each owned annotation: change and removal where the pod has it, else addition."""
-    rows = []
-    for key in names.OWNED_ANNOTATIONS:
-        had = key in ASKED or key == names.SHARED_GPU_CONFIGMAP
-        rows += [pytest.param(key, "2", id=f"{key} {'changed' if had else 'added'}")]
-        rows += [pytest.param(key, None, id=f"{key} removed")] if had else []
-    return rows
-
-
-@pytest.mark.parametrize(("key", "value"), changes())
-def test_an_owned_annotation_cannot_be_changed_added_or_removed(
-    strict_pair: Live, key: str, value: str | None
-) -> None:
-    before = stored_annotations(strict_pair)
-    error = denial(strict_pair, {key: value})
-    assert f"metadata.annotations[{key}]" in error
-    assert "is fixed when the pod is created" in error
-    assert strict_pair.pod()["metadata"]["annotations"] == before
 
 
 def test_every_error_of_an_update_is_reported_and_foreign_fields_may_change(strict_pair: Live) -> None:

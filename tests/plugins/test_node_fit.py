@@ -13,7 +13,6 @@ from tests.audit import audit_events, once_logged
 from tests.live import Live
 from tests.plugins.claims import NODE, claim, claim_decisions, get_claim, is_free, publish
 from tests.plugins.series import Series
-from tests.plugins.sharing import Shares
 
 
 def container(**requests: str) -> dict[str, Any]:
@@ -43,11 +42,6 @@ def bind(live: Live, name: str, node: str, *phases: str, **requests: str) -> dic
     live.request_bind(name, node)
     status: dict[str, Any] = live.phase(name, *(phases or ("Succeeded", "Failed")))["status"]
     return status
-
-
-def test_a_pod_that_fits_exactly_is_bound(strict_pair: Live, node: str) -> None:
-    bind(strict_pair, "first", node, "Succeeded", cpu="1500m", memory="8Gi", gpu="2")
-    bind(strict_pair, "second", node, "Succeeded", cpu="2500m")
 
 
 @pytest.mark.parametrize(
@@ -106,14 +100,6 @@ def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(strict_pair
         f"/api/v1/nodes/{node}",
         f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}",
     ]
-
-
-def test_a_reservation_pod_uses_the_nodes_resources(strict_pair: Live, node: str) -> None:
-    shares = Shares(strict_pair)
-    for name in ("half", "other-half"):
-        shares.share(name, "room", node=node)
-        strict_pair.phase(name, "Succeeded")
-    bind(strict_pair, "whole", node, "Failed", gpu="2")
 
 
 def test_a_device_of_another_pods_claim_is_not_allocated_again(strict_pair: Live) -> None:
