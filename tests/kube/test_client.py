@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from bowline.kube.calls import Call
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import (
@@ -15,11 +16,14 @@ from bowline.kube.errors import (
     Forbidden,
     Invalid,
     NoResponse,
+    NotFound,
     TooManyRequests,
     Unauthorized,
+    UndeclaredWriteError,
     UnrecognizedReply,
 )
 from bowline.kube.messages import PatchType
+from bowline.kube.permits import limited_to
 from bowline.kube.resources import (
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -85,6 +89,20 @@ async def test_rejected_requests_raise(client: KubeClient, namespace: str) -> No
         await client.list(Resource("example.com", "v1", "things", "Thing"))
     with pytest.raises(BadRequest, match="field label not supported"):
         await client.list(PODS, field_selector="spec.image=x")
+
+
+async def test_a_write_outside_the_permit_is_not_sent(client: KubeClient, namespace: str) -> None:
+    def permit(call: Call) -> None:
+        if call.key.name != "declared":
+            raise UndeclaredWriteError(call.write)
+
+    with limited_to(permit):
+        await client.create(CONFIGMAPS, namespace, configmap("declared"))
+        with pytest.raises(UndeclaredWriteError, match="create configmaps"):
+            await client.create(CONFIGMAPS, namespace, configmap("other"))
+        with pytest.raises(NotFound):
+            await client.get(CONFIGMAPS, namespace, "other")
+    await client.create(CONFIGMAPS, namespace, configmap("other"))
 
 
 async def test_lists_are_paged_at_one_resource_version(client: KubeClient, namespace: str) -> None:

@@ -196,8 +196,9 @@ def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
 @pytest.mark.author
 def test_a_local_cluster_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:
     (author.folder / "scheduler.yaml").write_text("config: {schedulerNames: [mine]}\n")
-    # With --config: the environment of this test has the example plugins too, which require arguments.
-    (author.folder / "config.yaml").write_text("plugins: [{name: quota}]\n")
+    # With --config: the environment of this test has the example plugins' entry points too, without their modules.
+    head = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
+    (author.folder / "config.yaml").write_text(f"{head}plugins: [{{name: quota}}]\n")
     access = author.run("-m", "bowline_cli", "plugin", "access", "--config=config.yaml")
     assert access.returncode == 0, access.stderr
     (author.folder / "access.yaml").write_text(access.stdout)

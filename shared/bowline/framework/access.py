@@ -132,6 +132,30 @@ def _rule_errors(rule: AccessRule, arguments: Mapping[str, Any]) -> Iterator[str
             yield f"has the namespace {rule.namespace!r}, and the plugin has no argument {argument!r}"
 
 
+# The bind, and what every plugin may write.
+_OF_EVERY_PLUGIN = (("create", "", "pods/binding"), ("create", "", "events"), ("patch", "", "events"))
+
+
+def is_declared(
+    access: Access, arguments: Mapping[str, Any], verb: str, group: str, resource: str, namespace: str, name: str
+) -> bool:
+    """Return whether the access of a plugin with these arguments has the write. Labels are the policies' concern.
+
+    ``name`` is empty where the API server generates it.
+    """
+    own = {"pods": access.pod_annotations + access.pod_labels, "pods/status": access.pod_conditions}
+    if (verb, group, resource) in _OF_EVERY_PLUGIN or (verb == "patch" and not group and own.get(resource)):
+        return True
+    return any(
+        verb in rule.verbs
+        and (rule.group, rule.resource) == (group, resource)
+        and rule.namespace.format_map(arguments) in ("", namespace)
+        and (not rule.names or name in rule.names)
+        and (not name or name.startswith(rule.name_prefix))
+        for rule in access.rules
+    )
+
+
 def _placeholders(text: str) -> list[str]:
     return [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
 

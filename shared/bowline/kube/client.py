@@ -41,6 +41,7 @@ from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import Body, Objects
 from bowline.kube.own_writes import OwnWrites
 from bowline.kube.paging import Page, PageTurn, read_pages
+from bowline.kube.permits import require_permit
 from bowline.kube.resources import API_GROUPS, EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
 from bowline.kube.stored import require_stored
 from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object, reduced_page
@@ -402,6 +403,7 @@ class KubeClient:
         reduce: Callable[[bytes], dict[str, Any] | None] | None = None,
     ) -> tuple[dict[str, Any], int]:
         """Return the object in the reply and the reply's size in bytes; ``reduce``: of one that is not decoded."""
+        require_permit(call)
         request = Request(
             call.method,
             path,
@@ -417,10 +419,9 @@ class KubeClient:
         exchange = self.own_writes.observing(target, body, partial(self._answered, call, request, reduce))
         if writes is None:
             return await exchange(on_send)
-        write = sent_write(target, call.subresource, body) if body is not None and request.is_fenced else None
-        if write is None:
+        if body is None or not request.is_fenced:
             return await writes.observed(target, call.verb, exchange(on_send))
-        with writes.sending(write, self.clock.monotonic):
+        with writes.sending(write := sent_write(target, call.subresource, body), self.clock.monotonic):
             return await writes.observed(target, call.verb, exchange(partial(write.send, on_send)))
 
     async def _answered(
@@ -460,11 +461,10 @@ class KubeClient:
         try:
             return parse_json(answer.body), len(answer.body)
         except Unreadable as error:
-            reply = reduce(answer.body) if reduce is not None else None
             if call.key.name:
                 item = reduced_object(answer.body) or {"metadata": call.key._asdict()}
                 self.unreadable.add(call.resource, item, error.message)
-            if reply is None:
+            if reduce is None or (reply := reduce(answer.body)) is None:
                 raise Unreadable(f"{call.label} {call.key}: {error.message}") from error
             return reply, len(answer.body)
 

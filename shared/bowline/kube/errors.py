@@ -4,6 +4,7 @@
 
     KubeError
     ├── NotStoredError            a write was accepted, but its content was changed before it was stored
+    ├── UndeclaredWriteError      a plugin's write that its class does not declare; nothing was sent
     ├── CredentialsError          the credentials of the pod or of the named API server cannot be used
     ├── InfrastructureError       not the request's fault; retry later
     │   ├── ConnectionFailed      no connection: refused, DNS, the whole pool in use
@@ -87,6 +88,10 @@ class NotStoredError(KubeError):
     def __init__(self, message: str, stored: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.stored = stored
+
+
+class UndeclaredWriteError(KubeError):
+    """Nothing was sent: the plugin has not declared the write, though the account may have the right for another."""
 
 
 class CredentialsError(KubeError):

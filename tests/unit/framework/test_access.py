@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.access import Access, AccessRule, access_errors, as_values
+from bowline.framework.access import Access, AccessRule, access_errors, as_values, is_declared
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_class import class_errors
@@ -66,6 +66,33 @@ def test_mistakes_are_named(access: Access, parts: list[str]) -> None:
     errors = list(access_errors(access, SeatsConfig.model_fields))
     assert len(errors) == (1 if parts else 0)
     assert all(part in errors[0] for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        pytest.param(("create", "", "configmaps", "theirs", "seat-1"), True, id="declared"),
+        pytest.param(("create", "", "configmaps", "theirs", ""), True, id="declared, with a generated name"),
+        pytest.param(("create", "", "configmaps", "other", "seat-1"), False, id="another namespace"),
+        pytest.param(("create", "", "configmaps", "theirs", "mine"), False, id="another name"),
+        pytest.param(("delete", "", "configmaps", "theirs", "seat-1"), False, id="another verb"),
+        pytest.param(("create", "net.example.com", "networks", "any", "n"), True, id="declared everywhere"),
+        pytest.param(("create", "", "networks", "any", "n"), False, id="another group"),
+        pytest.param(("delete", "", "pods", "theirs", "p"), False, id="a pod"),
+        pytest.param(("patch", "", "pods", "theirs", "p"), False, id="metadata of a pod"),
+        pytest.param(("create", "", "pods/binding", "any", "p"), True, id="the bind"),
+    ],
+)
+def test_a_write_is_declared_by_a_rule_of_its_plugin(write: tuple[str, str, str, str, str], expected: bool) -> None:
+    assert is_declared(SEATS, {"namespace": "theirs"}, *write) is expected
+    assert is_declared(Access(), {}, *write) is (write[2] == "pods/binding")
+
+
+def test_labels_and_conditions_are_patches_of_pods() -> None:
+    patch, status = ("patch", "", "pods", "any", "p"), ("patch", "", "pods/status", "any", "p")
+    assert is_declared(Access(pod_labels=("seats.example/x",)), {}, *patch)
+    assert is_declared(Access(pod_conditions=("seats.example/x",)), {}, *status)
+    assert not is_declared(Access(pod_conditions=("seats.example/x",)), {}, *patch)
 
 
 def test_a_mistake_is_an_error_of_the_plugins_class() -> None:

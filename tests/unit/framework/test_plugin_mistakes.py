@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 
+from bowline.api.meta import ObjectKey
+from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.calls import PluginCaller
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import UNLIMITED, Code, Status
 from bowline.framework.reason import Suggestion
 from bowline.kube.binding import MAX_ANNOTATION_BYTES
+from bowline.kube.calls import Call
+from bowline.kube.permits import require_permit
+from bowline.kube.resources import CONFIGMAPS
 from tests.unit.framework.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
 
@@ -119,6 +128,29 @@ async def test_on_failure_reclassifies_to_any_other_failure(replacement: Status)
     run, observer = runner(author)
     assert await run.run_pre_bind(context()) == replacement.from_plugin("author")
     assert observer.errors == []
+
+
+class Writes(BindingPlugin):
+    """Sends a write that it does not declare, as far as its client lets it."""
+
+    name = "writes"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        require_permit(Call("POST", "create", CONFIGMAPS, ObjectKey("default", "licence")))
+        return Status.ok()
+
+
+async def test_an_undeclared_write_is_a_mistake_where_policies_limit_the_account() -> None:
+    """Another plugin may have declared it: then the account has the right, and no policy denies it."""
+    limited, free = (Writes(PluginConfig(), Settings(granted_plugins=granted)) for granted in (("other",), None))
+    run, observer = runner(limited)
+    status = await run.run_pre_bind(context())
+    assert (status.code, status.timeout, status.plugin) == (WAIT, UNLIMITED, "writes")
+    assert "plugin writes may not create configmaps default/licence" in status.message
+    assert observer.errors == [("writes", "pre_bind")]
+    assert (await runner(free)[0].run_pre_bind(context())).code is Code.OK
+    declared = type("Declared", (Writes,), {"access": Access((AccessRule("configmaps", ("create",)),))})
+    assert (await runner(declared(limited.args, limited.settings))[0].run_pre_bind(context())).code is Code.OK
 
 
 LARGE = "x" * MAX_ANNOTATION_BYTES

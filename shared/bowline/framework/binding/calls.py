@@ -22,6 +22,7 @@ from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.declared import permit_of
 from bowline.framework.binding.post import denied_status, not_stored_status
 from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import UNLIMITED, Code, Status
@@ -29,6 +30,7 @@ from bowline.framework.reason import Reason
 from bowline.kube.accounting import Budget
 from bowline.kube.denial import Denial
 from bowline.kube.errors import ApiError, Forbidden, InfrastructureError, NotStoredError, Unreadable
+from bowline.kube.permits import limited_to
 from bowline.runtime.tasks import raise_foreign_cancellation
 
 log = logging.getLogger(__name__)
@@ -232,7 +234,7 @@ class PluginCaller:
         *arguments: *Ts,
     ) -> Any:
         """Call an asynchronous method in the present task. What is no Exception would end a worker or the process."""
-        with self._current(plugin, point, ctx):
+        with self._current(plugin, point, ctx), limited_to(permit_of(plugin)):
             try:
                 return await method(*arguments)
             except asyncio.CancelledError:

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from bowline.api.meta import Object, ObjectKey, key_of
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.framework.binding.declared import permit_of
 from bowline.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin
@@ -26,6 +27,7 @@ from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.kube.callbacks import Callback, Callbacks
 from bowline.kube.client import KubeClient
+from bowline.kube.permits import limited_to
 from bowline.kube.reflector import EventType, Listener, Reflector, Transform
 from bowline.kube.resources import Resource, Selection
 from bowline.runtime.clock import Clock
@@ -199,7 +201,7 @@ class PluginLifecycle:
             raise ValueError(f"plugin {plugin.name} registers worker {name!r} twice")
         failed = self._errors.labels(plugin.name, name).inc
         limit_s = plugin.budgets.reconcile_s
-        worker = self._workers[full] = PluginWorker(full, reconcile, limit_s, failed, self._jitter)
+        worker = self._workers[full] = PluginWorker(full, reconcile, limit_s, failed, self._jitter, permit_of(plugin))
         return worker.queue.add
 
 
@@ -219,8 +221,9 @@ async def _call(plugin: BindingPlugin, point: str, method: Callable[[], Awaitabl
     """Make a lifecycle call of a plugin. Raises PluginError for an exception, and after ``budget_s`` seconds."""
     deadline = asyncio.timeout(budget_s)
     try:
-        async with deadline:
-            await raise_foreign_cancellation(method())
+        with limited_to(permit_of(plugin)):
+            async with deadline:
+                await raise_foreign_cancellation(method())
     except asyncio.CancelledError:
         raise
     except BaseException as error:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import Reconcile
 from bowline.kube.errors import KubeError
+from bowline.kube.permits import Permit, limited_to
 from bowline.runtime.backoff import ItemBackoff
 from bowline.runtime.workers import Result, failure_of, run_worker
 from bowline.runtime.workqueue import RETRY_BACKOFF, WorkQueue
@@ -28,7 +29,8 @@ WORKERS = 32
 
 
 class PluginWorker:
-    """A plugin's own leader-only queue; keys added on a standby are dropped. ``limit_s``: of one reconcile."""
+    """A plugin's own leader-only queue; keys added on a standby are dropped. ``limit_s``: of one reconcile;
+    ``permit``: of its writes."""
 
     def __init__(
         self,
@@ -37,11 +39,13 @@ class PluginWorker:
         limit_s: float,
         failed: Callable[[], None],
         jitter: Callable[[], float],
+        permit: Permit | None = None,
     ) -> None:
         self._name = name
         self._reconcile = reconcile
         self._limit_s = limit_s
         self._failed = failed
+        self._permit = permit
         self.queue: WorkQueue[ObjectKey] = WorkQueue(
             group=lambda key: key.namespace,
             workers=WORKERS,
@@ -76,8 +80,9 @@ class PluginWorker:
     async def _process(self, key: ObjectKey) -> Result:
         limit = asyncio.timeout(self._limit_s)
         try:
-            async with limit:
-                return Result(await self._reconcile(key))
+            with limited_to(self._permit):
+                async with limit:
+                    return Result(await self._reconcile(key))
         except TimeoutError as error:
             if limit.expired():
                 raise TimeoutError(f"took longer than {self._limit_s:g} s") from error

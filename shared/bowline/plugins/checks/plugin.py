@@ -15,6 +15,7 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, key_of, uid_of
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.plugin_status import UNLIMITED, merge_waits
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound, UnrecognizedReply
 from bowline.kube.resources import BINDCHECKS
@@ -24,7 +25,6 @@ from bowline.plugin import (
     AdmissionInfo,
     AdmissionPlugin,
     BindContext,
-    BindingPlugin,
     BindRequest,
     Code,
     EventSource,
@@ -46,7 +46,7 @@ from bowline.plugins.checks.rules import (
 _POLL: Final = timedelta(seconds=10)
 
 
-class Checks(AdmissionPlugin[ChecksConfig], BindingPlugin[ChecksConfig]):
+class Checks(AdmissionPlugin[ChecksConfig], BuiltinBindingPlugin[ChecksConfig]):
     """Lets a pod be bound when every check that it needs has consented."""
 
     name = "checks"
