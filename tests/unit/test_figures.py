@@ -1,10 +1,17 @@
 """The page of figures: it is what its stored results are."""
 
+import re
 from dataclasses import replace
 
 from tests.benchmarks.__main__ import SCENARIOS
 from tests.benchmarks.figures_page import PAGE, result_of, stored_results, with_results
 from tests.benchmarks.report import Figure, Report
+from tests.documents import ROOT
+
+# A measured rate, time or memory; settings and limits are in seconds and MiB.
+MEASURED = re.compile(
+    r"[0-9][0-9.,]*\s?(?:binds/s|(?:binds|reviews) (?:a|per) second|MB\b|[µm]s per \w+|times faster)"
+)
 
 
 def test_the_page_has_the_stored_results_of_existing_commands() -> None:
@@ -28,3 +35,12 @@ def test_a_result_has_date_commit_machine_and_a_row_for_each_figure() -> None:
         in page
     )
     assert "| bare | 11.0 | binds/s | 18% |  |  |\n| ours | 5.50 | binds/s | 1 run | 0.50 | >= 0.5 |\n" in page
+
+
+def test_no_other_page_has_a_measured_number() -> None:
+    pages = {*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "charts").rglob("*.md")} - {PAGE}
+    assert len(pages) > 10
+    assert {page.name: MEASURED.findall(page.read_text(encoding="utf-8")) for page in pages} == {
+        page.name: [] for page in pages
+    }
+    assert MEASURED.search(PAGE.read_text(encoding="utf-8").replace(" | ", " "))
