@@ -52,7 +52,7 @@ def generated_pod(dice: random.Random, number: int = 0) -> Json:
         spec["runtimeClassName"] = "nvidia"
     if dice.random() < 0.4:
         spec["volumes"] = dice.sample(VOLUMES, dice.randint(1, len(VOLUMES)))
-    spec["schedulerName"] = dice.choice(("bowline",) * 5 + ("kai-scheduler", "default-scheduler"))
+    spec["schedulerName"] = dice.choice(("example-scheduler",) * 5 + ("kai-scheduler", "default-scheduler"))
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         _furnish(dice, container)
         # A few of the valid ones are invalidated, in one place.

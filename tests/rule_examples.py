@@ -11,7 +11,7 @@ from bowline.api import names
 IMAGE = "example.com/main"
 
 
-def example_object(example: str, name: str = "p", scheduler: str = "bowline") -> dict[str, Any]:
+def example_object(example: str, name: str = "p", scheduler: str = "example-scheduler") -> dict[str, Any]:
     """Return the pod or the BindRequest of an example. ``scheduler``: of a pod whose example names none."""
     fields: dict[str, Any] = json.loads(json.dumps(yaml.safe_load(example)))
     if "kind" in fields:

@@ -1,4 +1,4 @@
-"""A scheduler for pods of `schedulerName: bowline`: fit, spread, a BindRequest each. All state is in the API."""
+"""A scheduler for pods of `example-scheduler`: fit, spread, a BindRequest each. All state is in the API."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from kubernetes import client, config
 from kubernetes.utils import parse_quantity
 from urllib3.exceptions import HTTPError
 
-NAME, GPU, GROUP, CORDON = "bowline", "nvidia.com/gpu", "runai-gpu-group", "node.kubernetes.io/unschedulable"
+NAME, GPU, GROUP = "example-scheduler", "nvidia.com/gpu", "runai-gpu-group"
 API = {"group": "scheduling.run.ai", "version": "v1alpha2", "plural": "bindrequests"}
 AVOID = "scheduler.example.com/avoid"  # on a pod, JSON: nodes that have failed, and until which time
 AVOID_S = float(os.environ.get("AVOID_S", "60"))  # also the pause after a failure without a suggestion
@@ -38,7 +38,7 @@ def allows(pod, node):  # taints by their keys, nodeSelector, required nodeAffin
     spec, labels = pod["spec"], node["metadata"].get("labels", {}) | {"metadata.name": node["metadata"]["name"]}
     keys = {toleration.get("key") for toleration in spec.get("tolerations", [])}
     taints = {taint["key"] for taint in node["spec"].get("taints", []) if taint["effect"] != "PreferNoSchedule"}
-    taints |= {CORDON} if node["spec"].get("unschedulable") else set()
+    taints |= {"node.kubernetes.io/unschedulable"} if node["spec"].get("unschedulable") else set()
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [{}])
     rules = [term.get("matchExpressions", []) + term.get("matchFields", []) for term in terms]

@@ -26,7 +26,7 @@ def pod(name: str, scheduler: str = "", annotations: Mapping[str, str] | None = 
     return body
 
 
-MIRROR_POD = pod("a", "bowline", {**FRACTION, names.MIRROR_POD: "x"})
+MIRROR_POD = pod("a", "example-scheduler", {**FRACTION, names.MIRROR_POD: "x"})
 MIRROR_POD["spec"]["nodeName"] = "gpu-node-0"
 
 
@@ -37,7 +37,7 @@ def template(scheduler: str, annotations: Mapping[str, str] | None = None, resta
     return made
 
 
-def workload(name: str, scheduler: str = "bowline", annotations: Any = None, **metadata: Any) -> Any:
+def workload(name: str, scheduler: str = "example-scheduler", annotations: Any = None, **metadata: Any) -> Any:
     """A Deployment, ReplicaSet, StatefulSet or DaemonSet: all four have these fields."""
     selector = {"matchLabels": {"app": "x"}}
     return {
@@ -53,7 +53,7 @@ def with_environment(made: Any, variables: int) -> Any:
     return made
 
 
-def job(name: str, scheduler: str = "bowline", **metadata: Any) -> Any:
+def job(name: str, scheduler: str = "example-scheduler", **metadata: Any) -> Any:
     return {"metadata": {"name": name, **metadata}, "spec": {"template": template(scheduler, restart="Never")}}
 
 
@@ -63,7 +63,7 @@ BARE_JOB = {
 }
 
 
-def cron_job(name: str, scheduler: str = "bowline") -> Any:
+def cron_job(name: str, scheduler: str = "example-scheduler") -> Any:
     spec_of_job = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job("", scheduler)["spec"]}}
     return {"metadata": {"name": name}, "spec": spec_of_job}
 

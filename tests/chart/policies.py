@@ -84,7 +84,7 @@ def installation(cluster: Cluster, manifests: Rendered) -> Iterator[Policies]:
 
 def until_none_in_force(cluster: Cluster) -> None:
     """Wait until the API server applies no policy of the chart that another test has deleted."""
-    invalid = pod("probe", "bowline", {names.GPU_FRACTION: "50%"})
+    invalid = pod("probe", "example-scheduler", {names.GPU_FRACTION: "50%"})
 
     def is_created() -> bool:
         try:

@@ -93,7 +93,7 @@ def random_pod(dice: random.Random, name: str) -> dict[str, Any]:
     # Few annotations mostly, so that each rule is also violated alone.
     annotation_names = [key for key in CHOICES if dice.random() < dice.choice((0.25, 0.6))]
     spec: dict[str, Any] = {
-        "schedulerName": "bowline",
+        "schedulerName": "example-scheduler",
         "containers": [_container(dice, known) for known in CONTAINERS[: dice.randint(1, 3)]],
     }
     init = [_container(dice, known) for known in INIT_CONTAINERS[: dice.choice((0, 0, 1, 2))]]

@@ -45,9 +45,9 @@ DRY = "?dryRun=All"
 
 BEFORE: list[tuple[str, Any]] = [
     (PODS, pod("ours", "kai-scheduler", FRACTION, finalizers=["example.com/keep"])),
-    (PODS, pod("plain", "bowline")),
+    (PODS, pod("plain", "kai-scheduler")),
     (PODS, pod("foreign", "", FRACTION)),
-    (PODS, pod("leaving", "bowline", FRACTION, finalizers=["example.com/keep"])),
+    (PODS, pod("leaving", "kai-scheduler", FRACTION, finalizers=["example.com/keep"])),
     (DEPLOYMENTS, workload("ours")),
     (DEPLOYMENTS, workload("foreign", "default-scheduler")),
     # Half a megabyte: the comparison of templates must be within the API server's limit on the cost of a condition.
@@ -95,7 +95,7 @@ def word_and_cluster(request: pytest.FixtureRequest, stocked: Cluster, chart: Ch
         hook["failurePolicy"] = "Fail"
     path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s"
     stocked.api.post(f"{path}?fieldValidation=Strict", configuration)
-    probe = ("POST", PODS, pod("probe", "bowline"))
+    probe = ("POST", PODS, pod("probe", "kai-scheduler"))
     # The API server watches configurations; each attempt is a request, no sleep.
     while called(stocked, *probe) is None:
         pass
@@ -120,15 +120,15 @@ def called(cluster: Cluster, method: str, path: str, body: Any) -> str | None:
 
 CREATES = {
     "a pod of KAI": (PODS, pod("a", "kai-scheduler"), "/mutate/pods", "/validate/pods"),
-    "a pod of ours": (PODS, pod("a", "bowline", {}), "/mutate/pods", "/validate/pods"),
+    "a pod of ours": (PODS, pod("a", "kai-scheduler", {}), "/mutate/pods", "/validate/pods"),
     "a pod of the default scheduler": (PODS, pod("a"), None, None),
     **{
         f"a foreign pod with {key} is warned": (PODS, pod("a", "other", {key: "x"}), "/mutate/pods", None)
         for key in names.OWNED_ANNOTATIONS
     },
     "a mirror pod": (PODS, MIRROR_POD, None, None),
-    "a pod in kube-system": (PODS.replace("default", "kube-system"), pod("a", "bowline", FRACTION), None, None),
-    "a pod in our namespace": (PODS.replace("default", NAMESPACE), pod("a", "bowline", FRACTION), None, None),
+    "a pod in kube-system": (PODS.replace("default", "kube-system"), pod("a", "kai-scheduler", FRACTION), None, None),
+    "a pod in our namespace": (PODS.replace("default", NAMESPACE), pod("a", "kai-scheduler", FRACTION), None, None),
     "a BindRequest": (REQUESTS, bind_request("a", spec()), "/mutate/bindrequests", None),
     "a Deployment of ours": (DEPLOYMENTS, workload("a"), None, "/validate/workloads"),
     "a Deployment of another scheduler": (DEPLOYMENTS, workload("a", "other"), None, None),
@@ -138,7 +138,7 @@ CREATES = {
     "a StatefulSet": (STATEFUL_SETS, workload("a"), None, "/validate/workloads"),
     "a ReplicationController": (
         "/api/v1/namespaces/default/replicationcontrollers",
-        {"metadata": {"name": "a"}, "spec": {"template": template("bowline")}},
+        {"metadata": {"name": "a"}, "spec": {"template": template("kai-scheduler")}},
         None,
         "/validate/workloads",
     ),

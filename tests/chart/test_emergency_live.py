@@ -41,7 +41,7 @@ def present(live: Live) -> list[str]:
 
 def create(live: Live, name: str, annotations: dict[str, str]) -> tuple[bool, str]:
     """Create a pod with kubectl; returns whether it was created, and kubectl's output."""
-    spec = {"schedulerName": "bowline", "containers": [{"name": "main", "image": "registry.example/app:1"}]}
+    spec = {"schedulerName": "example-scheduler", "containers": [{"name": "main", "image": "registry.example/app:1"}]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
     completion = live.kubectl("create", "-f", "-", objects=body, check=False)
     return completion.returncode == 0, completion.stderr

@@ -80,7 +80,7 @@ def cluster_with_policy(request: pytest.FixtureRequest, chart_cluster: Cluster, 
 
 def until_refused(cluster: Cluster, wanted: bool) -> None:
     """Wait until the API server's watch has delivered the policy, or its deletion."""
-    probe = pod("probe", "bowline", BAD)
+    probe = pod("probe", "kai-scheduler", BAD)
     wait_until(lambda: (refusal(cluster, probe) is not None) == wanted, "the change of the policy")
 
 
@@ -107,7 +107,7 @@ def test_the_policy_and_the_python_rules_deny_the_same_pods_with_the_same_messag
 
 
 def many_containers() -> Any:
-    body = pod("many", "bowline", {names.GPU_FRACTION: "0.5"})
+    body = pod("many", "kai-scheduler", {names.GPU_FRACTION: "0.5"})
     limits = {GPU: 1, "cpu": "1m", "memory": "1Mi"}
     body["spec"]["containers"] = [{**IMAGE, "name": f"c-{i}", "resources": {"limits": limits}} for i in range(300)]
     return body
@@ -125,10 +125,14 @@ EXTREMES = [
         ),
         id="the longest message",
     ),
-    pytest.param(pod("a", "bowline", {names.GPU_MEMORY: QUOTES, names.GPU_FRACTION: QUOTES}), id="only quotes"),
-    pytest.param(pod("a", "bowline", {names.GPU_MEMORY: "9" * 260_000}), id="the largest annotation, digits"),
-    pytest.param(pod("a", "bowline", {names.GPU_FRACTION: "1" * 260_000}), id="the largest annotation, a fraction"),
-    pytest.param(pod("a", "bowline", {names.GPU_FRACTION: "\\" * 260_000}), id="the largest annotation, nonsense"),
+    pytest.param(pod("a", "kai-scheduler", {names.GPU_MEMORY: QUOTES, names.GPU_FRACTION: QUOTES}), id="only quotes"),
+    pytest.param(pod("a", "kai-scheduler", {names.GPU_MEMORY: "9" * 260_000}), id="the largest annotation, digits"),
+    pytest.param(
+        pod("a", "kai-scheduler", {names.GPU_FRACTION: "1" * 260_000}), id="the largest annotation, a fraction"
+    ),
+    pytest.param(
+        pod("a", "kai-scheduler", {names.GPU_FRACTION: "\\" * 260_000}), id="the largest annotation, nonsense"
+    ),
     pytest.param(many_containers(), id="hundreds of containers"),
 ]
 
@@ -153,10 +157,12 @@ def test_every_rule_of_the_policy_denies_some_generated_pod() -> None:
 PASSING = [
     pytest.param(pod("a", "other", BAD), PODS, id="another scheduler's pod"),
     pytest.param(pod("a", "", BAD), PODS, id="the default scheduler's pod"),
-    pytest.param(pod("a", "bowline", BAD), PODS.replace("default", "kube-system"), id="a pod in kube-system"),
-    pytest.param(pod("a", "bowline", BAD), PODS.replace("default", NAMESPACE), id="a pod in the webhook's namespace"),
+    pytest.param(pod("a", "kai-scheduler", BAD), PODS.replace("default", "kube-system"), id="a pod in kube-system"),
+    pytest.param(
+        pod("a", "kai-scheduler", BAD), PODS.replace("default", NAMESPACE), id="a pod in the webhook's namespace"
+    ),
     pytest.param(MIRROR_POD, PODS, id="a mirror pod"),
-    pytest.param(pod("a", "bowline"), PODS, id="a pod without annotations"),
+    pytest.param(pod("a", "kai-scheduler"), PODS, id="a pod without annotations"),
 ]
 
 
@@ -167,7 +173,7 @@ def test_the_policy_does_not_apply_to(cluster_with_policy: Armed, body: Any, pat
 
 def test_changes_are_left_to_the_webhook(cluster_with_policy: Armed) -> None:
     api = cluster_with_policy.cluster.api
-    api.post(PODS, pod("stored", "bowline"))
+    api.post(PODS, pod("stored", "kai-scheduler"))
     try:
         api.patch(f"{PODS}/stored{DRY}", {"metadata": {"annotations": BAD}})
     finally:
@@ -182,7 +188,7 @@ def test_changes_are_left_to_the_webhook(cluster_with_policy: Armed) -> None:
     ],
 )
 def test_a_pod_with_more_than_the_rules_read_is_denied(cluster_with_policy: Armed, containers: Any) -> None:
-    body = pod("large", "bowline", {names.GPU_FRACTION: "0.5"})
+    body = pod("large", "kai-scheduler", {names.GPU_FRACTION: "0.5"})
     body["spec"]["containers"] = [
         {"name": f"c{number}", "image": "registry.example/app:1", "resources": resources}
         for number, resources in enumerate(containers)
@@ -191,7 +197,7 @@ def test_a_pod_with_more_than_the_rules_read_is_denied(cluster_with_policy: Arme
 
 
 def test_a_pod_with_as_much_as_the_rules_read_is_within_the_api_servers_budget(cluster_with_policy: Armed) -> None:
-    body = pod("large", "bowline", {names.GPU_FRACTION: "0.5"})
+    body = pod("large", "kai-scheduler", {names.GPU_FRACTION: "0.5"})
     amounts = {f"example.com/a-resource-with-a-long-name-{number:02}": "1" for number in range(16)}
     containers = [{"name": f"c{number}", "image": "registry.example/app:1"} for number in range(512)]
     body["spec"]["containers"] = [each | {"resources": {"limits": amounts}} for each in containers]

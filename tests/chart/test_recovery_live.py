@@ -176,7 +176,7 @@ def test_the_release_is_installed_again_after_its_namespace_was_deleted(shell: S
     with pytest.raises(CommandError, match="not found"):
         shell.helm.uninstall("bowline", NAMESPACE, cluster.kubeconfig)
     with pytest.raises(LocalApiError, match=r"pods\.bowline\.dev"):
-        cluster.api.post(PODS, pod("denied", "bowline"))
+        cluster.api.post(PODS, pod("denied", "example-scheduler"))
     shell.run(DENIALS)
     wait_until(lambda: is_created(cluster), "a pod, when no hook is left")
     shell.run(AGAIN)
@@ -190,7 +190,7 @@ def test_the_release_is_installed_again_after_its_namespace_was_deleted(shell: S
 
 def is_created(cluster: Cluster) -> bool:
     try:
-        cluster.api.post(PODS, pod("admitted", "bowline"))
+        cluster.api.post(PODS, pod("admitted", "example-scheduler"))
     except LocalApiError:
         return False
     return True

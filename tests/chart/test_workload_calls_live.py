@@ -33,10 +33,10 @@ KINDS = (
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 PATHS = {kind: objects_path(kind, "default") for kind in KINDS}
 JOB_SETS, RAY_CLUSTERS, PYTORCH_JOBS = (PATHS[kind] for kind in KINDS[:3])
-OURS, FOREIGN, SHARED = template("bowline"), template("other"), template("other", FRACTION)
+OURS, FOREIGN, SHARED = template("kai-scheduler"), template("other"), template("other", FRACTION)
 VALIDATED = "/validate/workloads"
 SPEC, SHARES = {"containers": [{"name": "main", "image": "x"}]}, {"annotations": FRACTION}
-OUR_SPEC = {**SPEC, "schedulerName": "bowline"}
+OUR_SPEC = {**SPEC, "schedulerName": "kai-scheduler"}
 
 BEFORE: list[tuple[str, Any]] = [
     (JOB_SETS, job_set("ours", OURS, FOREIGN)),
@@ -48,7 +48,10 @@ BEFORE: list[tuple[str, Any]] = [
         PATHS["PodCliqueSet"],
         object_of("PodCliqueSet", "ours", {"template": {"cliques": [{"spec": {"podSpec": OUR_SPEC}}]}}),
     ),
-    (PATHS["InferenceService"], object_of("InferenceService", "ours", {"predictor": {"schedulerName": "bowline"}})),
+    (
+        PATHS["InferenceService"],
+        object_of("InferenceService", "ours", {"predictor": {"schedulerName": "kai-scheduler"}}),
+    ),
 ]
 
 
@@ -134,10 +137,10 @@ DESCRIBED = {
     "a RayCluster without a scheduler": (RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}), None),
     "with a queue of KAI": (RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}, labels=QUEUE), VALIDATED),
     "whose scheduler is in its spec": (
-        *described("Job", {"schedulerName": "bowline", "tasks": [{"template": {"spec": SPEC}}]}),
+        *described("Job", {"schedulerName": "kai-scheduler", "tasks": [{"template": {"spec": SPEC}}]}),
         VALIDATED,
     ),
-    "whose task has another": (*described("Job", {"schedulerName": "bowline", "tasks": [FOREIGN_TASK]}), None),
+    "whose task has another": (*described("Job", {"schedulerName": "kai-scheduler", "tasks": [FOREIGN_TASK]}), None),
     "a PodCliqueSet": (PATHS["PodCliqueSet"], clique_set({"spec": {"podSpec": SPEC}}), None),
     "one with a clique of ours": (
         PATHS["PodCliqueSet"],
@@ -153,14 +156,17 @@ DESCRIBED = {
     "an InferenceService": (*described("InferenceService", {"predictor": MODEL}), None),
     "annotated, as are its pods": (*described("InferenceService", {"predictor": MODEL}, **SHARES), VALIDATED),
     "one component": (*described("InferenceService", {"predictor": MODEL, "transformer": {**SHARES}}), VALIDATED),
-    "of ours": (*described("InferenceService", {"predictor": {**MODEL, "schedulerName": "bowline"}}), VALIDATED),
+    "of ours": (
+        *described("InferenceService", {"predictor": {**MODEL, "schedulerName": "kai-scheduler"}}),
+        VALIDATED,
+    ),
     "a Workflow": (*described("Workflow", {"templates": [{"container": {}}]}), None),
     "with an annotated template": (
         *described("Workflow", {"templates": [{"steps": []}, {"container": {}, "metadata": SHARES}]}),
         VALIDATED,
     ),
     "of ours as a whole": (
-        *described("Workflow", {"schedulerName": "bowline", "templates": [{"container": {}}]}),
+        *described("Workflow", {"schedulerName": "kai-scheduler", "templates": [{"container": {}}]}),
         VALIDATED,
     ),
     "an own kind with a template": (*described("Own", {"pod": FOREIGN}), None),

@@ -185,7 +185,7 @@ def test_no_answer_is_false_from_the_first_moment(
 def test_a_pod_of_a_misspelt_scheduler(pair: Live, explain: Explain) -> None:
     pair.create_pod(schedulerName="kai-schedular")
     out = explain("pod")
-    assert "schedulerName kai-schedular is not one that Bowline serves (kai-scheduler, bowline)" in out
+    assert "schedulerName kai-schedular is not one that Bowline serves (kai-scheduler, example-scheduler)" in out
     assert "did you mean kai-scheduler?" in out
     assert "to change the immutable name, delete and create the pod" in out
     pair.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")

@@ -115,7 +115,7 @@ def test_an_invalid_share_in_each_configured_kind_gets_the_same_verdict_both_way
     workloads = (*BUILT_IN, *READY)
     paths = [tmp_path / f"{number}.json" for number in range(len(workloads))]
     for path, workload in zip(paths, workloads, strict=True):
-        path.write_text(json.dumps(object_of_kind(workload, template("bowline", "2"))))
+        path.write_text(json.dumps(object_of_kind(workload, template("kai-scheduler", "2"))))
     results = assert_agreement(live, *paths)
     # The configuration says Warn for RayClusters.
     allowed = [result.manifest.kind for result in results if result.verdict is LintVerdict.ALLOWED]
@@ -127,8 +127,8 @@ def test_an_invalid_share_in_each_configured_kind_gets_the_same_verdict_both_way
 @pytest.mark.parametrize(
     ("spec", "form"),
     [
-        pytest.param({"pod": template("bowline", "2")["spec"]}, "podSpecs, not in templates", id="a pod spec"),
-        pytest.param({"podSpec": template("bowline", "2")}, "templates, not in podSpecs", id="a template"),
+        pytest.param({"pod": template("kai-scheduler", "2")["spec"]}, "podSpecs, not in templates", id="a pod spec"),
+        pytest.param({"podSpec": template("kai-scheduler", "2")}, "templates, not in podSpecs", id="a template"),
     ],
 )
 def test_a_wrong_path_of_the_configuration_is_reported_both_ways(

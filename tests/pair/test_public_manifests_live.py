@@ -159,7 +159,7 @@ PODS = [
 
 
 # One that the release serves, the cluster's own, and one that nobody serves.
-SCHEDULERS = ("bowline", "default-scheduler", "volcano")
+SCHEDULERS = ("example-scheduler", "default-scheduler", "volcano")
 
 
 @needs_validation

@@ -21,7 +21,7 @@ from tests.waiting import LIMIT_S
 BAD_CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
-schedulerName: bowline
+schedulerName: example-scheduler
 binding: {workers: 0, waitTimeout: soon}
 leaderElection: {leaseDuration: 5s}
 """

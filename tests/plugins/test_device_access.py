@@ -57,7 +57,7 @@ def test_without_the_plugin_another_container_of_a_share_sees_no_device(pair: Li
     assert "spec.ephemeralContainers[0].env[0].value" in completion.stderr
     assert debug(pair, container("one")).returncode == 0
     assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [VOID]
-    side = {"schedulerName": "bowline", "containers": [container(), container("side", ALL)]}
+    side = {"schedulerName": "example-scheduler", "containers": [container(), container("side", ALL)]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": half}, "spec": side}
     result = pair.kubectl("create", "-f", "-", objects=body, check=False)
     assert result.returncode != 0

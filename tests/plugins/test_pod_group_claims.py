@@ -64,7 +64,9 @@ def make_group(live: LiveCluster, name: str, *entries: dict[str, str]) -> dict[s
     }
 
 
-def make_pod(live: LiveCluster, name: str, entry: dict[str, str], group: str, scheduler: str = "bowline") -> Any:
+def make_pod(
+    live: LiveCluster, name: str, entry: dict[str, str], group: str, scheduler: str = "example-scheduler"
+) -> Any:
     """Create a pod of the group; waits until a claim from a template exists."""
     in_group = {"schedulingGroup": {"podGroupName": group}}
     live.create_pod(name, schedulerName=scheduler, resourceClaims=[entry], **in_group)

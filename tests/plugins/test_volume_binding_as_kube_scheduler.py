@@ -88,10 +88,10 @@ def test_both_schedulers_set_the_same_fields(
     storage.make_class(provisioner)
     try:
         word = make.__name__.replace("_", "-")
-        for name, scheduler in ((f"theirs-{word}", "default-scheduler"), (f"ours-{word}", "bowline")):
+        for name, scheduler in ((f"theirs-{word}", "default-scheduler"), (f"ours-{word}", "example-scheduler")):
             make(storage, name)
             storage.make_pod(name, name, schedulerName=scheduler)
-            if scheduler == "bowline":
+            if scheduler == "example-scheduler":
                 live.request_bind(name)
             if provisioner == PROVISIONER:
                 storage.provision(name)

@@ -16,5 +16,5 @@ from tests.scheduler_conformance.programs import chosen_program
 def binder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerCluster]:
     """Two nodes of eight GPUs each, and the pair."""
     chart = patient_chart(CHART, tmp_path_factory.mktemp("binder") / "chart")
-    with SchedulerCluster.start(["bowline", KAI, chosen_program(os.environ).name], chart=chart) as cluster:
+    with SchedulerCluster.start(["example-scheduler", KAI, chosen_program(os.environ).name], chart=chart) as cluster:
         yield cluster

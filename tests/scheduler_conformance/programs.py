@@ -28,7 +28,7 @@ class Program:
     """A scheduler for pods of the schedulerName ``name``; ``argv`` is empty for KAI-Scheduler, several processes."""
 
     argv: Sequence[str] = EXAMPLE
-    name: str = "bowline"
+    name: str = "example-scheduler"
 
     @contextmanager
     def running(self, cluster: Cluster) -> Iterator[Scheduler]:
@@ -46,7 +46,7 @@ def chosen_program(environ: Mapping[str, str]) -> Program:
     command = environ.get(SETTING, "")
     if command == "kai":
         return Program((), KAI)
-    name = environ.get(NAME_SETTING, "bowline")
+    name = environ.get(NAME_SETTING, "example-scheduler")
     return Program(shlex.split(command), name) if command else Program(name=name)
 
 

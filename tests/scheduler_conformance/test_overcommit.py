@@ -13,7 +13,7 @@ from tests.plugins.leftovers import clean_up
 
 def test_without_node_fit_the_second_decision_is_carried_out_as_well(binder: SchedulerCluster) -> None:
     with own_namespace(binder.cluster, binder.pair) as live:
-        for name, scheduler in (("ours", "bowline"), ("theirs", OTHER)):
+        for name, scheduler in (("ours", "example-scheduler"), ("theirs", OTHER)):
             body = pod(name, live.namespace, schedulerName=scheduler)
             body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: "8"}}
             live.create(body)

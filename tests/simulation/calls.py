@@ -134,7 +134,7 @@ def new_object(path: str, name: str, chance: Random) -> dict[str, Any]:
     volume = {"capacity": {"storage": "1Gi"}, "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/x"}}
     finalizer = {BINDREQUESTS: names.FINALIZER, CLAIMS: names.RESOURCE_CLAIM_PROTECTION, CONFIGMAPS: "example.com/f"}
     specs: Mapping[str, tuple[str, str, dict[str, Any]]] = {
-        PODS: ("v1", "Pod", {"schedulerName": "bowline", "containers": [{"name": "m", "image": "i"}], **gates}),
+        PODS: ("v1", "Pod", {"schedulerName": "kai-scheduler", "containers": [{"name": "m", "image": "i"}], **gates}),
         NODES: ("v1", "Node", {}),
         LEASES: ("coordination.k8s.io/v1", "Lease", {"holderIdentity": chance.choice("ab")}),
         VOLUMES: ("v1", "PersistentVolume", {**storage, **volume}),

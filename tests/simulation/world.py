@@ -154,7 +154,7 @@ class World:
         self._made += 1
         container: dict[str, Any] = {"name": "main", "image": "app", "resources": {"requests": {"cpu": "1"}}}
         metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE, "annotations": {}, "labels": {}}
-        spec: dict[str, Any] = {"schedulerName": "bowline", "containers": [container]}
+        spec: dict[str, Any] = {"schedulerName": "example-scheduler", "containers": [container]}
         status: dict[str, Any] = {"phase": "Pending"}
         if kind == "gated":
             spec["schedulingGates"] = [{"name": "gate"}]

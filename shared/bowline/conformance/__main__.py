@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--scheduler", metavar="COMMAND", required=True, help="the program and its arguments")
     parser.add_argument(
         "--name",
-        default="bowline",
+        default="example-scheduler",
         metavar="NAME",
         help="schedulerName of the scheduler's pods (default: %(default)s)",
     )

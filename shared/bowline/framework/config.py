@@ -231,7 +231,7 @@ class Settings(_Model):
     kind: Literal["BowlineConfiguration"] = "BowlineConfiguration"
     scheduler_names: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = (
         "kai-scheduler",
-        "bowline",
+        "example-scheduler",
     )
     """Scheduler names whose pods Bowline handles; "*" means all."""
     docs_url: PageAddress = Field(default="", alias="docsURL")

@@ -130,7 +130,7 @@ def start_example_scheduler(cluster: Cluster) -> str:
     if not is_checkout():
         return (
             "no scheduler runs, the example scheduler is only in a checkout: start yours for pods of schedulerName "
-            "bowline, or of those in config.schedulerNames of --values, or create a BindRequest"
+            "example-scheduler, or of those in config.schedulerNames of --values, or create a BindRequest"
         )
     start_scheduler(cluster)
     return "the example scheduler decides for pods of schedulerName bowline (examples/scheduler)"

@@ -30,13 +30,13 @@ __all__ = [
 
 
 def pod(name: str = "pod", namespace: str = "default", **spec: Any) -> dict[str, Any]:
-    """Return an unbound pod of scheduler ``bowline`` with one container. ``spec`` overrides fields of its spec."""
+    """Return an unbound pod of the example scheduler with one container. ``spec`` overrides fields of its spec."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
-            "schedulerName": "bowline",
+            "schedulerName": "example-scheduler",
             "containers": [{"name": "main", "image": "registry.example/app:1"}],
             # Bound pods must run on kwok's tainted and untainted nodes.
             "tolerations": [{"operator": "Exists"}],

@@ -13,7 +13,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 GOOD = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
-SPEC = "{schedulerName: bowline, containers: [{name: a, imag: x}]}"
+SPEC = "{schedulerName: example-scheduler, containers: [{name: a, imag: x}]}"
 BAD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {SPEC}\n"
 WARNED = BAD.replace("name: a}\nspec", 'name: a, annotations: {gpu-fracton: "1"}}\nspec').replace("imag:", "image:")
 

@@ -24,7 +24,7 @@ KEY = ObjectKey("team", "train")
 
 
 def pod(**changes: Any) -> dict[str, Any]:
-    spec = {"schedulerName": "bowline", **changes.pop("spec", {})}
+    spec = {"schedulerName": "example-scheduler", **changes.pop("spec", {})}
     metadata = {"name": "train", "namespace": "team", "creationTimestamp": ago(60), **changes.pop("metadata", {})}
     return {"metadata": metadata, "spec": spec, "status": changes}
 
@@ -89,7 +89,8 @@ TABLE = [
     pytest.param({"unreadable": ("bindrequests",)}, "whether a BindRequest names it is not known", "decides", 60,
         id="without the right on requests"),
     pytest.param({"pod": pod(conditions=condition("PodScheduled", "False", "0/3 nodes fit"))},
-        "scheduler bowline has found no node: 0/3 nodes fit", "scheduler bowline decides again", 40,
+        "scheduler example-scheduler has found no node: 0/3 nodes fit",
+        "scheduler example-scheduler decides again", 40,
         id="the scheduler finds no node"),
     pytest.param({"request": waiting(WaitFact("plugin example"), "data is absent")}, "data is absent",
         "one of the objects changes; there is no deadline", 40, id="a wait without a deadline"),
@@ -102,9 +103,9 @@ TABLE = [
         "claim data is not bound", "fails with WaitTimeout at", 300,
         id="a wait of a decision that has failed before"),
     pytest.param({"pod": failed_before(last_s=20)},
-        "claim data does not exist", "scheduler bowline decides again", 300, id="between two decisions"),
+        "claim data does not exist", "scheduler example-scheduler decides again", 300, id="between two decisions"),
     pytest.param({"pod": failed_before(last_s=90)}, "claim data does not exist",
-        "scheduler bowline decides again; it has not for 1m30s: is it running?", 300,
+        "scheduler example-scheduler decides again; it has not for 1m30s: is it running?", 300,
         id="a failure after which no scheduler decides"),
     pytest.param({"pod": failed_before(last_s=20), "request": request("Created: nothing is reported yet", phase="")},
         "claim data does not exist", "the new decision, for node gpu-1, is reported on", 300,
@@ -114,11 +115,11 @@ TABLE = [
     pytest.param({"request": request("Retrying: busy", nextAttemptTime=ago(5))}, "Retrying: busy",
         "the next attempt, which is due", 50, id="an attempt that is due"),
     pytest.param({"request": request("NodeGone: x", "Failed", completionTime=ago(10),
-        suggestion="RescheduleElsewhere")}, "NodeGone: x", "scheduler bowline decides for another node", 10,
+        suggestion="RescheduleElsewhere")}, "NodeGone: x", "scheduler example-scheduler decides for another node", 10,
         id="a failure"),
     pytest.param({"request": request("NodeGone: x", "Failed", completionTime=ago(1440),
         suggestion="RescheduleElsewhere")}, "NodeGone: x",
-        "scheduler bowline decides for another node; it has not for 24m0s: is it running?", 1440,
+        "scheduler example-scheduler decides for another node; it has not for 24m0s: is it running?", 1440,
         id="a failure to which no scheduler reacts"),
     pytest.param({"request": request("", "Failed", completionTime=ago(10))},
         "the bind has failed without a reason", "the request is deleted", 10, id="a failure without a reason"),
@@ -189,7 +190,7 @@ def test_a_lease_is_held_for_its_duration(changes: dict[str, Any], is_held: bool
     assert (acquired_at(lease(**changes), NOW) is not None) is is_held
 
 
-NOT_SERVED = ReleaseInfo(("kai-scheduler", "bowline"))
+NOT_SERVED = ReleaseInfo(("kai-scheduler", "example-scheduler"))
 
 
 @pytest.mark.parametrize(
@@ -227,9 +228,9 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
         pytest.param({"gang": GangFacts(GANG, None)}, "PodGroup team/pg does not exist", id="no group"),
         pytest.param({"pod": pod(spec={"resourceClaims": [{}]}), "slices": 0},
             "the cluster has no ResourceSlice: no DRA driver offers devices", id="no driver"),
-        pytest.param({"schedulers": [lease(age_s=300)]}, "bowline is not running: Lease ",
+        pytest.param({"schedulers": [lease(age_s=300)]}, "example-scheduler is not running: Lease ",
             id="a scheduler that has ended"),
-        pytest.param({"schedulers": [lease()]}, "bowline is running: Lease ", id="a scheduler that runs"),
+        pytest.param({"schedulers": [lease()]}, "example-scheduler is running: Lease ", id="a scheduler that runs"),
         pytest.param({"request": waiting(), "objects": {CLAIM: None}},
             "PersistentVolumeClaim team/data does not exist", id="an awaited object that does not exist"),
         pytest.param({"request": waiting(message=f"{CLAIM} does not exist: create it"),
@@ -256,7 +257,7 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
             failure=FailureFact("NodeGone").as_field(), conditions=condition("Bound", "False", "x"))},
             f"the bind has failed with NodeGone at {ago(10)}, on node gpu-1; waited", id="a failure"),
         pytest.param({"pod": failed_before(conditions=condition("PodScheduled", "False", "none of 4 nodes fits"))},
-            "scheduler bowline reports: none of 4 nodes fits", id="what the scheduler says after a failure"),
+            "scheduler example-scheduler reports: none of 4 nodes fits", id="what it says after a failure"),
     ],
 )  # fmt: skip
 def test_details(facts: dict[str, Any], detail: str) -> None:

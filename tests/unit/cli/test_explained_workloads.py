@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_not_said_to_be_absent(target: str, message: str)
 
 
 def test_every_subject_of_a_list_names_what_was_not_read() -> None:
-    waiting_pod = named("train", spec={"schedulerName": "bowline"})
+    waiting_pod = named("train", spec={"schedulerName": "example-scheduler"})
     objects: Json = {PODS: [waiting_pod], REQUESTS: FORBIDDEN, EVENTS: FORBIDDEN}
     (subject,) = stuck_subjects(reading(**objects), "team")
     assert set(subject.facts.unreadable) == {"bindrequests", "events"}

@@ -22,13 +22,13 @@ GOOD = """
 apiVersion: v1
 kind: Pod
 metadata: {name: good, namespace: team, annotations: {gpu-fraction: "0.5"}}
-spec: {schedulerName: bowline, containers: [{name: main, image: x}]}
+spec: {schedulerName: example-scheduler, containers: [{name: main, image: x}]}
 """
 BAD = """
 apiVersion: v1
 kind: Pod
 metadata: {generateName: train-, annotations: {gpu-fraction: "2", gpu-fraction-num-devices: none}}
-spec: {schedulerName: bowline, containers: [{name: main, image: x}]}
+spec: {schedulerName: example-scheduler, containers: [{name: main, image: x}]}
 """
 BAD_REQUEST = """
 apiVersion: scheduling.run.ai/v1alpha2
@@ -49,19 +49,19 @@ metadata: {name: set}
 spec:
   replicatedJobs:
     - name: a
-      template: {spec: {template: {spec: {schedulerName: bowline, containers: [{name: main, image: x}]}}}}
+      template: {spec: {template: {spec: {schedulerName: example-scheduler, containers: [{name: main, image: x}]}}}}
     - name: b
       template:
         spec:
           template:
             metadata: {annotations: {gpu-fraction: "2"}}
-            spec: {schedulerName: bowline, containers: [{name: main, image: x}]}
+            spec: {schedulerName: example-scheduler, containers: [{name: main, image: x}]}
 """
 OWN = """
 apiVersion: example.com/v1
 kind: Own
 metadata: {name: own}
-spec: {roles: {main: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {schedulerName: bowline}}}}}
+spec: {roles: {a: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {schedulerName: kai-scheduler}}}}}
 """
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 OTHER = "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}"
@@ -222,7 +222,7 @@ spec:
         pytest.param(FOREIGN, "out of scope (scheduler default-scheduler)", id="a pod of another scheduler"),
         pytest.param(WORKLOAD, "out of scope (scheduler default-scheduler)", id="a template of another scheduler"),
         pytest.param(GOOD.replace("team", "kube-system"), "out of scope (namespace kube-system)", id="a namespace"),
-        pytest.param(JOB_SET.replace("schedulerName: bowline, ", "", 1), "denied", id="one of two templates"),
+        pytest.param(JOB_SET.replace("schedulerName: example-scheduler, ", "", 1), "denied", id="one of the two"),
         pytest.param(FOREIGN.replace("kind: Pod", "kind: Podd"), "not checked (did you mean kind Pod?)",
             id="a misspelt kind"),
         pytest.param(OTHER.replace("ConfigMap", "PodMonitor"), "not checked", id="an unknown kind"),
@@ -280,7 +280,7 @@ spec: {template: {metadata: {annotations: {gpu-fraction: "0.5", gpu-fraction-con
         pytest.param(GOOD.replace("image: x",
             'image: x, resources: {limits: {nvidia.com/gpu: "$(GPUS)"}}').replace("gpu-f", "f"),
             "unrendered (a variable", id="a quantity"),
-        pytest.param(GOOD.replace("schedulerName: bowline", 'schedulerName: "${SCHEDULER}"'),
+        pytest.param(GOOD.replace("schedulerName: example-scheduler", 'schedulerName: "${SCHEDULER}"'),
             "unrendered (scheduler ${SCHEDULER})", id="a scheduler"),
     ],
 )  # fmt: skip
@@ -302,7 +302,7 @@ def test_what_is_incomplete_has_no_verdict_instead_of_errors(lint: Any, text: st
     ],
 )  # fmt: skip
 def test_an_error_in_what_is_there_denies(lint: Any, text: str, rule: str) -> None:
-    text = text.replace("spec: {template: {", "spec: {template: {spec: {schedulerName: bowline}, ")
+    text = text.replace("spec: {template: {", "spec: {template: {spec: {schedulerName: example-scheduler}, ")
     status, out, _ = lint(text, options=("-o", "json"))
     (entry,) = json.loads(out)["objects"]
     assert (status, entry["verdict"], [error["rule"] for error in entry["errors"]]) == (1, "denied", [rule])
@@ -342,7 +342,7 @@ POD_SPEC = """
 apiVersion: example.com/v1
 kind: Own
 metadata: {name: own}
-spec: {annotations: {gpu-fraction: "2"}, pod: {schedulerName: bowline, containers: [{name: main, image: x}]}}
+spec: {annotations: {gpu-fraction: "2"}, pod: {schedulerName: example-scheduler, containers: [{name: a, image: x}]}}
 """
 
 
@@ -373,13 +373,13 @@ TRAIN_JOB = {
     "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2,
         "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}},
 }  # fmt: skip
-OVERRIDE = {"targetJobs": [{"name": "node"}], "spec": {"schedulerName": "bowline"}}
+OVERRIDE = {"targetJobs": [{"name": "node"}], "spec": {"schedulerName": "example-scheduler"}}
 TRAINER = "spec.trainer.resourcesPerNode, the templates of spec.runtimeRef"
 SERVICE = {
     "apiVersion": "serving.kserve.io/v1beta1",
     "kind": "InferenceService",
     "metadata": {"name": "s"},
-    "spec": {"predictor": {"schedulerName": "bowline", "model": {"modelFormat": {"name": "onnx"}}}},
+    "spec": {"predictor": {"schedulerName": "example-scheduler", "model": {"modelFormat": {"name": "onnx"}}}},
 }
 
 
@@ -410,7 +410,7 @@ def test_a_stored_pod_may_have_its_node(lint: Any) -> None:
 
 
 def test_a_scheduler_can_be_assumed_for_pods_that_name_none(lint: Any) -> None:
-    assume = ("--assume-scheduler", "bowline")
+    assume = ("--assume-scheduler", "example-scheduler")
     status, out, _ = lint(WORKLOAD, options=(*assume, "-o", "json"))
     assert status == 1
     assert [rule for rule, _ in findings(out, "errors")] == ["gpu_request/fraction-range"]
@@ -450,7 +450,7 @@ def test_the_forms_in_which_tools_write_objects_are_read(lint: Any, content: byt
 
 
 def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
-    place = "spec.roles.main.template.metadata.annotations[gpu-fraction]"
+    place = "spec.roles.a.template.metadata.annotations[gpu-fraction]"
     assert lint(OWN)[1].splitlines()[0] == (
         f"0.yaml:2: Own own: not checked ({place} names a GPU; add the kind to config.workloads: {{kind: Own}})"
     )
@@ -463,7 +463,7 @@ def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
     path = "spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"
     rule = "gpu_request/fraction-range"
     assert (rule, path) in findings(out, "warnings")
-    assert findings(out, "errors") == [(rule, "spec.roles[main].template.metadata.annotations[gpu-fraction]")]
+    assert findings(out, "errors") == [(rule, "spec.roles[a].template.metadata.annotations[gpu-fraction]")]
 
 
 class TestBadUsage:

@@ -14,7 +14,7 @@ POD = """\
 apiVersion: v1
 kind: Pod
 metadata: {name: half}
-spec: {schedulerName: bowline, containers: [{name: main, image: x}]}
+spec: {schedulerName: example-scheduler, containers: [{name: main, image: x}]}
 """
 WARNED = POD.replace("name: half", 'name: half, annotations: {gpu-fracton: "0.5"}')
 FILES = {
@@ -226,7 +226,7 @@ def test_a_kind_that_is_not_known_and_names_a_gpu_is_not_checked(lint: Lint, spe
     assert lines[-1].startswith("1 object: ")
 
 
-OTHERS = "---\n".join(POD.replace("half", name).replace("schedulerName: bowline, ", "") for name in "ab")
+OTHERS = "---\n".join(POD.replace("half", name).replace("schedulerName: example-scheduler, ", "") for name in "ab")
 
 
 def test_pods_of_other_schedulers_are_one_line(lint: Lint) -> None:
@@ -243,7 +243,7 @@ def test_pods_of_other_schedulers_are_one_line(lint: Lint) -> None:
     assert [line for line in lines if "notice" in line] == [f"::notice title=not checked::{lines[0].split('::')[2]}"]
 
 
-GPU_POD = POD.replace("schedulerName: bowline, ", "").replace("image: x", f"image: x, {GPU}")
+GPU_POD = POD.replace("schedulerName: example-scheduler, ", "").replace("image: x", f"image: x, {GPU}")
 
 
 def test_a_pod_with_a_gpu_must_have_a_scheduler_of_the_cluster_if_that_is_required(lint: Lint) -> None:

@@ -104,7 +104,7 @@ def chain(
     return AdmissionChain([plugin(PluginConfig(), settings) for plugin in plugins], settings, own_namespace)
 
 
-def pod(scheduler: str | None = "bowline", **metadata: Any) -> dict[str, Any]:
+def pod(scheduler: str | None = "example-scheduler", **metadata: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "x"}]}
     if scheduler is not None:
         spec["schedulerName"] = scheduler
@@ -182,7 +182,7 @@ class TestScope:
 
     @pytest.mark.parametrize(
         ("scheduler", "is_reported"),
-        [("kai-schedular", True), ("Bowline", True), ("kai-scheduler-b", False), ("default-scheduler", False)],
+        [("kai-schedular", True), ("Kai-scheduler", True), ("kai-scheduler-b", False), ("default-scheduler", False)],
     )
     def test_a_misspelt_scheduler_gets_a_warning(self, scheduler: str, is_reported: bool) -> None:
         verdict = chain(Labels).admit_pod(pod(scheduler), CREATE)

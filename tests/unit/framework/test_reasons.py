@@ -102,6 +102,6 @@ def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:
         times=Times(wait_time=timedelta(hours=1)),
         live=frozenset(Target),
     )
-    end = decide(observation, Settings(scheduler_names=("bowline",), binding=LIMITS))
+    end = decide(observation, Settings(scheduler_names=("example-scheduler",), binding=LIMITS))
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, SAME)

@@ -21,7 +21,7 @@ def warnings(settings: Settings, annotations: Json, labels: Json | None = None) 
     chain = AdmissionChain(plugins, settings, unread=unread_annotations(plugins))
     raw = {
         "metadata": {"name": "p", "annotations": dict(annotations), "labels": labels or {}},
-        "spec": {"schedulerName": "bowline", "containers": [{"name": "main"}]},
+        "spec": {"schedulerName": "example-scheduler", "containers": [{"name": "main"}]},
     }
     verdict = chain.admit_pod(raw, AdmissionInfo(request_uid="s"))
     assert verdict.allowed

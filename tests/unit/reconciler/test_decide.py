@@ -31,9 +31,9 @@ from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent, Observed, 
 from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
-SETTINGS = Settings(scheduler_names=("bowline",), binding=Binding(wait_timeout=timedelta(seconds=600)))
+SETTINGS = Settings(scheduler_names=("ours",), binding=Binding(wait_timeout=timedelta(seconds=600)))
 POD = PodView(
-    ObjectUID("pod-uid"), ResourceVersion("7"), "", deleting=False, has_ended=False, gates=(), scheduler="bowline"
+    ObjectUID("pod-uid"), ResourceVersion("7"), "", deleting=False, has_ended=False, gates=(), scheduler="ours"
 )
 NODE = NodeView(deleting=False)
 TAINTED = NodeView(deleting=False, taints=({"key": "gpu", "value": "broken", "effect": "NoSchedule"},))

@@ -36,7 +36,7 @@ from tests.unit.reconciler.choices import Choices, Path, lazy, paths
 # The whole space is explored at once.
 pytestmark = pytest.mark.timeout(300)
 
-SETTINGS = Settings(scheduler_names=("bowline",))
+SETTINGS = Settings(scheduler_names=("example-scheduler",))
 TAINT = {"key": "x", "effect": "NoSchedule"}
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 KEY = ObjectKey("ns", "p")
@@ -124,7 +124,7 @@ def _pod(choices: Choices) -> PodView:
         deleting=lambda _: ask("pod deleting", (False, True)),
         has_ended=lambda _: ask("pod ended", (False, True)),
         gates=lambda _: ask("gates", ((), ("gate",))),
-        scheduler=lambda _: ask("scheduler", ("bowline", "other")),
+        scheduler=lambda _: ask("scheduler", ("example-scheduler", "other")),
         tolerations=lambda _: ask("tolerations", ((), ({"key": "x", "operator": "Exists"},))),
     )
 
@@ -204,7 +204,7 @@ def _of_attempt(v: Values, _: Attempt) -> dict[str, bool]:
         "the pod is the one asked for": v["pod UID"] == "P" == v["pod UID asked"],
         "the pod is unbound": v["pod node"] == "",
         "the pod lives": not v["pod deleting"] and not v["pod ended"],
-        "the pod has no gate and our scheduler": v["gates"] == () and v["scheduler"] == "bowline",
+        "the pod has no gate and our scheduler": v["gates"] == () and v["scheduler"] == "example-scheduler",
         "the node exists": not v["node deleting"],
         "the pod tolerates the node": not untolerated,
         "one that does not follow the request's event follows a live read of it": (

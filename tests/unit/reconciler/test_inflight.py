@@ -16,7 +16,7 @@ from bowline_reconciler.decide.snapshot import Absent, PodView
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)
 POD = PodView(
-    ObjectUID("pod-uid"), ResourceVersion("7"), "", deleting=False, has_ended=False, gates=(), scheduler="bowline"
+    ObjectUID("pod-uid"), ResourceVersion("7"), "", deleting=False, has_ended=False, gates=(), scheduler="ours"
 )
 # How long this process's POST has no reply, and how long another process may have sent one.
 NONE = (None, None)

@@ -39,7 +39,7 @@ def pod(annotations: Any = None, **spec: Any) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "p", "namespace": "team", "creationTimestamp": None, "annotations": annotations},
-        "spec": {"schedulerName": "bowline", "containers": [{"name": "main", "image": "x"}], **spec},
+        "spec": {"schedulerName": "example-scheduler", "containers": [{"name": "main", "image": "x"}], **spec},
     }
 
 

@@ -20,7 +20,7 @@ ENTRIES = (*(WorkloadEntry.model_construct(kind=w.kind, group=w.group) for w in 
 SETTINGS = Settings(workloads=ENTRIES)
 HALF = {"gpu-fraction": "0.5"}
 GPU = {"nvidia.com/gpu": 1}
-POD: Json = {"metadata": {}, "spec": {"schedulerName": "bowline", "containers": [{"name": "main"}]}}
+POD: Json = {"metadata": {}, "spec": {"schedulerName": "example-scheduler", "containers": [{"name": "main"}]}}
 OTHER: Json = {"metadata": {}, "spec": {"containers": [{"name": "main"}]}}
 GPUS: Json = {"metadata": {}, "spec": {**POD["spec"], "containers": [{"resources": {"limits": GPU}}]}}
 SHARE: Json = {"metadata": {"annotations": HALF}, "spec": POD["spec"]}
@@ -32,7 +32,10 @@ def deployment(template: Json = POD, metadata: Json | None = None, **spec: Any) 
 
 def with_pod(**fields: Any) -> Json:
     """Return a pod with these fields in its first container."""
-    return {"metadata": {}, "spec": {"schedulerName": "bowline", "containers": [{"name": "main", **fields}]}}
+    return {
+        "metadata": {},
+        "spec": {"schedulerName": "example-scheduler", "containers": [{"name": "main", **fields}]},
+    }
 
 
 def ray(**head: Any) -> Json:
@@ -88,8 +91,8 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
         pytest.param("Own", {"metadata": {}, "spec": {"pod": POD, "extra": HALF}}, [(ANNOTATION,
             "spec.extra[gpu-fraction]", "set it in spec.pod.metadata.annotations")],
             id="in a kind of the configuration"),
-        pytest.param("Deployment", deployment(OTHER, schedulerName="bowline"), [(SCHEDULER, "spec.schedulerName",
-            "set spec.template.spec.schedulerName")], id="the scheduler in the spec"),
+        pytest.param("Deployment", deployment(OTHER, schedulerName="kai-scheduler"), [(SCHEDULER,
+            "spec.schedulerName", "set spec.template.spec.schedulerName")], id="the scheduler in the spec"),
         pytest.param("Deployment", deployment(OTHER, metadata={"labels": {"schedulerName": "kai-scheduler"}}),
             [(SCHEDULER, "metadata.labels[schedulerName]", "set spec.template.spec.schedulerName")],
             id="the scheduler as a label"),
@@ -114,13 +117,13 @@ NODES = {"nodeSelector": {"nvidia.com/gpu": "true"}}
         pytest.param("Deployment", deployment(GPUS, metadata={"labels": {"nvidia.com/gpu": "1"}}), id="GPUs"),
         pytest.param("Deployment", deployment(metadata={"labels": {"nvidia.com/gpu": "true"}}), id="a label's word"),
         pytest.param("Deployment", deployment({**POD, "spec": {**POD["spec"], **NODES}}), id="a node selector"),
-        pytest.param("Deployment", deployment(schedulerName="bowline"), id="the scheduler, also of the pod"),
+        pytest.param("Deployment", deployment(schedulerName="kai-scheduler"), id="the scheduler, also of the pod"),
         pytest.param("Deployment", deployment(OTHER, schedulerName="volcano"), id="a scheduler that is not ours"),
         pytest.param("Deployment", deployment(mps={"replicas": 2}, other={"mps": "true"}), id="a field called mps"),
         pytest.param("Deployment", {**deployment(), "status": {"annotations": HALF}}, id="the status"),
         pytest.param("Deployment", {"metadata": {"annotations": HALF}, "spec": {"template": None}}, id="no template"),
         pytest.param("RayCluster", ray(resources={"limits": GPU}), id="GPUs for another project's controller"),
-        pytest.param("NIMService", {"metadata": {}, "spec": {"annotations": HALF, "schedulerName": "bowline",
+        pytest.param("NIMService", {"metadata": {}, "spec": {"annotations": HALF, "schedulerName": "kai-scheduler",
             "resources": {"requests": {"cpu": 1}}}}, id="a spec that is the pod's"),
         pytest.param("Notebook", {"metadata": {"annotations": HALF}, "spec": {"template": {"spec": POD["spec"]}}},
             id="metadata that the pods get"),

@@ -257,7 +257,7 @@ def test_the_shape_of_a_foreign_kind_is_left_to_its_own_schema(spec: Any) -> Non
 
 def test_a_container_may_come_from_a_runtime() -> None:
     annotations = {names.GPU_FRACTION: "0.5", names.GPU_FRACTION_CONTAINER: "node"}
-    patch = {"metadata": {"annotations": annotations}, "spec": {"schedulerName": "bowline"}}
+    patch = {"metadata": {"annotations": annotations}, "spec": {"schedulerName": "example-scheduler"}}
     chain = built_in(settings=ALL)
     for kind, raw, is_allowed in (
         ("TrainJob", {"spec": {"podTemplateOverrides": [patch]}}, True),
@@ -279,7 +279,7 @@ def test_resources_without_a_pod_spec_are_those_of_a_container() -> None:
     chain = built_in(settings=ALL)
     raw: Any = {
         "metadata": {"name": "n"},
-        "spec": {"annotations": {"gpu-fraction": "0.5"}, "schedulerName": "bowline"},
+        "spec": {"annotations": {"gpu-fraction": "0.5"}, "schedulerName": "example-scheduler"},
     }
     raw["spec"]["resources"] = {"limits": {"nvidia.com/gpu": "0.5"}}
     verdict = review_workload(chain, KINDS["NIMService"], raw, None, AdmissionInfo(kind="NIMService"))

@@ -18,7 +18,7 @@ def chain(settings: Settings | None = None) -> AdmissionChain:
 
 
 def ours(annotations: Json, *containers: Json) -> Json:
-    return pod(annotations, *containers, schedulerName="bowline")
+    return pod(annotations, *containers, schedulerName="example-scheduler")
 
 
 def test_a_new_pod_is_validated_and_not_changed() -> None:

@@ -15,7 +15,7 @@ def sharing_pod(annotations: Json | None = None, metadata: Json | None = None, *
     return {
         "metadata": {"name": "half", "annotations": dict(HALF if annotations is None else annotations)}
         | (metadata or {}),
-        "spec": {"schedulerName": "bowline", "containers": [{"name": "main"}], **spec},
+        "spec": {"schedulerName": "example-scheduler", "containers": [{"name": "main"}], **spec},
     }
 
 

@@ -103,7 +103,10 @@ def chain() -> AdmissionChain:
 def pod(env: list[Json] | None = None, annotations: Json | None = None) -> Json:
     return {
         "metadata": {"name": "p", "annotations": {"gpu-fraction": "0.5"} if annotations is None else annotations},
-        "spec": {"schedulerName": "bowline", "containers": [{"name": "main", "env": env or []}, {"name": "other"}]},
+        "spec": {
+            "schedulerName": "kai-scheduler",
+            "containers": [{"name": "main", "env": env or []}, {"name": "other"}],
+        },
     }
 
 

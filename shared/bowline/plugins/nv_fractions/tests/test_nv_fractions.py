@@ -39,7 +39,7 @@ def chain(*, enabled: bool = True) -> AdmissionChain:
 def pod(annotations: Json) -> Json:
     containers = [{"name": "main", "image": "i"}, {"name": "other", "image": "i"}]
     metadata = {"name": "p", "namespace": "ns", "annotations": dict(annotations)}
-    return {"metadata": metadata, "spec": {"schedulerName": "bowline", "containers": containers}}
+    return {"metadata": metadata, "spec": {"schedulerName": "example-scheduler", "containers": containers}}
 
 
 def test_a_request_in_nvidias_form_is_a_share_for_every_plugin() -> None:

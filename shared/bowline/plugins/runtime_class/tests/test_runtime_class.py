@@ -21,7 +21,7 @@ def pod(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": "p", "annotations": annotations},
         "spec": {
-            "schedulerName": "bowline",
+            "schedulerName": "example-scheduler",
             "containers": [container if not annotations else {"name": "main"}],
             **spec,
         },
