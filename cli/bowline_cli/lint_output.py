@@ -10,6 +10,7 @@ from typing import Any
 import jsonpatch
 import yaml
 
+from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
 from bowline_cli.findings import DUPLICATE_KEY, Finding, FindingSubject
@@ -149,8 +150,9 @@ def out_of_scope(results: Sequence[LintResult]) -> list[str]:
     counts = ", ".join(f"{reason}: {count}" for reason, count in Counter(hidden).most_common(_NAMED_REASONS))
     are_all = not any(result.verdict.is_review for result in results)
     text = f"{len(hidden)} of {len(results)} objects are out of scope ({counts})"
-    flags = "--assume-scheduler NAME reviews pods that name no scheduler, --all lists them"
-    return [f"{'nothing was reviewed: ' if are_all else ''}{text}; {flags}"]
+    names_none = any(reason.startswith(f"scheduler {names.DEFAULT_SCHEDULER}") for reason in hidden)
+    flag = "--assume-scheduler NAME reviews pods that name no scheduler, " if names_none else ""
+    return [f"{'nothing was reviewed: ' if are_all else ''}{text}; {flag}--all lists them"]
 
 
 def _summary(results: Sequence[LintResult], reading: LintReading) -> str:

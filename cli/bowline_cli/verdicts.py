@@ -50,7 +50,7 @@ class LintVerdict(StrEnum):
     ALLOWED = "allowed"
     DENIED = "denied"
     OUT_OF_SCOPE = "out of scope"  # no pod of the object has a scheduler that the configuration lists
-    NOT_CHECKED = "not checked"  # the kind is not one that Bowline knows
+    NOT_CHECKED = "not checked"  # Bowline does not know the kind, or its pods are described elsewhere
     NO_PODS = "no pods"  # one of Kubernetes' kinds that have none; only the API server's schema is applied, if at all
     PARTIAL = "partial"  # a patch: its pods have no containers
     UNRENDERED = "unrendered"  # a variable is where a value would be wrong, or decides the scope
@@ -95,8 +95,8 @@ class LintResult:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether one line counts it with others: it is out of scope, and nothing else is to be said of it."""
-        return self.verdict is LintVerdict.OUT_OF_SCOPE and not self.has_unread
+        """Whether one line counts it with others: it is out of scope."""
+        return self.verdict is LintVerdict.OUT_OF_SCOPE
 
     def ignoring(self, ids: Collection[str]) -> "LintResult":
         """Return the result without the findings of these rules."""
@@ -356,7 +356,8 @@ def _verdict(
     info: AdmissionInfo,
     unread: str,
 ) -> tuple[LintVerdict, str]:
-    """Return the verdict on an object without errors, and its reason. ``unread``: as a reason, or empty."""
+    """Return the verdict on an object without errors, and its reason. ``unread``: see ``_unread``."""
+    not_checked = f"not checked: {unread}" if unread else ""
     specs = [spec for spec in map(_spec_of, templates) if spec is not None]
     if info.is_partial:
         if templates and not any(map(_lacks_containers, templates)):
@@ -365,17 +366,17 @@ def _verdict(
     if any(template.is_wrong_path for template in templates):
         return LintVerdict.NOT_CHECKED, "a configured path is wrong"
     if not templates and manifest.key != _BIND_REQUEST:
-        return LintVerdict.OUT_OF_SCOPE, ", ".join(filter(None, ("no pod template", unread)))
+        return (LintVerdict.NOT_CHECKED, unread) if unread else (LintVerdict.OUT_OF_SCOPE, "no pod template")
     exclusions = [chain.exclusion(spec, info.namespace) for spec in specs]
     if exclusions and all(exclusions):
         is_variable = any(_is_variable(spec.get("schedulerName")) for spec in specs)
         verdict = LintVerdict.UNRENDERED if is_variable else LintVerdict.OUT_OF_SCOPE
-        return verdict, ", ".join(filter(None, (*dict.fromkeys(exclusions), unread)))
-    return LintVerdict.ALLOWED, unread
+        return verdict, ", ".join(filter(None, (*dict.fromkeys(exclusions), not_checked)))
+    return LintVerdict.ALLOWED, not_checked
 
 
 def _unread(chain: AdmissionChain, manifest: Manifest, templates: Sequence[Template]) -> str:
-    """Return as a reason what was not reviewed of what changes the pods; empty if all was."""
+    """Return what was not reviewed of what changes the pods; empty if all was."""
     workload = chain.workloads.get(manifest.key)
     if workload is None:
         return ""
@@ -383,7 +384,7 @@ def _unread(chain: AdmissionChain, manifest: Manifest, templates: Sequence[Templ
     if manifest.key in EMBEDDING_KINDS and not has_unread_text(manifest):
         unread = [part for part in unread if not part.endswith(".manifest")]
     unread += unknown_devices(workload, manifest.object, templates)
-    return f"not checked: {', '.join(unread)}" if unread else ""
+    return ", ".join(unread)
 
 
 def _amount_of(error: FieldError) -> str:

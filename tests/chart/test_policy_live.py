@@ -119,7 +119,7 @@ EXTREMES = [
     pytest.param(
         pod(
             "a",
-            "bowline",
+            "kai-scheduler",
             dict.fromkeys((names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_NUM_DEVICES), SNAILS)
             | {names.GPU_FRACTION_CONTAINER: SNAILS},
         ),

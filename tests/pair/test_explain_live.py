@@ -81,7 +81,7 @@ def without_reconciler(pair: Live) -> Iterator[None]:
 def test_a_pod_without_a_decision(pair: Live, explain: Explain) -> None:
     pair.create_pod()
     out = explain("pod")
-    assert "no scheduler has decided: no BindRequest names the pod, and bowline has reported nothing about it" in out
+    assert "no BindRequest names the pod, and example-scheduler has reported nothing about it" in out
     assert "not read" not in out
     assert "  more " not in out, "no documentation is published"
     assert explain("pod/pod") == out or "since" in out

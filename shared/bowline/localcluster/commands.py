@@ -133,7 +133,7 @@ def start_example_scheduler(cluster: Cluster) -> str:
             "example-scheduler, or of those in config.schedulerNames of --values, or create a BindRequest"
         )
     start_scheduler(cluster)
-    return "the example scheduler decides for pods of schedulerName bowline (examples/scheduler)"
+    return "the example scheduler decides for pods of schedulerName example-scheduler (examples/scheduler)"
 
 
 def leave_running(cluster: Cluster, data_dir: Path) -> None:
