@@ -193,7 +193,8 @@ def object_states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tup
         elif ref.kind == "Node":
             spec = target.get("spec") or {}
             taints = [f"{taint.get('key')}:{taint.get('effect')}" for taint in spec.get("taints") or ()]
-            texts.append(f"{ref} has now {', '.join(taints) or 'no taints'}")
+            cordon = " and is cordoned" if spec.get("unschedulable") else ""
+            texts.append(f"{ref} has now {', '.join(taints) or 'no taints'}{cordon}")
         elif ref.kind == "Pod" and ref.key != facts.key:
             texts.append(f"{ref}: {pod_state(target)}")
         if ref in facts.object_events:

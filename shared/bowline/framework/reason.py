@@ -95,7 +95,7 @@ class Reason(StrEnum):
             _ELSEWHERE: "the node was cordoned, or tainted NoSchedule or NoExecute, and the pod has no toleration "
             "for it"
         },
-        "kubectl get node {node} -o jsonpath='{{.spec.taints}}'",
+        "kubectl get node {node} -o jsonpath='{{.spec}}'",
         Alert.NONE,
     )
     BOUND_ELSEWHERE = (

@@ -249,6 +249,10 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
             failure=FailureFact("NodeUnschedulable", objects=(NODE,)).as_field()),
             "objects": {NODE: {"metadata": {}, "spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}}},
             "Node gpu-1 has now a:NoExecute", id="whether a taint is still there"),
+        pytest.param({"request": request("x", "Failed",
+            failure=FailureFact("NodeUnschedulable", objects=(NODE,)).as_field()),
+            "objects": {NODE: {"metadata": {}, "spec": {"unschedulable": True}}}},
+            "Node gpu-1 has now no taints and is cordoned", id="a cordoned node"),
         pytest.param({"request": waiting(), "pod": failed_before()},
             f"the decision for node gpu-1 has failed with NodeGone at {ago(20)}, 3 times", id="earlier failures"),
         pytest.param({"pod": failed_before(last_s=20)}, "the same decision is denied until 2026-01-01T12:00:40Z",
@@ -280,7 +284,7 @@ def test_details(facts: dict[str, Any], detail: str) -> None:
         pytest.param({"request": waiting(WaitFact("x", (HOSTILE,)))},
             "kubectl -n team describe podgroups.scheduling.k8s.io -- '--server=x; sh #'", id="a hostile name"),
         pytest.param({"pod": failed_before(reason="NodeUnschedulable", node="x'; sh #")},
-            """kubectl get node 'x'"'"'; sh #' -o jsonpath='{.spec.taints}'""", id="a hostile node"),
+            """kubectl get node 'x'"'"'; sh #' -o jsonpath='{.spec}'""", id="a hostile node"),
     ],
 )  # fmt: skip
 def test_the_first_command(facts: dict[str, Any], command: str) -> None:
@@ -325,7 +329,7 @@ def test_only_commands_that_the_reader_may_run_are_the_next_ones(
     ("command", "rights"),
     [
         ("kubectl get nodes", [Right("list", "nodes", "")]),
-        ("kubectl get node n -o jsonpath='{.spec.taints}'", [Right("get", "nodes", "")]),
+        ("kubectl get node n -o jsonpath='{.spec}'", [Right("get", "nodes", "")]),
         ("kubectl -n a describe resourcequota", [Right("list", "resourcequotas", "a")]),
         ("kubectl describe storageclass x", [Right("get", "storageclasses", "")]),
         ("kubectl -n a delete bindrequest x", [Right("delete", "bindrequests", "a")]),

@@ -312,7 +312,7 @@ def unreachable(label: str, allocation: Mapping[str, Any], node: Node) -> Status
     if node_selector_admits(allocation.get("nodeSelector"), node):
         return None
     devices = shown_devices(allocation)
-    why = f"{label}: {devices} cannot be used on node {node.name} (nodeSelector of the allocation)"
+    why = f"{label}: {devices} cannot be used on the selected node (nodeSelector of the allocation)"
     return _conflict(why, Suggestion.RESCHEDULE_ELSEWHERE)
 
 

@@ -159,7 +159,7 @@ def check_unbound(
         return node_conflict(f"provisioning of a volume for {ref} was requested on node {claim.selected_node}")
     if requested_before:
         why = (
-            f"the provisioner {cls.provisioner} cannot create a volume for {ref} on node {node.name}: "
+            f"the provisioner {cls.provisioner} cannot create a volume for {ref} on the selected node: "
             "it has removed the annotation selected-node"
         )
         return ProvisioningRejected(node_conflict(why))
@@ -182,7 +182,7 @@ def _provisioning_error(claim: PersistentVolumeClaim, cls: StorageClass, node: N
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if not topologies_admit(cls.topologies, node.labels):
         return node_conflict(
-            f"{claim.ref} cannot get a volume on node {node.name}: StorageClass {cls.name} allows other "
+            f"{claim.ref} cannot get a volume on the selected node: StorageClass {cls.name} allows other "
             "topologies only"
         )
     return None
@@ -192,7 +192,8 @@ def _bound_by_others(claim: PersistentVolumeClaim, cls: StorageClass | None) -> 
     """Return the WAIT for a PVC that is bound independently of its pods."""
     ref, class_name, objects = claim.ref, claim.spec.class_name, [claim.ref]
     if claim.volume_name:
-        why = f"{ref} is not bound to its volume {claim.volume_name} yet"
+        why = f"{ref} names volume {claim.volume_name} and is not bound to it: that must exist, fit and be free"
+        objects.append(ObjectRef("v1", "PersistentVolume", ObjectKey("", claim.volume_name)))
     elif not class_name:
         why = f"{ref} has no StorageClass and is not bound to a volume yet"
     elif cls is None:
@@ -223,7 +224,7 @@ def check_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node
         why = f"volume {claim.volume_name} of {ref} does not exist; restore it, or create the claim again"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if not volume.reaches(node):
-        return node_conflict(f"volume {volume.name} of {ref} cannot be used on node {node.name} (node affinity)")
+        return node_conflict(f"volume {volume.name} of {ref} cannot be used on the selected node (node affinity)")
     return Status.ok()
 
 

@@ -83,7 +83,7 @@ def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, is_u
         assert against is None
     else:
         assert against == Status.fatal(
-            f"claim dev of the pod (one): dra.example/node/d0 cannot be used on node {node.name} "
+            "claim dev of the pod (one): dra.example/node/d0 cannot be used on the selected node "
             "(nodeSelector of the allocation)",
             Reason.DEVICE_CONFLICT,
             Suggestion.RESCHEDULE_ELSEWHERE,

@@ -171,7 +171,8 @@ def test_a_bound_claim_and_one_to_check() -> None:
 
 
 ENDING_UNBOUND: list[Any] = [
-    pytest.param(claim(volumeName="v"), cls(), False, waiting(f"{PVC}/data is not bound to its volume v yet"),
+    pytest.param(claim(volumeName="v"), cls(), False,
+        waiting(f"{PVC}/data names volume v and is not bound to it: that must exist, fit and be free"),
         id="bound by hand, not by the controller yet"),
     pytest.param(claim(storageClassName=""), None, False,
         waiting(f"{PVC}/data has no StorageClass and is not bound to a volume yet"), id="no class"),
@@ -185,7 +186,7 @@ ENDING_UNBOUND: list[Any] = [
         final(f"provisioning of a volume for {PVC}/data was requested on node node-7", ELSEWHERE),
         id="asked for on another node: never overwritten"),
     pytest.param(claim(), cls(CSI), True,
-        final(f"the provisioner csi.example.com cannot create a volume for {PVC}/data on node node-0: it has "
+        final(f"the provisioner csi.example.com cannot create a volume for {PVC}/data on the selected node: it has "
         "removed the annotation selected-node", ELSEWHERE), id="requested here before and rejected"),
 ]  # fmt: skip
 
@@ -204,7 +205,7 @@ UNPROVISIONED: list[Any] = [
         f"{PVC}/data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
         f"claim's annotation {SELECTED}, or delete the claim"), id="a class without a provisioner"),
     pytest.param(cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
-        final(f"{PVC}/data cannot get a volume on node node-0: StorageClass late allows other topologies only",
+        final(f"{PVC}/data cannot get a volume on the selected node: StorageClass late allows other topologies only",
         ELSEWHERE), id="a class for other nodes"),
 ]  # fmt: skip
 
@@ -245,8 +246,8 @@ def test_an_unbound_claim_to_continue_with() -> None:
 BOUND_VOLUMES: list[Any] = [
     pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
     pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
-    pytest.param(volume(node="node-1"), final(f"volume v of {PVC}/data cannot be used on node node-0 (node affinity)",
-        ELSEWHERE), id="another node's"),
+    pytest.param(volume(node="node-1"), final(
+        f"volume v of {PVC}/data cannot be used on the selected node (node affinity)", ELSEWHERE), id="of another"),
     pytest.param(None, final(f"volume v of {PVC}/data does not exist; restore it, or create the claim again"),
         id="a deleted volume"),
 ]  # fmt: skip
