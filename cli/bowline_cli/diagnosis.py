@@ -94,7 +94,7 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
     """Explain a request that is processed, by what it reports."""
     status, created = reported_status(request), creation_time(request)
     preparation, rollback = (condition_of({"status": status}, kind) for kind in ("Prepared", "RolledBack"))
-    cause = str(preparation.get("message") or status.get("reason") or "")
+    cause = str(preparation.get("message") or _message(status))
     since = parse_time(preparation.get("lastTransitionTime")) or parse_time(status.get("startTime")) or created
     describe = (describe_pod(facts),)
     if rollback.get("status") == "False":
@@ -124,6 +124,12 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
     cause = "the reconciler has not reported on the BindRequest yet; it reports what prevents progress after 5 s"
     is_new = created is not None and facts.now - created < IDLE
     return Explanation(cause, created, "the reconciler reports", () if is_new else describe, is_stuck=not is_new)
+
+
+def _message(status: Object) -> str:
+    """Return the message that a status without a condition has in its reason, after the word of the state."""
+    reason = str(status.get("reason") or "")
+    return reason.partition(": ")[2] or reason
 
 
 def _earliest(since: datetime | None, record: PodRecord | None, cause: str, reason: str) -> datetime | None:
@@ -158,7 +164,7 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
             until += f"; it has not for {age(facts.now - end)}: is it running?"
     failure = failure_of(status) or FailureFact("")
     reason = failure.plugin_reason or failure.reason
-    cause = str(condition_of({"status": status}, "Bound").get("message") or status.get("reason") or _NO_REASON)
+    cause = str(condition_of({"status": status}, "Bound").get("message") or _message(status) or _NO_REASON)
     start = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or end
     since = _earliest(start, record_of(pod), cause, reason)
     commands = helping_commands(facts, failure.objects, failure.reason, str(node or ""))

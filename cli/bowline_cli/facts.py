@@ -182,9 +182,10 @@ def object_states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tup
         if isinstance(target, Unread):
             continue
         absence = f"{ref} does not exist"
+        is_cause = f"; {absence}" in f"; {cause}"  # not: its class, or the volume of it
         if target is None:
-            texts += [] if absence in cause else [absence]
-        elif absence in cause:
+            texts += [] if is_cause else [absence]
+        elif is_cause:
             texts.append(f"{ref} exists now")
         elif is_deleting(target):
             finalizers = ", ".join(target["metadata"].get("finalizers") or ()) or "none"

@@ -93,7 +93,9 @@ def release_pair(cluster: Cluster, helm_command: Helm) -> Iterator[Pair]:
 def test_the_example_scheduler_of_its_values_schedules(cluster: Cluster, release_pair: Pair) -> None:
     scheduler = start_workload(cluster, NAMESPACE, "example-scheduler", WorkloadOptions(in_pod=True))
     try:
-        cluster.api.post("/api/v1/namespaces/default/pods", pod("example", "default", schedulerName="kai-scheduler"))
+        cluster.api.post(
+            "/api/v1/namespaces/default/pods", pod("example", "default", schedulerName="example-scheduler")
+        )
         wait_until(lambda: bound_node(cluster, "example"), "the example scheduler decides, the pair binds")
     finally:
         scheduler.stop()

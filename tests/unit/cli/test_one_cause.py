@@ -21,7 +21,7 @@ from bowline_cli.facts import Explanation, Facts
 from bowline_reconciler.binding.pod_conditions import stored_conditions
 from bowline_reconciler.decide.actions import Fail, PodBound, RetryAt, Wait
 from bowline_reconciler.decide.outcome import classify_outcome
-from bowline_reconciler.decide.report import failure_report, waiting_status
+from bowline_reconciler.decide.report import Unfinished, failure_report, unfinished_status, waiting_status
 from bowline_reconciler.decide.snapshot import Outcome, Times
 
 START, LENGTH = datetime(2026, 1, 1, tzinfo=UTC), timedelta(minutes=3)
@@ -115,6 +115,18 @@ def test_nothing_changes_while_nothing_in_the_cluster_does(status: Status) -> No
     assert first.cause.endswith("[example]")
     assert first.since is not None
     assert first.since <= START + 5 * SECOND
+
+
+def test_a_call_that_fails_has_the_cause_of_the_failure_that_follows() -> None:
+    cluster = Cluster(Status.fatal("the reconciler lacks a right", Reason.RBAC_MISSING))
+    decision = cluster.decide("node-0")
+    next(decision)
+    assert cluster.request is not None
+    unfinished = Unfinished("Retrying", "the reconciler lacks a right [example]")
+    cluster.request["status"] = unfinished_status(decode_bind_request(cluster.request), unfinished, cluster.now)
+    before, cluster.now = cluster.explanation(), cluster.now + 60 * SECOND
+    for explanation in decision:
+        assert explanation.cause == before.cause
 
 
 def test_another_cause_has_its_own_time() -> None:
