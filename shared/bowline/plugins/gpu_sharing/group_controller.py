@@ -18,8 +18,8 @@ The state may be lost: after a restart, unfinished requests and labels show whic
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from typing import assert_never
@@ -28,13 +28,14 @@ from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.handle import Handle
 from bowline.kube.accounting import api_time
 from bowline.kube.errors import ApiStatus, Conflict, ConnectionFailed, KubeError
-from bowline.kube.late_writes import LateWrites, current_writes, noting
-from bowline.plugins.gpu_sharing.agent_timeouts import REQUEUE_DELAY, AgentTimeouts
+from bowline.kube.late_writes import current_writes, noting
+from bowline.plugins.gpu_sharing.group import Group, Query
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.lost_devices import LostDevices
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.reservation import (
     RELEASE_RETRY,
+    REQUEUE_DELAY,
     Answer,
     Create,
     DeviceRequest,
@@ -47,6 +48,8 @@ from bowline.plugins.gpu_sharing.reservation import (
     Unreleased,
     check_reservations,
     excess,
+    overdue,
+    unreported_reservations,
     unused_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
@@ -58,16 +61,6 @@ DELETE_TIMEOUT_S = 2.0
 # When an idle device is checked again that is kept only because an unfinished request lists it: that request may end
 # without having asked for it, such as one whose pod was deleted.
 KEPT_RETRY = timedelta(seconds=30)
-
-
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """A query to a group's reconcile: a claim, or None for a release. ``node``: where names are looked up."""
-
-    claim: DeviceRequest | None
-    node: str
-    answer: "asyncio.Future[Answer]"
-    writes: LateWrites | None  # where the caller's writes are noted
 
 
 class GroupController:
@@ -84,19 +77,14 @@ class GroupController:
         self._client = client
         self._idle = idle
         self._metrics = metrics
-        self._timeouts = AgentTimeouts(agent_timeout, handle.clock)
+        self._clock = handle.clock
+        self._agent_timeout = agent_timeout
         self._enqueue = handle.worker("groups", self._reconcile)
-        # The key of each group in the queue: one only, of the namespace that was the first to ask for the group.
-        self._keys: dict[str, ObjectKey] = {}
-        self._enqueued: set[str] = set()  # groups that were enqueued since their last reconcile began
-        self._claims: dict[str, dict[ObjectKey, DeviceRequest]] = {}
+        self._groups: dict[str, Group] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
-        self._queries: dict[str, list[_Query]] = {}
-        # Groups to be checked for unused devices. A claim may keep one from the check, which follows the claim's end.
-        self._unchecked: set[str] = set()
-        self._leads = False
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
+        self._leads = False
         self._lost_devices = LostDevices(client, idle, handle.clock, self._remove_all)
 
     # --- called by requests ---
@@ -105,40 +93,35 @@ class GroupController:
         """Return the answer to each claim, in order. Raises the client's errors."""
         for claim in claims:
             self._withdrawn.pop(claim.request, None)
-            self._claims.setdefault(claim.group, {})[claim.request] = claim
+            self._group(claim.group).claims[claim.request] = claim
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
-        queries = (self._query(claim.group, claim, claim.request.namespace) for claim in claims)
-        answers = await asyncio.gather(*queries)
+        answers = await asyncio.gather(
+            *(self._query(claim.group, claim, claim.request.namespace) for claim in claims)
+        )
         return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
 
     def time_left(self, reservation: Reservation) -> timedelta:
-        """Return how long the agent of a reservation may still take to report its device."""
-        return self._timeouts.time_left(reservation)
+        """Return how long the agent of a reservation may still take to report its device, at least REQUEUE_DELAY."""
+        group, now = self._groups.get(reservation.group), self._clock.monotonic()
+        since = group.unreported_since.get(reservation.uid, now) if group is not None else now
+        return max(self._agent_timeout - timedelta(seconds=now - since), REQUEUE_DELAY)
 
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of what is remembered, by kind."""
-        return {
-            "groups": len(self._keys),
-            "claims": len(self._claims),
-            "claimants": len(self._claimed_by),
-            "queries": sum(map(len, self._queries.values())),
-            "unchecked": len(self._unchecked),
-            "withdrawn": len(self._withdrawn),
-            "losses": len(self._lost_devices),
-            **self._timeouts.sizes,
-        }
+        claimants, withdrawn = len(self._claimed_by), len(self._withdrawn)
+        return {"groups": len(self._groups), "claimants": claimants, "withdrawn": withdrawn}
 
     def release_claims(self, request: ObjectKey) -> None:
         """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""
-        for group in self._claimed_by.pop(request, ()):
-            claims = self._claims[group]
-            del claims[request]
-            if not claims:
-                del self._claims[group]
-                self._timeouts.drop_reasons(group)
-                if group in self._unchecked:
+        for name in self._claimed_by.pop(request, ()):
+            group = self._groups[name]
+            del group.claims[request]
+            if not group.claims:
+                group.timeouts.clear()
+                if group.is_unchecked:
                     self._add(group, request.namespace)
+            self._drop_empty(group)
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str], node: str) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
@@ -154,8 +137,8 @@ class GroupController:
         """Try to delete the unused reservations of the groups without claims, for a pod of ``tenant``, a namespace.
         Returns those on the node that cannot be deleted now.
         """
-        unclaimed = [group for group in groups if group not in self._claims]
-        answers = await asyncio.gather(*(self._query(group, None, tenant) for group in unclaimed))
+        unclaimed = [name for name in groups if not (group := self._groups.get(name)) or not group.claims]
+        answers = await asyncio.gather(*(self._query(name, None, tenant) for name in unclaimed))
         return [answer for answer in answers if isinstance(answer, Unreleased) and answer.reservation.node == node]
 
     def forget(self, request: ObjectKey) -> None:
@@ -167,8 +150,9 @@ class GroupController:
 
     def enqueue(self, groups: Iterable[str], tenant: str = "") -> None:
         """Enqueue the groups for a check, because of a pod of ``tenant``. On a standby no effect."""
-        for group in groups if self._leads else ():
-            self._unchecked.add(group)
+        for name in groups if self._leads else ():
+            group = self._group(name)
+            group.is_unchecked = True
             self._add(group, tenant)
 
     def begin(self) -> None:
@@ -178,46 +162,47 @@ class GroupController:
     def clear(self) -> None:
         """Drop all state and cancel pending queries: this process is not the leader any more."""
         self._leads = False
-        for queries in self._queries.values():
-            _refuse(queries)
-        for memory in (self._keys, self._claims, self._claimed_by, self._queries, self._withdrawn):
+        for group in self._groups.values():
+            _refuse(group.queries)
+        for memory in (self._groups, self._claimed_by, self._withdrawn):
             memory.clear()
-        self._enqueued.clear()
-        self._unchecked.clear()
-        self._timeouts.clear()
-        self._lost_devices.clear()
 
     # --- one reconcile of one group ---
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
-        self._enqueued.discard(key.name)
-        again = await self._check(key.name)
-        if again is None and key.name not in self._enqueued:
-            self._keys.pop(key.name, None)
+        group = self._groups.get(key.name)
+        if group is None:
+            return None  # of an earlier term
+        group.is_enqueued = False
+        again = await self._check(group)
+        if again is None and not group.is_enqueued:
+            group.key = None
+            self._drop_empty(group)
         return again
 
-    async def _check(self, group: str) -> timedelta | None:
-        queries = self._queries.pop(group, [])
+    async def _check(self, group: Group) -> timedelta | None:
+        queries, group.queries = group.queries, []
         try:
-            reservations = await self._client.reservations(group, {query.node for query in queries} - {""})
-            await self._delete_overdue(group, reservations)
+            nodes = {query.node for query in queries} - {""}
+            group.reservations = await self._client.reservations(group.name, nodes)
+            await self._delete_overdue(group)
             is_released = any(query.claim is None for query in queries)
             claims = [query.claim for query in queries if query.claim]
-            orphan = await self._lost_devices.recover(group, reservations, claims, is_released)
+            orphan = await self._lost_devices.recover(group, claims, is_released)
             for query in queries:
                 # Done if the caller was cancelled: create nothing for a withdrawn request.
                 if query.claim is not None and not query.answer.done():
                     with noting(query.writes):
-                        answer = orphan if orphan is not None else await self._answer(query.claim, reservations)
+                        answer = orphan if orphan is not None else await self._answer(group, query.claim)
                     if not query.answer.done():
                         query.answer.set_result(answer)
-            timeout = self._timeouts.update(group, reservations, is_claimed=group in self._claims)
+            timeout = self._update_unreported(group)
             # A release is answered from live reads, so watch lag does not matter.
             again, release_failure = None, None
-            if is_released or not self._idle.has_users(group):
-                again, release_failure = await self._delete_unused(group, reservations)
-            if group not in self._claims and group not in self._queries:
-                self._unchecked.discard(group)
+            if is_released or not self._idle.has_users(group.name):
+                again, release_failure = await self._delete_unused(group)
+            if not group.claims and not group.queries:
+                group.is_unchecked = False
             again = min(filter(None, (again or timeout, self._lost_devices.pause(group))), default=None)
             for query in queries:
                 if not query.answer.done():
@@ -229,45 +214,45 @@ class GroupController:
             if not pending or not isinstance(error, KubeError):
                 raise
             # The callers retry; nobody else checks the group.
-            return RELEASE_RETRY if group in self._unchecked else None
+            return RELEASE_RETRY if group.is_unchecked else None
         finally:
             # Pending only if this worker was cancelled, at the end of the leadership or of its budget.
             _refuse(queries)
         return again
 
-    async def _answer(self, claim: DeviceRequest, reservations: list[Reservation]) -> ReservationState:
-        verdict = check_reservations(claim, reservations, self._timeouts.reasons(claim.group))
+    async def _answer(self, group: Group, claim: DeviceRequest) -> ReservationState:
+        verdict = check_reservations(claim, group.reservations, group.timeouts)
         match verdict:
             case Held():
-                full = await self._excess(claim)
+                full = await self._excess(group, claim)
                 if full is not None:
                     return full
-                await self._join(claim, verdict, reservations)
-                if claim.request in self._claims.get(claim.group, ()):  # not released meanwhile
-                    self._claims[claim.group][claim.request] = replace(claim, joined_uid=verdict.uid)
+                await self._join(group, claim, verdict)
+                if claim.request in group.claims:  # not released meanwhile
+                    group.claims[claim.request] = replace(claim, joined_uid=verdict.uid)
                 return verdict
             case Pending() | Full():
                 return verdict
             case Lost():
                 if verdict.remove is not None:
-                    await self._remove(verdict.remove, reservations)
+                    await self._remove(group, verdict.remove)
                 return verdict
             case Create():
-                return await self._create(claim, verdict, reservations)
+                return await self._create(group, claim, verdict)
             case _:
                 assert_never(verdict)
 
-    async def _excess(self, claim: DeviceRequest) -> Full | None:
+    async def _excess(self, group: Group, claim: DeviceRequest) -> Full | None:
         """Return why the device has no room for the claim, beside the pods on the node and those about to be bound.
 
         The latter are read first: one that is bound meanwhile is listed.
         """
-        claims = self._claims.get(claim.group, {}).values()
-        admitted = {other.pod: other.portion for other in claims if other.joined_uid and other.node == claim.node}
-        portions = admitted | await self._client.portions(claim.group, claim.node)
+        others = [other for other in group.claims.values() if other.joined_uid and other.node == claim.node]
+        portions = {other.pod: other.portion for other in others}
+        portions |= await self._client.portions(claim.group, claim.node)
         return excess(claim, portions, self._client.spec.settings.overcommit)
 
-    async def _join(self, claim: DeviceRequest, held: Held, reservations: list[Reservation]) -> None:
+    async def _join(self, group: Group, claim: DeviceRequest, held: Held) -> None:
         """Change the reservation whose device the request is given; raises Conflict if it does not exist any more.
 
         Whoever has found the device unused, such as a former leader that was stopped, deletes the version that it has
@@ -275,77 +260,79 @@ class GroupController:
         """
         if held.uid == claim.joined_uid:
             return
-        reservation = next(entry for entry in reservations if entry.uid == held.uid)
+        reservation = next(entry for entry in group.reservations if entry.uid == held.uid)
         joined = await self._client.touch(reservation)
         if joined is None:
             raise Conflict(ApiStatus(HTTPStatus.CONFLICT, "Conflict", f"pod {reservation.key} has just been deleted"))
-        reservations[reservations.index(reservation)] = joined
+        group.reservations[group.reservations.index(reservation)] = joined
 
-    async def _create(
-        self, claim: DeviceRequest, verdict: Create, reservations: list[Reservation]
-    ) -> ReservationState:
+    async def _create(self, group: Group, claim: DeviceRequest, verdict: Create) -> ReservationState:
         scaling = await self._client.scaling_up()
         if scaling is not None:
             return scaling
-        await self._remove_all(verdict.instead_of, reservations)
+        await self._remove_all(group, verdict.instead_of)
         reservation = await self._client.create(claim)
         if isinstance(reservation, str):
             return Lost(reservation)
-        log.info(
-            "device reserved", extra={"group": claim.group, "node": claim.node, "reservation": str(reservation.key)}
-        )
-        reservations.append(reservation)
+        reserved = {"group": group.name, "node": claim.node, "reservation": str(reservation.key)}
+        log.info("device reserved", extra=reserved)
+        group.reservations.append(reservation)
         return Pending(reservation)
 
-    async def _remove_all(self, targets: Sequence[Reservation], reservations: list[Reservation]) -> None:
-        for reservation in targets:
-            await self._remove(reservation, reservations)
+    async def _remove_all(self, group: Group, targets: Iterable[Reservation]) -> None:
+        for target in targets:
+            await self._remove(group, target)
 
-    async def _remove(self, target: Reservation, reservations: list[Reservation]) -> bool:
-        """Delete the pod as read, here and in ``reservations``. False if it has changed: a later pass deletes it."""
+    async def _remove(self, group: Group, target: Reservation) -> bool:
+        """Delete the pod as read, and from the group. False if it has changed: a later pass deletes it."""
         if not await self._client.remove(target):
             return False
-        reservations.remove(target)
+        group.reservations.remove(target)
         if target.has_ended and not target.device:
             self._metrics.ended_reservations.inc()
         return True
 
-    async def _delete_overdue(self, group: str, reservations: list[Reservation]) -> None:
+    async def _delete_overdue(self, group: Group) -> None:
         """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
-        reasons = self._timeouts.overdue(group, reservations)
-        for late in [reservation for reservation in reservations if reservation.uid in reasons]:
-            if await self._remove(late, reservations):
-                self._timeouts.add_reason(group, late.uid, reasons[late.uid])
+        reasons = overdue(group.reservations, group.unreported_since, self._clock.monotonic(), self._agent_timeout)
+        for late in [reservation for reservation in group.reservations if reservation.uid in reasons]:
+            if await self._remove(group, late):
+                group.timeouts[late.uid] = reasons[late.uid]
                 self._metrics.silent_reservations.inc()
-                log.warning("reservation released", extra={"group": group, "why": reasons[late.uid]})
+                log.warning("reservation released", extra={"group": group.name, "why": reasons[late.uid]})
 
-    async def _delete_unused(
-        self, group: str, reservations: list[Reservation]
-    ) -> tuple[timedelta | None, Unreleased | None]:
+    def _update_unreported(self, group: Group) -> timedelta | None:
+        """Record which reservations have no device now; returns the delay until the first of them is overdue."""
+        if not group.claims:
+            group.timeouts.clear()
+        before, now = group.unreported_since, self._clock.monotonic()
+        unreported = unreported_reservations(group.reservations)
+        group.unreported_since = {reservation.uid: before.get(reservation.uid, now) for reservation in unreported}
+        return min(map(self.time_left, unreported), default=None)
+
+    async def _delete_unused(self, group: Group) -> tuple[timedelta | None, Unreleased | None]:
         """Delete unused reservations; returns a requeue delay, and a reservation that cannot be deleted now."""
-        deleting = next(
-            (reservation for reservation in reservations if reservation.deleting and not reservation.has_ended), None
-        )
-        release_failure = Unreleased(deleting, "it is being deleted") if deleting is not None else None
-        idle = unused_reservations(reservations, (), self._claimed_nodes(group), ())
+        deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
+        release_failure = next((Unreleased(entry, "it is being deleted") for entry in deleting), None)
+        idle = unused_reservations(group.reservations, (), group.claimed_nodes, ())
         if not idle:
             return None, release_failure
         nodes = {reservation.node for reservation in idle}
-        users = [user for node in nodes for user in await self._client.users(group, node)]
-        idle = unused_reservations(idle, users, self._claimed_nodes(group), ())
+        users = [user for node in nodes for user in await self._client.users(group.name, node)]
+        idle = unused_reservations(idle, users, group.claimed_nodes, ())
         if not idle:
             return None, release_failure
-        requested_nodes = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
+        requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
         pauses: list[timedelta] = []
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for reservation in idle:
             if not unused_reservations([reservation], (), (), requested_nodes):
                 pauses.append(KEPT_RETRY)
-            if not unused_reservations([reservation], users, self._claimed_nodes(group), requested_nodes):
+            if not unused_reservations([reservation], users, group.claimed_nodes, requested_nodes):
                 continue
             try:
                 async with asyncio.timeout(DELETE_TIMEOUT_S):
-                    is_removed = await self._remove(reservation, reservations)
+                    is_removed = await self._remove(group, reservation)
             except (KubeError, TimeoutError) as error:
                 why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
                 release_failure = Unreleased(reservation, why)
@@ -353,35 +340,41 @@ class GroupController:
                 log.warning("a device cannot be released", extra={"reservation": str(reservation.key), "error": why})
                 continue
             if is_removed:
-                log.info(
-                    "device released",
-                    extra={"group": group, "node": reservation.node, "reservation": str(reservation.key)},
-                )
+                released = {"group": group.name, "node": reservation.node, "reservation": str(reservation.key)}
+                log.info("device released", extra=released)
             else:
                 # It exists still: a pod that needs its device waits for its deletion.
                 release_failure = Unreleased(reservation, "it has changed meanwhile")
                 pauses.append(REQUEUE_DELAY)
         return min(pauses, default=None), release_failure
 
-    def _claimed_nodes(self, group: str) -> Collection[str]:
-        return {claim.node for claim in self._claims.get(group, {}).values()}
+    def _group(self, name: str) -> Group:
+        """Return the group, which is kept until it is empty."""
+        return self._groups.setdefault(name, Group(name))
 
-    def _add(self, group: str, tenant: str) -> None:
-        self._enqueued.add(group)
-        self._enqueue(self._keys.setdefault(group, ObjectKey(tenant, group)))
+    def _drop_empty(self, group: Group) -> None:
+        if group.is_empty and self._groups.get(group.name) is group:  # not of an earlier term
+            del self._groups[group.name]
 
-    async def _query(self, group: str, claim: DeviceRequest | None, tenant: str, node: str = "") -> Answer:
-        query = _Query(claim, node, asyncio.get_running_loop().create_future(), current_writes())
-        self._queries.setdefault(group, []).append(query)
-        if claim is None:
-            self._unchecked.add(group)
+    def _add(self, group: Group, tenant: str) -> None:
+        group.is_enqueued = True
+        group.key = group.key or ObjectKey(tenant, group.name)
+        self._enqueue(group.key)
+
+    async def _query(self, name: str, claim: DeviceRequest | None, tenant: str, node: str = "") -> Answer:
+        group, query = (
+            self._group(name),
+            Query(claim, node, asyncio.get_running_loop().create_future(), current_writes()),
+        )
+        group.queries.append(query)
+        group.is_unchecked = group.is_unchecked or claim is None
         self._add(group, tenant)
         # The caller waits for the worker's API requests, so this counts as API time.
         with api_time():
             return await query.answer
 
 
-def _refuse(queries: Iterable[_Query]) -> None:
+def _refuse(queries: Iterable[Query]) -> None:
     """Answer that the reconcile was cancelled: not a defect of the plugin, and the next one answers."""
     why = "the check of the GPU group has ended: it took too long, or this process no longer leads"
     for query in queries:

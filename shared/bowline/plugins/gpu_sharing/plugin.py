@@ -11,6 +11,7 @@ Decision 116.
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
@@ -80,6 +81,17 @@ log = logging.getLogger(__name__)
 SCAN = ObjectKey("", "scan")
 # Tries to label a pod that others write as well: its scheduler, its nomination.
 LABEL_TRIES = 5
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the attempts of a request hand on. It saves writes and names what is awaited; it is no evidence."""
+
+    # By group, the reservation that the request waits for: if it is deleted, the attempt fails and creates no other.
+    awaited: Mapping[str, ObjectUID] = field(default_factory=dict)
+    joined: Mapping[str, ObjectUID] = field(default_factory=dict)  # by group, the one whose device it was given
+    waits_since: float | None = None  # monotonic
+    granted: Mapping[str, str] | None = None  # the devices of which the pod was made a user, by group
 
 
 class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
@@ -214,16 +226,23 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         share = share_of(ctx.pod or {"metadata": {}})
         assert share is not None  # noqa: S101 - a pod without one has failed before
         try:
-            answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.gpu_groups])
-            _remember(ctx, answers)
+            progress: _Progress = ctx.state.setdefault("progress", _Progress())
+            claims = [_claim(ctx, progress, group) for group in ctx.spec.gpu_groups]
+            answers = await self._controller.claim(claims)
+            by_group = dict(zip(ctx.spec.gpu_groups, answers, strict=False))
+            progress.awaited = {
+                group: answer.reservation.uid for group, answer in by_group.items() if isinstance(answer, Pending)
+            }
+            progress.joined = {group: answer.uid for group, answer in by_group.items() if isinstance(answer, Held)}
             now = self._clock.monotonic()
-            waited = timedelta(seconds=now - ctx.state.setdefault("waits_since", now))
+            progress.waits_since = now if progress.waits_since is None else progress.waits_since
+            waited = timedelta(seconds=now - progress.waits_since)
             missing = first_failure(answers, waited + self._agents_time_left(answers))
             if missing is not None:
                 return missing
-            del ctx.state["waits_since"]
-            devices = [answer.device for answer in answers if isinstance(answer, Held)]
-            return await shield_write(self._grant(ctx, share, dict(zip(ctx.spec.gpu_groups, devices, strict=True))))
+            progress.waits_since = None
+            devices = {group: answer.device for group, answer in by_group.items() if isinstance(answer, Held)}
+            return await shield_write(self._grant(ctx, share, progress, devices))
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
         except Unreadable:
@@ -236,13 +255,12 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
         return min(map(self._controller.time_left, pending), default=self._sharing.agent_timeout)
 
-    async def _grant(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
+    async def _grant(self, ctx: BindContext, share: Share, progress: _Progress, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group).
 
-        An attempt after the one that has written reads what it relies on, and writes what is missing: memory saves
-        writes, it is no evidence.
+        An attempt after the one that has written reads what it relies on, and writes what is missing.
         """
-        pod, is_written = ctx.pod, ctx.state.get("granted") == devices
+        pod, is_written = ctx.pod, progress.granted == devices
         assert pod is not None  # noqa: S101 - an attempt has a pod
         is_labelled_pod = is_written and is_labelled(pod, ctx.spec.gpu_groups, ctx.request.uid)
         if not is_labelled_pod and not await self._label(ctx, pod):
@@ -262,7 +280,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         )
         status = await write_configmaps(ctx.client, maps, pod, ctx.request.uid, is_written=is_written)
         if status.code is Code.OK:
-            ctx.state["granted"] = devices
+            progress.granted = devices
             ctx.shared[SHARED_DEVICES] = maps.visible
         return status
 
@@ -353,7 +371,7 @@ def _portion(ctx: BindContext) -> Decimal:
     return least_portion(ctx.pod or {"metadata": {}}, received_gpu.share)
 
 
-def _claim(ctx: BindContext, group: str) -> DeviceRequest:
+def _claim(ctx: BindContext, progress: _Progress, group: str) -> DeviceRequest:
     spec = (ctx.pod or {}).get("spec") or {}
     return DeviceRequest(
         request=ctx.request.key,
@@ -362,21 +380,9 @@ def _claim(ctx: BindContext, group: str) -> DeviceRequest:
         group=group,
         tolerations=tuple(spec.get("tolerations") or ()),
         compute_mode=ctx.spec.compute_modes.get(group, ""),
-        awaited_uid=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
-        joined_uid=ctx.state.get("joined", {}).get(group, ObjectUID("")),
+        awaited_uid=progress.awaited.get(group, ObjectUID("")),
+        joined_uid=progress.joined.get(group, ObjectUID("")),
         portion=_portion(ctx),
         node_uid=uid_of(ctx.node) if ctx.node is not None else None,
         lacks_gpus=ctx.node is not None and lacks_gpus(ctx.node),
     )
-
-
-def _remember(ctx: BindContext, answers: list[ReservationState]) -> None:
-    """Record which reservation each group waits for, and which it has joined.
-
-    If an awaited one is deleted, the attempt fails and creates no other.
-    """
-    ctx.state["awaited"] = {
-        answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)
-    }
-    by_group = dict(zip(ctx.spec.gpu_groups, answers, strict=False))
-    ctx.state["joined"] = {group: answer.uid for group, answer in by_group.items() if isinstance(answer, Held)}

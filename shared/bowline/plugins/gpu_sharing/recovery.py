@@ -14,8 +14,8 @@ from datetime import timedelta
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectUID
-from bowline.plugins.gpu_sharing.agent_timeouts import REQUEUE_DELAY
 from bowline.plugins.gpu_sharing.reservation import (
+    REQUEUE_DELAY,
     Reservation,
     User,
     reason_suffix,

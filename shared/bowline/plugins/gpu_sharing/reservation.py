@@ -31,6 +31,8 @@ from bowline.plugins.gpu_sharing.guards import is_device
 
 _NONE = ObjectUID("")
 _UNREAD = ResourceVersion("")
+# The shortest delay until a group is reconciled again.
+REQUEUE_DELAY = timedelta(milliseconds=200)
 # When a delete that failed is repeated.
 RELEASE_RETRY = timedelta(seconds=10)
 # Pods that a message names.

@@ -411,7 +411,7 @@ async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_at_the_c
     getattr(controller, end)(claim().request)
     await passes.results()
     assert site.removed == [reservation().uid]
-    assert controller.sizes["unchecked"] == 0
+    assert controller.sizes["groups"] == 0
 
 
 async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
