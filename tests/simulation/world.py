@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
 from bowline.framework.mutable import MutablePod
 from bowline.plugins.gpu_sharing.admission import prepare
 from tests.simulation.dice import Dice
@@ -448,7 +449,9 @@ class World:
         return None if None in parts else {key: value for part in parts for key, value in (part or {}).items()}
 
     def _groups(self, node: str, count: int, chance: Random, *, unwise: bool) -> list[str]:
-        """GPU groups: one that exists on the node, or a new one while the node has a free device."""
+        """GPU groups: one that exists on the node, or a new one while the node has a free device; in calm one with
+        room.
+        """
         existing = sorted(
             {
                 str(pod["metadata"]["labels"][names.LABEL_GPU_GROUP])
@@ -459,8 +462,14 @@ class World:
         free = max(0, self.profile.devices - len(self._devices.get(node, {})))
         possible = [f"{node}-g{number}" for number in range(self.profile.devices + 1)]
         fresh = [name for name in possible if name not in existing][: free if not unwise else None]
-        pool = existing + fresh
+        pool = [group for group in existing if not self.is_calm or self._has_room(group)] + fresh
         return sorted(chance.sample(pool, count)) if len(pool) >= count else []
+
+    def _has_room(self, group: str) -> bool:
+        """Return whether one pod at most uses the group's device: each takes a half."""
+        pods = [pod for pod in self.server.objects("pods") if pod["metadata"]["namespace"] == NAMESPACE]
+        users = [p for p in pods if not has_ended(p) and group in gpu_groups(p["metadata"].get("labels") or {})]
+        return len(users) < 2
 
     def _allocation(self, kind: str, node: str, chance: Random, *, unwise: bool) -> Object | None:
         """An AllocationResult for one device that no claim and no other decision has."""
