@@ -1,8 +1,7 @@
-"""What users see before they install: the README with every value, the metadata, one version for all parts."""
+"""What users see before they install: a description of every value, the metadata, one version for all parts."""
 
 import re
 import tomllib
-from typing import Any
 
 import yaml
 
@@ -19,25 +18,6 @@ KUBERNETES = {
     *("labels", "enabled", "users", "groups", "metricsPort", "containerSecurityContext", "resources"),
     "preferredDuringSchedulingIgnoredDuringExecution",
 }
-
-
-def leaves(values: Any, path: str = "") -> set[str]:
-    """The paths of values that have no keys."""
-    if not isinstance(values, dict) or not values:
-        return {path}
-    return {leaf for key, value in values.items() for leaf in leaves(value, f"{path}.{key}".lstrip("."))}
-
-
-def test_the_readme_lists_every_value() -> None:
-    paths = {path for path, *_ in value_rows(VALUES)}
-    missing = {
-        leaf
-        for leaf in leaves(yaml.safe_load(VALUES))
-        if not any(leaf == p or leaf.startswith(f"{p}.") for p in paths)
-    }
-    assert missing == set()
-    text = (CHART / "README.md").read_text(encoding="utf-8")
-    assert [path for path in paths if f"`{path}`" not in text and f"### {path}" not in text] == []
 
 
 def test_every_value_of_bowline_has_a_description() -> None:
