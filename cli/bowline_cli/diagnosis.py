@@ -18,6 +18,7 @@ from bowline_cli.facts import (
     Explanation,
     Facts,
     PodRecord,
+    Section,
     age,
     container_problems,
     creation_time,
@@ -54,7 +55,7 @@ def explain(facts: Facts) -> Explanation | None:
     if facts.pod is None:
         return None if request is None else _orphan(facts, request)
     if (facts.pod.get("spec") or {}).get("nodeName"):
-        return _bound(facts, facts.pod)
+        return replace(_bound(facts, facts.pod), section=Section.BOUND)
     if is_deleting(facts.pod):
         return _deleting_pod(facts, facts.pod)
     if status_of(facts.pod).get("phase") in ("Succeeded", "Failed"):
@@ -99,14 +100,16 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
     describe = (describe_pod(facts),)
     if rollback.get("status") == "False":
         since = parse_time(rollback.get("lastTransitionTime")) or created
-        return Explanation(str(status.get("reason") or ""), since, "the rollback is complete", describe)
+        cause, until = str(status.get("reason") or ""), "the rollback is complete"
+        return Explanation(cause, since, until, describe, section=Section.DELETION)
     wait, next_attempt = wait_of(status), parse_time(status.get("nextAttemptTime"))
     if wait is not None:
         since = _earliest(since, record, cause, Reason.WAIT_TIMEOUT)
         details = (*object_states(facts, wait.objects, cause), *last_failure(record))
         details += (*_other_requests(facts, request), *gang_state(facts))
         commands = helping_commands(facts, wait.objects)
-        return Explanation(cause, since, _end_of_wait(wait, facts.now), commands, details)
+        until = _end_of_wait(wait, facts.now)
+        return Explanation(cause, since, until, commands, details, section=Section.WAITS)
     if preparation.get("reason") == "Released":
         return Explanation(cause, since, "a reconciler that is not being uninstalled leads", describe)
     if status.get("phase"):
@@ -114,16 +117,19 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
         if next_attempt is not None:
             until += f", at {format_time(next_attempt)}" if next_attempt > facts.now else ", which is due"
         since = _earliest(since, record, cause, names.EVENT_RETRY)
-        return Explanation(cause, since, until, describe, last_failure(record))
+        return Explanation(cause, since, until, describe, last_failure(record), section=Section.BACKOFF)
     uid = request["metadata"].get("uid")
     own_events = [event for event in facts.events if (event.get("related") or {}).get("uid") == uid]
     retries = [event for event in own_events if event.get("reason") == names.EVENT_RETRY]
     if retries:  # the status could not be written
         cause = str(retries[-1].get("message"))
-        return Explanation(cause, created, "the next attempt", describe)
+        return Explanation(cause, created, "the next attempt", describe, section=Section.BACKOFF)
     cause = "the reconciler has not reported on the BindRequest yet; it reports what prevents progress after 5 s"
     is_new = created is not None and facts.now - created < IDLE
-    return Explanation(cause, created, "the reconciler reports", () if is_new else describe, is_stuck=not is_new)
+    commands = () if is_new else describe
+    return Explanation(
+        cause, created, "the reconciler reports", commands, is_stuck=not is_new, section=Section.UNREAD
+    )
 
 
 def _message(status: Object) -> str:
@@ -179,7 +185,7 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     summary = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}{more}"
     details = (*object_states(facts, failure.objects, cause), summary, *scheduler_state(facts, pod))
     details += driver_state(facts, pod)
-    return Explanation(cause, since, until, commands, details, afterwards=afterwards)
+    return Explanation(cause, since, until, commands, details, afterwards=afterwards, section=Section.FAILURES)
 
 
 def _orphan(facts: Facts, request: Object) -> Explanation:
@@ -204,14 +210,14 @@ def _deleting(facts: Facts, request: Object) -> Explanation:
     since = parse_time(request["metadata"].get("deletionTimestamp"))
     if names.FINALIZER not in finalizers:
         cause = f"its BindRequest is being deleted; finalizers of others: {', '.join(finalizers) or 'none'}"
-        return Explanation(cause, since, "their owners remove them")
+        return Explanation(cause, since, "their owners remove them", section=Section.DELETION)
     cause = f"its BindRequest is being deleted; finalizer {names.FINALIZER} keeps it until it is rolled back"
     message = condition_of({"status": reported_status(request)}, "RolledBack").get("message")
     details = (f"not undone: {message}",) if message else ()
     lack = _lack_of_reconciler(facts, request)
     if lack is None:
         describe = f"kubectl -n {facts.key.namespace} describe bindrequest {request['metadata']['name']}"
-        return Explanation(cause, since, "the rollback is complete", (describe,), details)
+        return Explanation(cause, since, "the rollback is complete", (describe,), details, section=Section.DELETION)
     return replace(lack, cause=f"{cause}; {lack.cause}", since=since, details=(*details, *lack.details))
 
 
@@ -229,7 +235,8 @@ def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
         f"kubectl -n {facts.system} logs --selector app.kubernetes.io/component=reconciler --tail 20",
     )
     replicas = ready_replicas(facts, "reconciler")
-    return Explanation(cause, creation_time(request), "a reconciler leads", commands, replicas)
+    since, until = creation_time(request), "a reconciler leads"
+    return Explanation(cause, since, until, commands, replicas, section=Section.UNREAD)
 
 
 # --- after the bind ---

@@ -47,7 +47,9 @@ def as_text(subject: ExplainedObject) -> str:
     lines += [f"  next   {command}" for command in explanation.commands]
     lines += [f"  also   {detail}" for detail in explanation.details]
     lines += [f"  {not_read(facts.unreadable)}"] if facts.unreadable else []
-    lines += [f"  more   {facts.info.docs}"] if facts.info is not None and facts.info.docs else []
+    if facts.info is not None and facts.info.docs:
+        page = f"/stuck-pods.html#{explanation.section}" if explanation.section else ""
+        lines.append(f"  more   {facts.info.docs}{page}")
     return "\n".join(map(printable, lines))
 
 

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 from bowline.api import names
@@ -71,6 +72,20 @@ class Facts:
     unreadable: Sequence[str] = ()
 
 
+class Section(StrEnum):
+    """An anchor of docs/stuck-pods.md; empty: no section is about the explanation."""
+
+    NONE = ""
+    NO_DECISION = "no-decision"
+    BETWEEN_DECISIONS = "between-two-decisions"
+    UNREAD = "nothing-reads-the-request"
+    WAITS = "waits"
+    BACKOFF = "backoff"
+    FAILURES = "failures"
+    DELETION = "the-deletion-waits"
+    BOUND = "the-pod-is-bound-and-does-not-run"
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """What happens, since when, until when, and the commands that help; ``is_stuck``: it needs someone to act.
@@ -85,6 +100,7 @@ class Explanation:
     details: tuple[str, ...] = ()
     is_stuck: bool = True
     afterwards: tuple[str, ...] = ()
+    section: Section = Section.NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from bowline_cli.facts import (
     GangFacts,
     PodRecord,
     ReleaseInfo,
+    Section,
     age,
     creation_time,
     describe_pod,
@@ -76,7 +77,8 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     if gates:
         cause = f"no scheduler decides while the pod has scheduling gates: {', '.join(gates)}"
-        return Explanation(cause, since, "their owners remove the gates", (describe,))
+        until = "their owners remove the gates"
+        return Explanation(cause, since, until, (describe,), section=Section.NO_DECISION)
     served_names = facts.info.scheduler_names if facts.info is not None else ()
     condition = condition_of(pod, "PodScheduled")
     is_reported = condition.get("status") == "False" and bool(condition.get("message"))
@@ -92,7 +94,8 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
     if is_reported:
         cause = f"scheduler {scheduler} has found no node: {condition['message']}"
         since = parse_time(condition.get("lastTransitionTime")) or since
-        return Explanation(cause, since, until, commands, scheduling_state(facts, pod))
+        details = scheduling_state(facts, pod)
+        return Explanation(cause, since, until, commands, details, section=Section.NO_DECISION)
     cause = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
     if names.PLURAL in facts.unreadable:
         cause = (
@@ -101,7 +104,7 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
         )
     details = (*scheduler_state(facts, pod), *last_event(facts), *scheduling_state(facts, pod))
     until = f"scheduler {scheduler} decides: is it installed and running?"
-    return Explanation(cause, since, until, commands, details)
+    return Explanation(cause, since, until, commands, details, section=Section.NO_DECISION)
 
 
 def _unserved_name(facts: Facts, pod: Object, served_names: Sequence[str], condition: Object) -> Explanation:
@@ -116,7 +119,7 @@ def _unserved_name(facts: Facts, pod: Object, served_names: Sequence[str], condi
     until = f"a scheduler named {scheduler} binds it; to change the immutable name, delete and create the pod"
     command = f"kubectl -n {facts.key.namespace} get pod {facts.key.name} -o jsonpath='{{.spec.schedulerName}}'"
     details = (*scheduler_state(facts, pod), *last_event(facts))
-    return Explanation(cause, creation_time(pod), until, (command,), details)
+    return Explanation(cause, creation_time(pod), until, (command,), details, section=Section.NO_DECISION)
 
 
 def explain_record(facts: Facts, pod: Object, record: PodRecord, until: str) -> Explanation:
@@ -132,7 +135,8 @@ def explain_record(facts: Facts, pod: Object, record: PodRecord, until: str) -> 
     condition = condition_of(pod, "PodScheduled")
     if condition.get("status") == "False" and condition.get("message"):
         details.append(f"scheduler {scheduler_of(pod)} reports: {condition['message']}")
-    return Explanation(record.cause, record.since, until, commands, tuple(details))
+    section = Section.BETWEEN_DECISIONS
+    return Explanation(record.cause, record.since, until, commands, tuple(details), section=section)
 
 
 def last_failure(record: PodRecord | None) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def test_a_denial_and_explain_name_the_published_documentation(
         assert (
             main(["explain", "pod", f"--namespace={pair.namespace}", f"--kubeconfig={pair.cluster.kubeconfig}"]) == 0
         )
-        assert "  more   https://docs.example.com/bowline" in capsys.readouterr().out
+        assert "  more   https://docs.example.com/bowline/stuck-pods.html#no-decision\n" in capsys.readouterr().out
     finally:
         pair.pair.webhook.stop()
         pair.pair.upgrade({"config.docsURL": ""})

@@ -14,11 +14,14 @@ from types import FunctionType, SimpleNamespace
 import pytest
 import yaml
 
+from bowline.api.rule import page_of
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.plugin import AdmissionPlugin, Plugin
 from bowline.kube.object_client import ObjectClient
+from bowline_cli.facts import Section
+from bowline_cli.rules import admission_rules
 from tests import hostile
 from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, Command, blocks, commands_of, without_blocks
 
@@ -101,6 +104,19 @@ def test_links_lead_to_files_and_paths_in_backticks_exist() -> None:
         missing += [f"{name_of(page)}: {link}" for link in links if not (page.parent / link).exists()]
         missing += [f"{name_of(page)}: {path}" for path in paths if not any((base / path).exists() for base in bases)]
     assert missing == []
+
+
+def anchors(page: str) -> set[str]:
+    titles = re.findall(r"(?m)^#+ (.+)$", (ROOT / "docs" / page).read_text())
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_addresses_in_explanations_and_denials_have_their_anchors() -> None:
+    """Those of alerts have a test of their own."""
+    assert {section.value for section in Section if section} <= anchors("stuck-pods.md")
+    assert {page_of(rule, "docs") for rule in admission_rules()} <= {
+        f"docs/rules.html#{anchor}" for anchor in anchors("rules.md")
+    }
 
 
 def test_the_index_of_the_documents_lists_every_page() -> None:

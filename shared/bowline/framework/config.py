@@ -235,8 +235,8 @@ class Settings(_Model):
     )
     """Scheduler names whose pods Bowline handles; "*" means all."""
     docs_url: PageAddress = Field(default="", alias="docsURL")
-    """Where this documentation is published, such as https://docs.example.com/bowline/docs. Denials then name the
-    page of their rule, and alerts theirs. Empty: neither has an address."""
+    """Where this documentation is published, such as https://docs.example.com/bowline/docs. Denials then have
+    the address of their rule, alerts and ``bowline explain`` that of their section. Empty: none has one."""
     namespaces: Namespaces = Namespaces.model_construct()
     admission: Admission = Admission.model_construct()
     gpu_sharing: GpuSharingSettings = GpuSharingSettings.model_construct()

@@ -131,14 +131,13 @@ def test_every_alert_has_a_section_that_its_annotation_names(rules: list[dict[st
         assert rule["annotations"]["description"]
         assert rule["labels"]["severity"] in ("critical", "warning")
         section = sections[rule["alert"]]
-        first = re.search(r"First commands?(.*?)Mitigation: ", section, re.DOTALL)
-        assert first
+        first = re.match(r"\w+\n\nFirst commands?(.*?)Mitigation: ", section, re.DOTALL)
+        assert first, "the remedy is what its reader sees first"
         verbs = re.findall(r"\bkubectl (?:-n \S+ )?([a-z]+)", first[1])
         assert verbs
         assert set(verbs) <= LOOKING, rule["alert"]
-        assert all(word in section for word in ("Symptom: ", "Cause: ", "First command", "Mitigation: ")), rule[
-            "alert"
-        ]
+        assert "Symptom: " in section, rule["alert"]
+        assert "Cause: " in section, rule["alert"]
 
 
 def test_a_release_without_admission_misses_no_webhook(chart: Chart) -> None:

@@ -434,7 +434,7 @@ def test_the_text_names_time_commands_and_what_was_not_read() -> None:
         "  until  one of the objects changes; at the latest it fails with WaitTimeout at 2026-01-01T12:10:00Z",
         "  next   kubectl -n team describe persistentvolumeclaims data",
         "  not read (rights): leases in \\x1b[2J, events",
-        "  more   https://docs.example",
+        "  more   https://docs.example/stuck-pods.html#waits",
     ]
 
 
