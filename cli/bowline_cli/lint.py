@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_text = f"YAML or JSON, or a directory of such files; {STANDARD_INPUT} is standard input"
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EXAMPLES
     parser.add_argument("files", nargs="*", metavar="FILE", help=help_text)
-    parser.add_argument("-f", "--filename", action="append", default=[], metavar="FILE", help="as for kubectl")
     parser.add_argument(
         "-o", "--output", choices=("text", "json", "sarif", "github"), default="text", help="(%(default)s)"
     )
@@ -72,9 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=(
             "exit with 1 also for warnings, or also for what was not reviewed although it may have GPUs (%(default)s)"
         ),
-    )
-    parser.add_argument(
-        "--strict", action="store_true", help="in directories, a document that is no manifest is an error"
     )
     parser.add_argument(
         "--skip-others",
@@ -132,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
         return EXIT_USAGE
-    paths = [*options.files, *options.filename]
+    paths = options.files
     if not paths and options.config is not None:
         print(f"{options.config}: the configuration is valid")
         return EXIT_ALLOWED
@@ -213,17 +209,14 @@ def _status(options: argparse.Namespace, results: Sequence[LintResult], reading:
 
 
 def _read_all(paths: Sequence[str], options: argparse.Namespace) -> LintReading:
-    """Return the objects of all files, and what could not be read.
-
-    ``--strict``: as if each file were named; ``--skip-others``: as if none were.
-    """
+    """Return the objects of all files, and what could not be read. ``--skip-others``: as if no file were named."""
     sources, reading, budget = sources_of(paths, options.exclude), LintReading(), YamlBudget()
     reading.charts, kustomizations = sources.charts, Kustomizations(budget)
     reading.unrendered += [(link, "a link to a folder, which is not followed: name it") for link in sources.links]
     for error in sources.errors:
         reading.unreadable.append(Finding(UNREADABLE, str(error.filename), 1, f"{error.filename}: {error.strerror}"))
     for file, is_named in with_progress(sources.files, "files", sys.stderr):
-        content = read_file(file, budget, is_named=options.strict or (is_named and not options.skip_others))
+        content = read_file(file, budget, is_named=is_named and not options.skip_others)
         is_part = bool(content.manifests) and file != STANDARD_INPUT and kustomizations.has_part(file)
         for entry in content.manifests:
             manifest = replace(entry, file=_chart_file(entry, options.chart_path), is_part=is_part)

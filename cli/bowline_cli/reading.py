@@ -167,9 +167,8 @@ def info_of(configuration: Any) -> ReleaseInfo | None:
     try:
         content = json.loads((configuration.get("data") or {})["release.json"])
         schedulers = tuple(str(name) for name in content["schedulerNames"])
-        return ReleaseInfo(
-            schedulers, parse_duration(str(content["repeatBackoff"])), str(content.get("docsURL") or "")
-        )
+        docs = str(content.get("docsURL") or "").rstrip("/")
+        return ReleaseInfo(schedulers, parse_duration(str(content["repeatBackoff"])), docs)
     except (ValueError, TypeError, LookupError):
         return None
 

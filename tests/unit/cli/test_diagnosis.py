@@ -465,7 +465,7 @@ def test_the_table_and_the_json_have_every_subject() -> None:
         ({"data": {}}, None),
         ({"data": {"release.json": "{}"}}, None),
         ({"data": {"release.json": "["}}, None),
-        ({"data": {"release.json": '{"schedulerNames": ["a"], "repeatBackoff": "2m", "docsURL": "d"}'}},
+        ({"data": {"release.json": '{"schedulerNames": ["a"], "repeatBackoff": "2m", "docsURL": "d/"}'}},
             ReleaseInfo(("a",), timedelta(minutes=2), "d")),
     ],
 )  # fmt: skip

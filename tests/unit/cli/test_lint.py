@@ -418,12 +418,12 @@ def test_a_scheduler_can_be_assumed_for_pods_that_name_none(lint: Any) -> None:
     assert "out of scope (scheduler other)" in lint(named, options=assume)[1]
 
 
-def test_directories_and_the_flag_of_kubectl_name_files(lint: Any) -> None:
+def test_directories_and_files_are_read_in_their_order(lint: Any) -> None:
     Path("some/below").mkdir(parents=True)
     Path("some/b.yml").write_text(GOOD)
     Path("some/below/a.json").write_text(json.dumps(yaml.safe_load(BAD)))
     Path("some/notes.txt").write_text("not a manifest")
-    status, out, _ = lint(options=("some", "-f", "some/b.yml"))
+    status, out, _ = lint(options=("some", "some/b.yml"))
     assert status == 1
     assert [line.partition(": ")[0] for line in out.splitlines() if ": Pod " in line] == [
         "some/b.yml:2",

@@ -59,8 +59,8 @@ def test_a_repository_with_good_manifests_is_good(lint: Lint) -> None:
     assert lines[2].endswith(" documents are no manifests; 1 not rendered")
 
 
-def test_with_strict_a_document_that_is_no_manifest_is_an_error(lint: Lint) -> None:
-    status, _, errors = lint(".", "--strict")
+def test_a_named_file_that_is_no_manifest_is_an_error(lint: Lint) -> None:
+    status, _, errors = lint("package.json")
     assert status == 2
     assert "package.json: line 1: apiVersion must be given, as a string" in errors
 
