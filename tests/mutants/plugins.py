@@ -204,8 +204,8 @@ DYNAMIC_RESOURCES = (
         "stale-claim-after-lock",
         "A claim that another request of this process has just written is reserved as it was read before.",
         f"{_CLAIMS}claim_client.py",
-        "current = await self.get(requirement.key) if was_locked else claim",
-        "current = claim",
+        "is_stale = was_locked or requirement.is_shared",
+        "is_stale = requirement.is_shared",
         live=_CLAIMS_LIVE,
     ),
     Mutant(

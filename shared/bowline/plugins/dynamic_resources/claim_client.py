@@ -68,8 +68,10 @@ class ClaimClient:
         lock = self._lock(requirement.key)
         was_locked = lock.locked()
         async with lock:
-            # The previous lock holder has written: the claim passed in is stale.
-            current = await self.get(requirement.key) if was_locked else claim
+            # The previous lock holder has written: the claim passed in is stale. So may be one of a PodGroup, which
+            # another pod's rollback frees unless this request is in its list.
+            is_stale = was_locked or requirement.is_shared
+            current = await self.get(requirement.key) if is_stale else claim
             answer = await self._execute(
                 requirement,
                 current,

@@ -52,6 +52,7 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
     async def stop(self) -> None:
         """Drop all awaited claims: another process binds from here on."""
         self._discard(self._awaited_claims.clear())
+        self._reserver.clear()
 
     def applies(self, pod: Object, request: BindRequest) -> bool:
         needs_extended = request.spec is not None and request.spec.extended_resource_claim_allocation is not None
@@ -60,6 +61,7 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Reserve the pod's claims: OK only if all are reserved and their devices are ready."""
         assert ctx.pod is not None  # noqa: S101 - an attempt always has a pod
+        self._reserver.forget(ctx.request.key)
         # Before the first read, so that the watch keeps every later event of these claims.
         self._discard(self._awaited_claims.expect(ctx.request.key, claims_of(ctx.pod, ctx.spec)))
         status = None
@@ -90,10 +92,11 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
             return Status.retry(error.message)
 
     async def forget(self, key: ObjectKey) -> None:
+        self._reserver.forget(key)
         self._discard(self._awaited_claims.expect(key, ()))
 
     def sizes(self) -> Mapping[str, int]:
-        return {"awaitedClaims": len(self._awaited_claims)}
+        return {"awaitedClaims": len(self._awaited_claims), "withdrawn": self._reserver.withdrawn}
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch the metadata of claims, of which those are cached that a request awaits; and tainted devices."""

@@ -33,7 +33,7 @@ from bowline.framework.waiting import PREREQUISITE
 from bowline.kube.errors import ApiError, Conflict, NotFound, NotStoredError, Unreadable, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
-from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer, requests_of
+from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, finalizers_of, pod_consumer, requests_of
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
 from bowline.plugins.dynamic_resources.extended import (
     claim_name,
@@ -85,6 +85,21 @@ class ClaimReserver:
         self._claims = ClaimClient(client, bind_timeout)
         self._node_labels = NodeLabels(client)
         self._leftovers = LeftoverClaims(client, self._claims, clock)
+        # Requests that are being rolled back: unfinished, but they bind no pod.
+        self._withdrawn: dict[ObjectKey, ObjectUID] = {}
+
+    @property
+    def withdrawn(self) -> int:
+        """The number of requests that are being rolled back."""
+        return len(self._withdrawn)
+
+    def forget(self, request: ObjectKey) -> None:
+        """Drop what is remembered of a request: it has ended, or is attempted again."""
+        self._withdrawn.pop(request, None)
+
+    def clear(self) -> None:
+        """Drop what is remembered of all requests: this process is not the leader any more."""
+        self._withdrawn.clear()
 
     # --- before the bind ---
 
@@ -237,12 +252,13 @@ class ClaimReserver:
         pod = await self._unbound_pod(request)
         if pod is None:
             return Status.ok()
+        self._withdrawn[request.key] = request.uid
         steps: list[Callable[[], Awaitable[Status]]] = []
         decision = spec.extended_resource_claim_allocation
         if decision is not None and decision.allocation:
             steps.append(partial(self._remove_extended, pod, decision))
         group = await self._pod_group(pod)
-        is_used = partial(is_group_used, self._client, pod)
+        is_used = partial(is_group_used, self._client, pod, self._withdrawn)
         steps += [
             partial(self._claims.release, requirement, is_used)
             for requirement in required_claims(pod, spec, None if isinstance(group, Status) else group)
@@ -310,16 +326,20 @@ class ClaimReserver:
             return None
 
 
-async def is_group_used(client: ObjectClient, pod: Object, is_failed: bool) -> bool:
-    """Return whether another pod of the pod's PodGroup is on a node or, unless the devices have failed, has an
-    unfinished request, which may bind it. As kube-scheduler, which counts the pods that it has assumed.
+async def is_group_used(
+    client: ObjectClient, pod: Object, withdrawn: Mapping[ObjectKey, ObjectUID], is_failed: bool
+) -> bool:
+    """Return whether another pod of the pod's PodGroup is on a node or, unless the devices have failed, has a request
+    that may bind it. As kube-scheduler, which counts the pods that it has assumed.
 
-    A pod of which only the metadata can be read may be one of the group.
+    A pod of which only the metadata can be read may be one of the group. ``withdrawn``: the requests that are being
+    rolled back.
     """
     namespace, group, own_uid = key_of(pod).namespace, pod_group_name(pod), uid_of(pod)
     # The requests first: a pod whose request finishes between the lists is bound in the second.
     selection = Selection(BINDREQUESTS, namespace)
-    requesters = frozenset() if is_failed else frozenset(await client.list_reduced(selection, unfinished_pod))
+    read_holder = partial(holder, withdrawn=withdrawn)
+    requesters = frozenset() if is_failed else frozenset(await client.list_reduced(selection, read_holder))
 
     def is_user(other: Object) -> bool:
         if uid_of(other) == own_uid:
@@ -332,9 +352,15 @@ async def is_group_used(client: ObjectClient, pod: Object, is_failed: bool) -> b
     return any(await client.list_reduced(Selection(PODS, namespace), is_user))
 
 
-def unfinished_pod(request: Object) -> str:
-    """Return the name of the pod of an unfinished request; empty for another one."""
-    return "" if has_ended(request) else str((request.get("spec") or {}).get("podName") or "")
+def holder(request: Object, withdrawn: Mapping[ObjectKey, ObjectUID]) -> str:
+    """Return the name of the request's pod if the request may have a claim and bind the pod; empty if not.
+
+    A request that decides claims has the finalizer from before it reserves one until it has released them.
+    """
+    spec = request.get("spec") or {}
+    may_hold = names.FINALIZER in finalizers_of(request) or not spec.get("resourceClaimAllocations")
+    is_over = has_ended(request) or withdrawn.get(key_of(request)) == uid_of(request)
+    return str(spec.get("podName") or "") if may_hold and not is_over else ""
 
 
 _NODE_GONE = Status.fatal("the selected node does not exist", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)

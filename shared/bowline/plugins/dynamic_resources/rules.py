@@ -98,6 +98,11 @@ class RequiredClaim:
     pod_uid: ObjectUID
     is_generated: bool
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the pod's PodGroup shares the claim."""
+        return self.consumer.uid != self.pod_uid
+
 
 @dataclass(frozen=True, slots=True)
 class Finalizers:
@@ -436,21 +441,22 @@ def next_release(claim: Object, requirement: RequiredClaim, *, is_group_used: bo
 
 def is_of_group_alone(claim: Object, requirement: RequiredClaim) -> bool:
     """Return whether the claim is reserved for the pod's PodGroup, and for nobody else."""
-    uid = requirement.consumer.uid
-    return uid != requirement.pod_uid and list(uids_of(consumers_of(claim))) == [uid]
+    return requirement.is_shared and list(uids_of(consumers_of(claim))) == [requirement.consumer.uid]
 
 
 def next_removal(claim: Object, required: RequiredClaim) -> Write | Status:
     """Return the next write that removes a claim created for the pod's extended resources; else the result.
 
-    The OK names a claim that has lost its owner, as by another client: it is not removed, and a policy of the chart
-    denies its removal.
+    The OK names a claim that has lost its owner or its annotation, as by another client: it is not removed, and a
+    policy of the chart denies its removal.
     """
     annotations, controller = claim["metadata"].get("annotations") or {}, controller_of(claim).get("uid")
-    if annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true" or (controller and controller != required.pod_uid):
+    if controller and controller != required.pod_uid:
         return Status.ok()
     if not controller:
         return Status(Code.OK, (f"{required.label} has lost its owner, so it may be another pod's",))
+    if annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true":
+        return Status(Code.OK, (f"{required.label} has lost its annotation, so it may be for another purpose",))
     return (unprotection(claim) or Status.ok()) if is_deleting(claim) else Delete()
 
 

@@ -1,18 +1,23 @@
 """Claims that a PodGroup shares among its pods (KEP-5729), as tables."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
 
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.kube.object_client import ObjectClient
-from bowline.kube.resources import BINDREQUESTS, Selection
+from bowline.kube.resources import BINDREQUESTS, PODGROUPS, RESOURCECLAIMS, Resource, Selection
+from bowline.plugins.dynamic_resources.claim_client import ClaimClient
 from bowline.plugins.dynamic_resources.pod_group import claim_consumer
-from bowline.plugins.dynamic_resources.reserver import is_group_used
+from bowline.plugins.dynamic_resources.reserver import ClaimReserver, is_group_used
 from bowline.plugins.dynamic_resources.rules import (
     ClaimStatus,
     RequiredClaim,
@@ -20,12 +25,14 @@ from bowline.plugins.dynamic_resources.rules import (
     next_reservation,
     required_claims,
 )
+from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
 from bowline.plugins.dynamic_resources.tests.builders import (
     GROUP_REFERENCE,
     GROUP_UID,
     IN_GROUP,
     POD_UID,
     allocation,
+    claim,
     group_owner,
     owner_meta,
     pod,
@@ -36,6 +43,8 @@ from bowline.plugins.dynamic_resources.tests.builders import (
     spec,
     user,
 )
+from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import SteppedClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=120)
@@ -153,33 +162,109 @@ def test_a_claim_that_no_pod_of_the_group_has_is_freed_whatever_was_decided(
     assert next_release(stored, other_decision) is None
 
 
-class BoundBetweenLists:
-    """A namespace in which the other pod of the group is bound, and its request succeeds, after the first list."""
+def member(name: str, **spec: Any) -> dict[str, Any]:
+    """A pod of the group with the shared claim."""
+    made = pod(name=name, resourceClaims=[NAMED], **IN_GROUP, **spec)
+    made["metadata"]["uid"] = f"uid-{name}"
+    return made
 
-    def __init__(self) -> None:
-        self.lists = 0
+
+def request(name: str, **metadata: Any) -> dict[str, Any]:
+    """An unfinished request for a pod of the group, with side effects."""
+    made = stored(bind_request(name, "node", "ns", f"uid-{name}", resourceClaimAllocations=[
+        {"name": "dev", "allocation": allocation()}]))  # fmt: skip
+    made["metadata"] |= {"uid": f"request-{name}", "finalizers": [names.FINALIZER], **metadata}
+    return made
+
+
+class Namespace:
+    """A namespace with pods of the group, their requests, and the claim that the group has reserved."""
+
+    def __init__(self, pods: Sequence[dict[str, Any]], requests: Sequence[dict[str, Any]]) -> None:
+        self.clock = SteppedClock()
+        self.pods, self.requests = list(pods), list(requests)
+        reserved = {"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}
+        self.claim: dict[str, Any] = protected_claim(reserved)
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        other = {RESOURCECLAIMS: self.claim, PODGROUPS: pod_group(NAMED)}.get(resource)
+        return deepcopy(other or next(pod for pod in self.pods if pod["metadata"]["name"] == name))
 
     async def list_reduced(self, selection: Selection, reduce: Callable[[Any], Any]) -> list[Any]:
-        is_bound, self.lists = self.lists > 0, self.lists + 1
-        request = {"spec": {"podName": "other"}, "status": {"phase": "Succeeded" if is_bound else "Pending"}}
-        member = pod(name="other", nodeName="node-0" if is_bound else None, **IN_GROUP)
-        member["metadata"]["uid"] = "other-uid"
-        return [reduce(request if selection.resource is BINDREQUESTS else member)]
+        await asyncio.sleep(0)
+        return [reduce(obj) for obj in (self.requests if selection.resource is BINDREQUESTS else self.pods)]
+
+    async def update(self, *address: Any, **options: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        self.claim = deepcopy(address[3])
+        return deepcopy(self.claim)
+
+    async def patch(self, *address: Any, **options: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        self.claim["metadata"] |= address[3]["metadata"]
+        return deepcopy(self.claim)
 
 
-class UnreadablePod:
-    """A namespace with a pod of which only the metadata can be read."""
+class BoundBetweenLists(Namespace):
+    """The other pod of the group is bound, and its request succeeds, after the first list."""
 
     async def list_reduced(self, selection: Selection, reduce: Callable[[Any], Any]) -> list[Any]:
-        reduced_pod = {"metadata": {"name": "other", "uid": "other-uid"}}
-        return [] if selection.resource is BINDREQUESTS else [reduce(reduced_pod)]
+        answer = await super().list_reduced(selection, reduce)
+        self.pods[0]["spec"]["nodeName"] = "node"
+        self.requests[0]["status"] = {"phase": "Succeeded"}
+        return answer
+
+
+OTHER = ObjectKey("ns", "other")
+OPEN = {key: value for key, value in request("other")["spec"].items() if key != "resourceClaimAllocations"}
+USERS = [
+    pytest.param(request("other"), {}, True, id="it has a request"),
+    pytest.param(request("other"), {OTHER: "request-other"}, False, id="its request is being rolled back"),
+    pytest.param(request("other"), {OTHER: "request-former"}, True, id="a former request was rolled back"),
+    pytest.param(request("other") | {"status": {"phase": "Failed"}}, {}, False, id="its request has failed"),
+    pytest.param(request("other", finalizers=[]), {}, False, id="its request has reserved nothing"),
+    pytest.param(request("other", finalizers=[]) | {"spec": OPEN}, {}, True, id="its request only reads the claim"),
+]
+
+
+@pytest.mark.parametrize(("its_request", "withdrawn", "is_used"), USERS)
+def test_another_pod_of_the_group_may_have_the_claim_if(
+    its_request: dict[str, Any], withdrawn: dict[ObjectKey, ObjectUID], is_used: bool
+) -> None:
+    namespace = cast("ObjectClient", Namespace([member("other")], [its_request]))
+    assert asyncio.run(is_group_used(namespace, member("own"), withdrawn, False)) is is_used
 
 
 def test_a_pod_that_is_bound_while_the_users_of_the_group_are_listed_is_one() -> None:
-    namespace = cast("ObjectClient", BoundBetweenLists())
-    assert asyncio.run(is_group_used(namespace, pod(**IN_GROUP), False))
+    namespace = cast("ObjectClient", BoundBetweenLists([member("other")], [request("other")]))
+    assert asyncio.run(is_group_used(namespace, member("own"), {}, False))
 
 
 def test_a_pod_that_cannot_be_read_may_be_one_of_the_group() -> None:
-    namespace = cast("ObjectClient", UnreadablePod())
-    assert asyncio.run(is_group_used(namespace, pod(**IN_GROUP), False))
+    unread = {"metadata": {"namespace": "ns", "name": "other", "uid": "uid-other"}}
+    assert asyncio.run(is_group_used(cast("ObjectClient", Namespace([unread], [])), member("own"), {}, False))
+
+
+def test_pods_of_a_group_that_are_rolled_back_together_free_their_claim() -> None:
+    stored_requests = [request("a"), request("b")]
+    namespace = Namespace([member("a"), member("b")], stored_requests)
+    requests = [decode_bind_request(stored_request) for stored_request in stored_requests]
+    reserver = ClaimReserver(cast("ObjectClient", namespace), namespace.clock, TIMEOUT, TaintWatch())
+
+    async def roll_back() -> None:
+        answers = await asyncio.gather(*(reserver.unreserve(item, cast("Any", item.spec)) for item in requests))
+        assert answers == [Status.ok()] * 2
+
+    asyncio.run(roll_back())
+    assert not namespace.claim["status"]
+    assert not namespace.claim["metadata"]["finalizers"]
+
+
+def test_a_claim_that_another_rollback_has_freed_since_it_was_read_is_reserved_again() -> None:
+    namespace = Namespace([], [])
+    read_before, namespace.claim = namespace.claim, claim({})
+    client = ClaimClient(cast("ObjectClient", namespace), TIMEOUT)
+    requirement = required_claim(allocation(), shared_by=GROUP_REFERENCE)
+    assert asyncio.run(client.reserve(read_before, requirement)) == Status.ok()
+    assert namespace.claim["status"]["reservedFor"] == [GROUP_REFERENCE]

@@ -315,7 +315,7 @@ REMOVE = [
     pytest.param(protected_claim(**EXTENDED, **owner_meta()), Delete(), id="it is deleted"),
     pytest.param(protected_claim(**EXTENDED, **owner_meta(), **GOING), Finalizers(()), id="and let go"),
     pytest.param(claim(None, KEEP, **EXTENDED, **owner_meta(), **GOING), Status.ok(), id="the rest is others' to do"),
-    pytest.param(protected_claim(**owner_meta()), Status.ok(), id="a claim from a template remains"),
+    pytest.param(protected_claim(**owner_meta("b")), Status.ok(), id="another pod's claim from a template remains"),
     pytest.param(protected_claim(**EXTENDED, **owner_meta("b")), Status.ok(), id="another pod's claim remains"),
 ]  # fmt: skip
 
@@ -325,10 +325,19 @@ def test_the_next_write_to_delete_a_claim_of_extended_resources(stored: dict[str
     assert next_removal(stored, required_claim(allocation())) == expected
 
 
-def test_a_claim_of_extended_resources_that_has_lost_its_owner_is_named() -> None:
+@pytest.mark.parametrize(
+    ("remaining_metadata", "why"),
+    [
+        pytest.param(EXTENDED, "owner, so it may be another pod's", id="owner"),
+        pytest.param(owner_meta(), "annotation, so it may be for another purpose", id="annotation"),
+    ],
+)
+def test_a_claim_of_extended_resources_that_another_client_has_changed_is_named(
+    remaining_metadata: dict[str, Any], why: str
+) -> None:
     required = required_claim(allocation())
-    result = next_removal(protected_claim({"reservedFor": [user()]}, **EXTENDED), required)
-    assert result == Status(Code.OK, (f"{required.label} has lost its owner, so it may be another pod's",))
+    result = next_removal(protected_claim({"reservedFor": [user()]}, **remaining_metadata), required)
+    assert result == Status(Code.OK, (f"{required.label} has lost its {why}",))
 
 
 # --- which claims ---
