@@ -1,13 +1,13 @@
 """PodGroups for tests: Kubernetes' own, and those of KAI-Scheduler without it (its group, kind and version)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from bowline.api import names
-from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS
+from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, Resource
 from bowline.localcluster.assets.versions import KubernetesRelease
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import CONTROLLERS, ClusterSpec
-from bowline.testing import builders
 
 _ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -28,8 +28,11 @@ def serves_pod_groups(release: KubernetesRelease) -> bool:
 
 def kubernetes_pod_group(name: str, min_count: int, *claims: dict[str, str]) -> dict[str, Any]:
     """A PodGroup of Kubernetes that shares these claims."""
-    spec: dict[str, Any] = {"resourceClaims": [*claims]} if claims else {}
-    return builders.pod_group(name, min_count=min_count, **spec)
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": min_count}},
+        **({"resourceClaims": [*claims]} if claims else {}),
+    }
+    return _group(PODGROUPS, name, spec)
 
 
 def install_pod_groups(cluster: Cluster) -> None:
@@ -54,7 +57,11 @@ def install_pod_groups(cluster: Cluster) -> None:
 
 def pod_group(name: str, min_member: int) -> dict[str, Any]:
     """A PodGroup of KAI-Scheduler."""
-    return builders.kai_pod_group(name, min_member=min_member, queue="team")
+    return _group(KAI_PODGROUPS, name, {"minMember": min_member, "queue": "team"})
+
+
+def _group(resource: Resource, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
 
 
 def in_group(name: str) -> dict[str, str]:

@@ -106,7 +106,7 @@ async def build(
     clock, binding, jitter = client.clock, settings.binding, client.random.random
     recorder = EventRecorder(client, socket.gethostname())
     client.unreadable.follow(lambda ref, why: recorder.record(_not_read(ref, why)))
-    lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry)
+    lifecycle = PluginLifecycle(plugins, client, clock, observation.metrics.registry)
 
     handlers = _late_handlers(lambda: events)
     try:

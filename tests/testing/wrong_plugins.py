@@ -99,6 +99,20 @@ class Swallowing(BindingPlugin):
         return Status.ok()
 
 
+class CatchingAll(Outside):
+    """Takes a cancellation, at what is no call of the API server, for a failure."""
+
+    name = "catching_all"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        try:
+            await asyncio.sleep(2)  # the cancellation comes meanwhile
+            return await super().pre_bind(ctx)
+        except BaseException:  # noqa: BLE001 - the mistake
+            await asyncio.sleep(6)
+            return Status.retry("not in time")
+
+
 class Leaking(BindingPlugin):
     name = "leaking"
 
@@ -510,12 +524,19 @@ class Shielding(Outside):
 
     name = "shielding"
 
+    async def setup(self, handle: Handle) -> None:
+        self._released = asyncio.Event()
+
     async def pre_bind(self, ctx: BindContext) -> Status:
         await asyncio.shield(self._take(ctx))
         return Status.ok()
 
+    async def release(self, ctx: BindContext) -> Status:
+        self._released.set()
+        return await super().release(ctx)
+
     async def _take(self, ctx: BindContext) -> None:
-        await asyncio.sleep(0.05)
+        await asyncio.wait([asyncio.create_task(self._released.wait())], timeout=2)
         await super().pre_bind(ctx)
 
 

@@ -3,8 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from bowline.framework.binding.calls import PluginCaller
@@ -12,6 +14,7 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import at_point
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
+from bowline.testing import builders
 from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS
 from bowline.testing.fault_proxy.faults import (
@@ -45,7 +48,9 @@ _WRITE = CallMatch(verbs=WRITE_VERBS)
 
 
 async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """The pod that is bound concerns the plugin: else nothing of its binding was checked."""
+    """The pod that is bound concerns the plugin, else nothing of its binding was checked; one without annotations,
+    labels and resources makes it raise nothing.
+    """
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
         await within(subject, process.attempt())
@@ -56,6 +61,11 @@ async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             yield f"not checked: applies is False for the sample pod, so nothing else is called; {remedy}"
         elif is_skipped:
             yield f"not checked: every method returns SKIP for the sample pod; {remedy}"
+    other = replace(subject, pods=[builders.pod("other")], request={})
+    async with trial(lab, other) as made, made.process() as process:
+        await within(subject, process.attempt(lambda: True))
+        for error in dict.fromkeys(process.calls.errors):
+            yield f"a pod without annotations, labels and resources: {error}"
 
 
 async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -89,24 +99,6 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     for name, value in vars(process.plugin).items():
         if getattr(value, "closed", getattr(value, "is_closed", None)) is False:
             yield f"leaves self.{name} open; close it in teardown"
-
-
-async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """A cancelled attempt ends soon, at its first request as well as later."""
-    async with trial(lab, subject) as made, made.process() as process:
-        gate = FaultGate()
-        lab.proxy.add(FaultRule(Hold(gate)))
-        try:
-            task = asyncio.create_task(process.attempt())
-            await until(lambda: task.done() or process.is_calling, _READ_LIMIT_S)
-            await until(lambda: task.done() or gate.wait_reached(0), min(1.0, subject.limit_s))
-            task.cancel()
-            _, pending = await asyncio.wait([task], timeout=CANCEL_LIMIT_S)
-            if pending or any("ignores its cancellation" in error for error in process.calls.errors):
-                yield f"ignores its cancellation for {CANCEL_LIMIT_S:g} s; let CancelledError through"
-        finally:
-            gate.open()
-            lab.proxy.clear()
 
 
 async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -147,30 +139,25 @@ async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                 yield f"self.{name} keeps a request that no longer exists; drop it in forget"
 
 
-async def survives_kill(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """Killed before and after every write, the next process ends in the state of an undisturbed attempt."""
+async def survives_interruptions(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """Killed before or after any write, the next process ends in the state of an undisturbed attempt; if a reply is
+    lost, so does the same one.
+    """
     expected = await undisturbed(lab, subject)
-    for number in expected.writes:
-        for fault in (DropBefore, LoseReply):
-            when = f"killed {'before' if fault is DropBefore else 'after'} {expected.words(number)}"
-            async with trial(lab, subject) as made:
-                made.before = made.footprint(expected.collections)
-                await _killed_at(lab, made, number, fault)
-                async with made.process() as process:
-                    status = await within(subject, process.succeed())
-                if text := difference(when, status, made.footprint(expected.collections), expected.footprint):
-                    yield text
-
-
-async def survives_lost_replies(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """If the reply of a write is lost, the same process ends in the state of an undisturbed attempt."""
-    expected = await undisturbed(lab, subject)
-    for number in expected.writes:
-        async with trial(lab, subject) as made, made.process() as process:
+    cases: tuple[tuple[str, type[DropBefore | LoseReply] | None], ...] = (
+        ("killed before", DropBefore),
+        ("killed after", LoseReply),
+        ("after the lost reply of", None),
+    )
+    for number, (words, fault) in product(expected.writes, cases):
+        async with trial(lab, subject) as made:
             made.before = made.footprint(expected.collections)
-            with _disturbed(lab, FaultRule(LoseReply(), _WRITE, nth=number)):
-                status = await within(subject, process.succeed())
-            when = f"after the lost reply of {expected.words(number)}"
+            if fault is not None:
+                await _killed_at(lab, made, number, fault)
+            async with made.process() as process:
+                with nullcontext() if fault else _disturbed(lab, FaultRule(LoseReply(), _WRITE, nth=number)):
+                    status = await within(subject, process.succeed())
+            when = f"{words} {expected.words(number)}"
             if text := difference(when, status, made.footprint(expected.collections), expected.footprint):
                 yield text
 
@@ -227,7 +214,7 @@ def _is_owned(text: str) -> bool:
 
 
 async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """A write that the API server rejects is not reported as success."""
+    """A write that the API server rejects, or stores without a part, is not reported as success."""
     expected = await undisturbed(lab, subject)
     for number in expected.own_writes:
         for code in _REJECTIONS:
@@ -238,12 +225,6 @@ async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                 state = made.footprint(expected.collections)
                 if status is not None and status.code is Code.OK and len(state) < len(expected.footprint):
                     yield f"pre_bind is OK; {expected.words(number)} was rejected with {code}"
-
-
-async def reports_changed_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """A write that is stored without a part, which a policy or an old API server drops, is no success."""
-    expected = await undisturbed(lab, subject)
-    for number in expected.own_writes:
         for path in await _parts(lab, subject, number):
             async with trial(lab, subject) as made, made.process() as process:
                 made.before = made.footprint(expected.collections)

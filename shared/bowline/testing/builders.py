@@ -8,20 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bowline.api import names
-from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, Resource
 from bowline.localcluster.nodes import node_object
 
 __all__ = [
     "bind_request",
     "configmap",
     "device_class",
-    "kai_pod_group",
     "namespace",
     "node",
     "persistent_volume",
     "persistent_volume_claim",
     "pod",
-    "pod_group",
     "resource_claim",
     "resource_slice",
     "storage_class",
@@ -176,21 +173,6 @@ def resource_slice(
             "devices": [{"name": name} for name in devices],
         },
     }
-
-
-def pod_group(name: str, namespace: str = "", min_count: int = 1, **spec: Any) -> dict[str, Any]:
-    """Return a PodGroup of Kubernetes, a gang (beta, off by default)."""
-    return _group(PODGROUPS, name, namespace, {"schedulingPolicy": {"gang": {"minCount": min_count}}, **spec})
-
-
-def kai_pod_group(name: str, namespace: str = "", min_member: int = 1, **spec: Any) -> dict[str, Any]:
-    """Return a PodGroup of KAI-Scheduler."""
-    return _group(KAI_PODGROUPS, name, namespace, {"minMember": min_member, **spec})
-
-
-def _group(resource: Resource, name: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
-    metadata = _metadata(name, namespace)
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
 
 
 def _metadata(name: str, namespace: str) -> dict[str, Any]:

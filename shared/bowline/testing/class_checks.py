@@ -34,7 +34,16 @@ def loads(module: str) -> str:
     return ""
 
 
-def has_a_valid_class(subject: Subject) -> Iterator[str]:
+def can_be_loaded(subject: Subject) -> Iterator[str]:
+    """Its class and its name are valid, and it can be created; the first of these that fails ends the check."""
+    for check in (_has_a_valid_class, _has_a_name_of_its_own, _can_be_created):
+        findings = list(check(subject))
+        yield from findings
+        if findings:
+            return
+
+
+def _has_a_valid_class(subject: Subject) -> Iterator[str]:
     """Every method is one that is called, with the right arguments."""
     name = getattr(subject.plugin, "name", "")
     for error in class_errors(subject.plugin, name, "plugin"):
@@ -45,7 +54,7 @@ def has_a_valid_class(subject: Subject) -> Iterator[str]:
         yield "its arguments accept unknown keys; a misspelt one has no effect: leave `extra` as PluginConfig has it"
 
 
-def has_a_name_of_its_own(subject: Subject) -> Iterator[str]:
+def _has_a_name_of_its_own(subject: Subject) -> Iterator[str]:
     """No built-in plugin and no other distribution has its name."""
     name = subject.plugin.name
     if any(builtin.plugin.name == name and builtin.plugin is not subject.plugin for builtin in BUILTINS):
@@ -55,7 +64,7 @@ def has_a_name_of_its_own(subject: Subject) -> Iterator[str]:
         yield f"the name {name!r} is that of plugins of several distributions: {', '.join(owners)}"
 
 
-def can_be_created(subject: Subject) -> Iterator[str]:
+def _can_be_created(subject: Subject) -> Iterator[str]:
     """The constructor accepts the arguments, and does no I/O."""
     try:
         with recorded() as events:
@@ -67,7 +76,7 @@ def can_be_created(subject: Subject) -> Iterator[str]:
     yield from (f"the constructor does I/O: {event}" for event in events)
 
 
-def is_deterministic(subject: Subject) -> Iterator[str]:
+def _is_deterministic(subject: Subject) -> Iterator[str]:
     """The same object gives the same result, from every instance."""
     for point, call in _calls(subject):
         results = [call(subject.new())[0] for _ in range(_REPETITIONS)]
@@ -75,7 +84,7 @@ def is_deterministic(subject: Subject) -> Iterator[str]:
             yield f"{point} gives different results for one object; derive generated values from info.request_uid"
 
 
-def is_idempotent(subject: Subject) -> Iterator[str]:
+def _is_idempotent(subject: Subject) -> Iterator[str]:
     """A mutation changes nothing in its own result: the API server may call the webhook again."""
     plugin = subject.new()
     for point in _points(subject, "mutate_"):
@@ -86,6 +95,14 @@ def is_idempotent(subject: Subject) -> Iterator[str]:
 
 
 def is_pure(subject: Subject) -> Iterator[str]:
+    """Admission does no I/O, does not sleep, gives one result for one object, also for its own, records what it
+    changes, and denies no update that changes nothing.
+    """
+    checks = (_does_no_io, _is_deterministic, _is_idempotent, _records_its_changes, _accepts_what_is_unchanged)
+    yield from chain.from_iterable(check(subject) for check in checks)
+
+
+def _does_no_io(subject: Subject) -> Iterator[str]:
     """Admission does no I/O, does not sleep, and validation leaves its arguments as they are."""
     findings = []
     for point, call in _calls(subject):
@@ -98,7 +115,7 @@ def is_pure(subject: Subject) -> Iterator[str]:
     yield from dict.fromkeys(findings)
 
 
-def records_its_changes(subject: Subject) -> Iterator[str]:
+def _records_its_changes(subject: Subject) -> Iterator[str]:
     """A mutation changes the object through its methods: what it changes otherwise is not sent to the API server."""
     plugin = subject.new()
     for point in _points(subject, "mutate_"):
@@ -112,7 +129,7 @@ def records_its_changes(subject: Subject) -> Iterator[str]:
                     yield f"{point} changes `raw` itself, which is lost; use set, set_annotation, append or remove"
 
 
-def accepts_what_is_unchanged(subject: Subject) -> Iterator[str]:
+def _accepts_what_is_unchanged(subject: Subject) -> Iterator[str]:
     """An update that changes nothing is not denied: a stored object that violates a later rule stays updatable."""
     plugin = subject.new()
     for point in _points(subject, "validate_"):
@@ -125,13 +142,14 @@ def accepts_what_is_unchanged(subject: Subject) -> Iterator[str]:
 
 def returns_errors(subject: Subject) -> Iterator[str]:
     """Admission raises nothing, whatever labels, annotations and resources an object has or had, and returns
-    FieldErrors.
+    FieldErrors; each pod of `denied` is denied by a rule of the plugin.
     """
     results = ((point, call(subject.new())[0]) for point, call in _calls(subject, _variants))
     yield from dict.fromkeys(f"{point} {result}" for point, result in results if isinstance(result, str))
+    yield from _denies(subject)
 
 
-def denies(subject: Subject) -> Iterator[str]:
+def _denies(subject: Subject) -> Iterator[str]:
     """Each pod of `denied` is denied, by a rule of the plugin."""
     rules = getattr(subject.plugin, "rules", ())
     for pod in subject.denied:

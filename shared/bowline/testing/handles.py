@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.config import Settings
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import Clock, SystemClock
 
@@ -18,13 +17,12 @@ from bowline.runtime.clock import Clock, SystemClock
 def handle_for(
     plugin: str,
     client: KubeClient,
-    settings: Settings | None = None,
     registry: CollectorRegistry | None = None,
     clock: Clock | None = None,
 ) -> Handle:
     """Return the argument of ``BindingPlugin.setup``; the plugin's metrics are in ``registry``."""
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
-    return Handle(settings or Settings(), client, clock or SystemClock(), _idle, metrics)
+    return Handle(client, clock or SystemClock(), _idle, metrics)
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

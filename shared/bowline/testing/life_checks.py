@@ -7,10 +7,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from bowline.framework.plugin_status import UNLIMITED, Code, Status
-from bowline.testing import builders
-from bowline.testing.binding_checks import CANCEL_LIMIT_S, difference, text_of, undisturbed, until, within
+from bowline.testing.binding_checks import (
+    CANCEL_LIMIT_S,
+    difference,
+    text_of,
+    undisturbed,
+    until,
+    within,
+)
 from bowline.testing.expected import Expected
 from bowline.testing.lab import Lab, LabProcess, Trial, trial
 from bowline.testing.pausing import Pause, is_end
@@ -20,16 +27,7 @@ from bowline.testing.subject import Subject
 _DRAIN_S = 5.0
 _WRITES = ("create", "update", "patch", "delete")
 # The checks in which the paths of a plugin are tried.
-_EXERCISES = {"declared_writes", "kill_at_every_write", "lost_replies", "rollback", "release", "changed_writes"}
-
-
-async def serves_other_pods(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """An attempt for a pod without annotations, labels and resources raises nothing."""
-    other = replace(subject, pods=[builders.pod("other")], request={})
-    async with trial(lab, other) as made, made.process() as process:
-        await within(subject, process.attempt(lambda: True))
-        for error in dict.fromkeys(process.calls.errors):
-            yield f"a pod without annotations, labels and resources: {error}"
+_EXERCISES = {"declared_writes", "interrupted_writes", "rollback", "release", "rejected_writes"}
 
 
 async def serves_two_pods(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -75,13 +73,17 @@ async def _crossed(process: LabProcess, other: LabProcess, pause: Pause) -> Stat
     """
     subject = process.trial.subject
     attempt = asyncio.create_task(process.attempt())
-    await until(lambda: attempt.done() or pause.is_reached, subject.limit_s)
+    await until(partial(_is_at, attempt, pause), subject.limit_s)
     others_attempt = asyncio.create_task(within(subject, other.succeed()))
     await asyncio.wait([others_attempt], timeout=subject.limit_s / 4)
     pause.resume()
     status = await within(subject, _ended(attempt, process))
     others_status = await others_attempt
     return others_status if others_status is None or others_status.code is not Code.OK else status
+
+
+def _is_at(attempt: "asyncio.Task[Status]", pause: Pause) -> bool:
+    return attempt.done() or pause.is_reached
 
 
 async def _ended(attempt: "asyncio.Task[Status]", process: LabProcess) -> Status:
@@ -100,8 +102,8 @@ async def _ends(made: Trial, expected: Expected) -> dict[str, str]:
     return ends
 
 
-async def leaves_nothing_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """Cancelled at any await and rolled back, nothing is left, also when all tasks of the plugin have ended."""
+async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """Cancelled at any await, an attempt ends soon; rolled back, it leaves nothing, also when all tasks ended."""
     expected = await undisturbed(lab, subject)
     for stop in expected.stops:
         if is_end(stop):
@@ -110,11 +112,16 @@ async def leaves_nothing_when_cancelled(lab: Lab, subject: Subject) -> AsyncIter
             made.before = made.footprint(expected.collections)
             tasks = asyncio.all_tasks()
             attempt = asyncio.create_task(process.attempt(lambda: True))
-            Pause(process.plugin, subject.files, stop, attempt.cancel)
-            await asyncio.wait([attempt], timeout=subject.limit_s)
+            pause = Pause(process.plugin, subject.files, stop, attempt.cancel)
+            await until(partial(_is_at, attempt, pause), subject.limit_s)
+            await asyncio.wait([attempt], timeout=CANCEL_LIMIT_S)
             if not attempt.cancelled():
                 attempt.cancel()
-                await asyncio.wait([attempt], timeout=CANCEL_LIMIT_S)
+                await asyncio.wait([attempt], timeout=_DRAIN_S)
+                if pause.is_reached:
+                    why = f"ignores its cancellation in {stop[0]} for {CANCEL_LIMIT_S:g} s"
+                    yield f"{why}; let CancelledError through"
+                    return
                 continue
             await within(subject, process.roll_back())
             if late := asyncio.all_tasks() - tasks - {attempt}:

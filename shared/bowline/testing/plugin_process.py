@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle, Watch
-from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import SystemClock
@@ -30,7 +29,7 @@ async def running_plugins(
     Raises PluginError if one cannot be started: a watch never syncs after one of the ``denials`` of its requests.
     """
     registry = CollectorRegistry()
-    lifecycle = PluginLifecycle(plugins, client, Settings(), SystemClock(), registry)
+    lifecycle = PluginLifecycle(plugins, client, SystemClock(), registry)
     async with AsyncExitStack() as ending:
         ending.push_async_callback(lifecycle.teardown)
         await lifecycle.setup()

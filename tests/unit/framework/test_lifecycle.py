@@ -45,7 +45,7 @@ class TwoQueues(BindingPlugin):
 
 async def start_lifecycle(registry: CollectorRegistry | None = None) -> tuple[PluginLifecycle, TwoQueues]:
     plugin = TwoQueues(PluginConfig(), Settings())
-    lifecycle = PluginLifecycle([plugin], NO_CLIENT, Settings(), SystemClock(), registry or CollectorRegistry())
+    lifecycle = PluginLifecycle([plugin], NO_CLIENT, SystemClock(), registry or CollectorRegistry())
     await lifecycle.setup()
     await lifecycle.start()
     return lifecycle, plugin
@@ -137,7 +137,7 @@ async def test_a_key_that_hangs_delays_no_other_and_ends_after_its_budget(hangin
 
 
 def lifecycle_of(*plugins: Plugin) -> PluginLifecycle:
-    return PluginLifecycle(plugins, NO_CLIENT, Settings(), SystemClock(), CollectorRegistry())
+    return PluginLifecycle(plugins, NO_CLIENT, SystemClock(), CollectorRegistry())
 
 
 async def begin(lifecycle: PluginLifecycle) -> None:

@@ -80,7 +80,7 @@ class Counting(BindingPlugin):
 async def test_a_plugin_counts_through_its_handle_and_its_queue_starts_with_the_leader() -> None:
     registry = CollectorRegistry()
     plugin = Counting(PluginConfig(), Settings())
-    lifecycle = PluginLifecycle([plugin], NO_CLIENT, Settings(), SystemClock(), registry)
+    lifecycle = PluginLifecycle([plugin], NO_CLIENT, SystemClock(), registry)
     await lifecycle.setup()
     plugin.add(ObjectKey("", "before the leader"))
     await lifecycle.start()
@@ -112,7 +112,7 @@ async def test_what_a_plugin_remembers_is_a_metric_also_if_it_cannot_be_stated(
 ) -> None:
     registry = CollectorRegistry()
     plugin, silent = Remembering(PluginConfig(), Settings()), Counting(PluginConfig(), Settings())
-    lifecycle = PluginLifecycle([plugin, silent], NO_CLIENT, Settings(), SystemClock(), registry)
+    lifecycle = PluginLifecycle([plugin, silent], NO_CLIENT, SystemClock(), registry)
     await lifecycle.setup()
 
     def size() -> float | None:

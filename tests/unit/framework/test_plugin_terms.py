@@ -43,7 +43,7 @@ class Recorded(BindingPlugin):
 def lifecycle(*plugins: Recorded) -> PluginLifecycle:
     Recorded.calls = []
     no_client = cast(KubeClient, None)
-    return PluginLifecycle(plugins, no_client, Settings(), SystemClock(), CollectorRegistry())
+    return PluginLifecycle(plugins, no_client, SystemClock(), CollectorRegistry())
 
 
 async def test_a_cancelled_start_is_stopped_too() -> None:

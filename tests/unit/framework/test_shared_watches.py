@@ -44,7 +44,7 @@ def plugin_with(name: str, source: EventSource) -> BindingPlugin:
 
 def watches_of(*plugins: BindingPlugin, wake: Callable[[ObjectKey], None] = lambda _: None) -> dict[str, Watch]:
     client = cast(KubeClient, NoClient())
-    lifecycle = PluginLifecycle(plugins, client, Settings(), SystemClock(), CollectorRegistry())
+    lifecycle = PluginLifecycle(plugins, client, SystemClock(), CollectorRegistry())
     return lifecycle.watches(wake, lambda _, __: None)
 
 

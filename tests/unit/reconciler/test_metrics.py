@@ -56,7 +56,7 @@ async def exported() -> dict[str, Metric]:
     metrics.remembered(lambda: {"requests": 0})
     Observation(metrics, SystemClock())
     every = [builtin.plugin(builtin.plugin.config_model(), Settings()) for builtin in BUILTINS]
-    await PluginLifecycle(every, cast(KubeClient, None), Settings(), SystemClock(), reconciler).setup()
+    await PluginLifecycle(every, cast(KubeClient, None), SystemClock(), reconciler).setup()
     followed = Nothing()
     kube = KubeMetrics(reconciler)
     kube.follow("pods", followed)

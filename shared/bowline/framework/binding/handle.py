@@ -10,7 +10,6 @@ from datetime import timedelta
 
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.config import Settings
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector, Transform
 from bowline.kube.resources import Resource
@@ -70,7 +69,6 @@ class Handle:
     - ``metrics``: creates the plugin's own series.
     """
 
-    settings: Settings
     client: ObjectClient
     clock: Clock
     worker: Callable[[str, Reconcile], Callable[[ObjectKey], None]]

@@ -23,7 +23,6 @@ from bowline.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.worker import PluginWorker
-from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.kube.callbacks import Callback, Callbacks
 from bowline.kube.client import KubeClient
@@ -58,13 +57,11 @@ class PluginLifecycle:
         self,
         plugins: Sequence[Plugin],
         client: KubeClient,
-        settings: Settings,
         clock: Clock,
         registry: CollectorRegistry,
     ) -> None:
         self._plugins = tuple(plugin for plugin in plugins if isinstance(plugin, BindingPlugin))
         self._client = client
-        self._settings = settings
         self._clock = clock
         self._registry = registry
         self._errors = Counter(
@@ -88,7 +85,6 @@ class PluginLifecycle:
         for plugin in self._plugins:
             self._set_up.append(plugin)
             handle = Handle(
-                self._settings,
                 self._client,
                 self._clock,
                 partial(self._add_worker, plugin),
