@@ -198,7 +198,10 @@ class Releases:
         if request.is_rollback_incomplete and not request.deleting:
             request = await self._writer.patch_status(request, unreleased_status(request, "", now))
         await self._writer.drop_finalizer(request)
-        ctx.log.info("released what the pod held")
+        if status.message:
+            note = f"not all that the pod held is released: {status.message}"
+            self._writer.record_event(request, Event("Warning", names.EVENT_NOT_RELEASED, note))
+        ctx.log.info("released what the pod held", extra={"notReleased": status.message})
 
     async def _abandon(self, request: BindRequest) -> None:
         """Drop the finalizer of a running pod's request, and report what stays with the pod."""

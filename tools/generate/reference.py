@@ -34,7 +34,7 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     names.EVENT_NOT_RELEASED: (
         "Warning",
-        "Bowline was uninstalled while the pod ran: what the named plugins hold for it is not returned by them",
+        "what the named plugins hold for the pod is not returned: they are off, or Bowline is uninstalled",
     ),
     names.EVENT_NOT_PREPARED: ("Warning", "the pod is bound, but Bowline has not prepared its devices or claims"),
     names.EVENT_NOT_READ: ("Warning", "of an object that is not decoded; sent once for each process"),
@@ -72,7 +72,7 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         (
             "Unknown",
             "NotUndone",
-            "undone but for an object that is not read, or may be another's; the message names it",
+            "undone but for what the message names: an object not read or another's, or a plugin that is off",
         ),
     ),
     names.CONDITION_SET_ASIDE: (

@@ -288,6 +288,28 @@ async def test_what_cannot_be_read_keeps_no_request_and_is_named() -> None:
         assert await undo == Status(Code.OK, ("b: configmaps default/a: its JSON is refused",))
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param(None, ("off: is not enabled, so what it has prepared stays",), id="a plugin that is off"),
+        pytest.param(
+            "unreadable",
+            tuple(
+                f"{n}: the request's spec cannot be read, so what it has prepared is not known" for n in ("a", "off")
+            ),
+            id="a spec that is not decoded",
+        ),
+    ],
+)
+async def test_what_nobody_can_undo_is_named(spec: str | None, expected: tuple[str, ...]) -> None:
+    run, _ = runner(RecordingPlugin("a", []))
+    body = stored(bind_request(uid="pod-uid"), uid="request-uid")
+    body["metadata"]["annotations"] = {names.EFFECTS: "a,off"}
+    c = replace(context(), request=decode_bind_request(body | ({"spec": spec} if spec else {})))
+    for undo in (run.run_rollback(c, Status.fatal("no")), run.run_release(c)):
+        assert await undo == Status(Code.OK, expected)
+
+
 class WaitsForACancelledTask(BindingPlugin):
     """Shares an operation with other attempts; one of them was withdrawn and has cancelled it."""
 

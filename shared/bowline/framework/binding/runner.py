@@ -50,6 +50,7 @@ class Runner:
 
     def __init__(self, plugins: Sequence[Plugin], caller: PluginCaller) -> None:
         self._caller = caller
+        self._names = frozenset(plugin.name for plugin in plugins)
         self._plugins = {point: at_point(plugins, point) for point in POINTS}
         self._builtins = {
             point: [plugin for plugin in self._plugins[point] if isinstance(plugin, BuiltinBindingPlugin)]
@@ -254,7 +255,7 @@ class Runner:
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
 
-        An object that cannot be read is no failure: the reasons of the OK name it.
+        An object that cannot be read is no failure, nor is a plugin that is off: the reasons of the OK name it.
 
         Called are the plugins that the request records, whether the pod exists or not; all if it records none.
         TRANSIENT if every failure is the API server's or the network's. The plugins' in-memory state ends before: it
@@ -266,7 +267,7 @@ class Runner:
             call, budget_s, plugin_ctx = plugin.rollback, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
             results.append(await self._caller.run(plugin, "rollback", as_status, budget_s, plugin_ctx, call, why))
         self._states.pop(ctx.request.uid, None)
-        return undone(results)
+        return undone([*results, *self._left_by(ctx.request)])
 
     async def run_release(self, ctx: BindContext) -> Status:
         """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
@@ -275,7 +276,16 @@ class Runner:
             call, budget_s, plugin_ctx = plugin.release, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
             results.append(await self._caller.run(plugin, "release", as_status, budget_s, plugin_ctx, call))
         self._states.pop(ctx.request.uid, None)
-        return undone(results)
+        return undone([*results, *self._left_by(ctx.request)])
+
+    def _left_by(self, request: BindRequest) -> list[Status]:
+        """Return an OK for each plugin that the request records and that cannot undo anything, with the reason."""
+        recorded = sorted(request.effects or ())
+        if request.spec is None:
+            why = "the request's spec cannot be read, so what it has prepared is not known"
+            return [Status(Code.OK, (why,), name) for name in recorded]
+        why = "is not enabled, so what it has prepared stays"
+        return [Status(Code.OK, (why,), name) for name in recorded if name not in self._names]
 
     def _recorded(self, point: Callable[..., Any], ctx: BindContext) -> list[BindingPlugin]:
         """Return the plugins of the point that the request records, in reverse order; all if it records none."""
