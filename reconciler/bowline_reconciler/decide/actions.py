@@ -11,6 +11,9 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.snapshot import DEFECT, GATES, NODE_HEALTH
 
+# status.reason, and the message of a condition, are limited to 1 KB.
+MAX_REASON = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Forget:
@@ -166,6 +169,10 @@ class PodBound:
     denial: str = ""
     since: datetime | None = None
     objects: tuple[ObjectRef, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Cut the message: a plugin's may have any length."""
+        object.__setattr__(self, "message", self.message[:MAX_REASON])
 
 
 @dataclass(frozen=True, slots=True)

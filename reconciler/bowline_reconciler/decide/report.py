@@ -21,14 +21,11 @@ from bowline.api.meta import Object, format_time, parse_time
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
+from bowline_reconciler.decide.actions import MAX_REASON, Event, Fail, Nomination, PodBound, Report, Wait
 from bowline_reconciler.decide.snapshot import OF_ATTEMPTS, SET_ASIDE_FOR
 
 # As the schema of metav1.Condition has it.
 _CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-
-# status.reason is limited to 1 KB.
-MAX_REASON = 1024
 
 # A wait that lasts longer has no deadline.
 _FOREVER = timedelta(days=30)

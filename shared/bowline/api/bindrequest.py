@@ -2,7 +2,7 @@
 
 A wire-compatible superset of KAI-Scheduler's resource. The pydantic models are the edge: they define the CRD's schema
 and validate a spec that a foreign CRD has accepted. All other code uses the frozen ``BindRequest``. Allocations are
-passed on unvalidated: the API server validates them where they are written.
+passed on as written, in a form that can be read.
 """
 
 import re
@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
 from bowline.api import names
+from bowline.api.allocation_form import AllocationForm
 from bowline.api.field_error import FieldError
 from bowline.api.meta import (
     Object,
@@ -276,11 +277,7 @@ class BindRequestSpec(_Wire):
     ] = Field(default_factory=list)
     backoff_limit: Annotated[
         int | None,
-        Field(
-            ge=0,
-            le=2**31 - 1,
-            description="Retries after the first attempt; absent means the configured default.",
-        ),
+        Field(ge=0, le=2**31 - 1, description="Retries after the first attempt; absent: the configured default."),
     ] = None
 
     @property
@@ -396,9 +393,11 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
     if not isinstance(spec, dict):
         return None, (FieldError(SCHEMA, path, spec, "must be an object with podName and selectedNode"),)
     try:
-        return BindRequestSpec.model_validate(spec), ()
+        decoded_spec = BindRequestSpec.model_validate(spec)
+        AllocationForm.model_validate(spec)
     except ValidationError as error:
         return None, tuple(schema_errors(SCHEMA, path, error.errors()))
+    return decoded_spec, ()
 
 
 def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -> BindRequest:

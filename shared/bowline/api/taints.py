@@ -59,4 +59,5 @@ def tolerates(toleration: Object, taint: Object) -> bool:
 
 
 def _is_integer(text: Any) -> bool:
-    return isinstance(text, str) and text.removeprefix("-").isdecimal() and text.isascii()
+    # An int64: the toleration of an allocation may have any text, and int() has a length limit.
+    return isinstance(text, str) and len(text) <= 20 and text.removeprefix("-").isdecimal() and text.isascii()

@@ -222,7 +222,7 @@ def merge_waits(waits: Sequence[Status]) -> Status:
     return Status(
         Code.WAIT,
         tuple(reason for status in waits for reason in status.reasons),
-        plugin=",".join(status.plugin for status in waits),
+        plugin=",".join(filter(None, (status.plugin for status in waits))),
         retry_after=min((status.retry_after for status in waits if status.retry_after), default=None),
         wake_on=tuple(ref for status in waits for ref in status.wake_on),
         timeout=by_timeout[0].timeout,

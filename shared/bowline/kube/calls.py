@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from bowline.api.meta import ObjectKey
+from bowline.kube.errors import ApiStatus, NotFound
 from bowline.kube.resources import Resource, Selection
 
 # 299 - "text": the agent is any text without a blank, the text is a quoted string.
@@ -45,12 +46,18 @@ def warning_texts(headers: Sequence[str]) -> Sequence[str]:
 
 
 def object_path(resource: Resource, namespace: str, name: str, subresource: str) -> str:
-    """Return the path of one object. Raises ValueError without a name, or without a required namespace."""
+    """Return the path of one object. Raises ValueError without a name, or without a required namespace.
+
+    Raises NotFound for a name that no object can have: a pod may name a PVC ``x/y``, and the API server would decode
+    the path of another resource.
+    """
     # Without a name the path is the collection's: a delete would empty it.
     if not name:
         raise ValueError(f"a {resource.kind} needs a name")
     if resource.namespaced and not namespace:
         raise ValueError(f"{resource.kind} {name} needs a namespace")
+    if name in (".", "..") or "/" in name or "%" in name:
+        raise NotFound(ApiStatus(404, "NotFound", f"{resource} {name} not found"))
     return resource.path(namespace, name, subresource)
 
 

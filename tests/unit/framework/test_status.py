@@ -1,6 +1,5 @@
 """The content of a plugin's Status, and how several waits are joined."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,9 +25,8 @@ def test_a_wait_rejects_durations_that_are_not_positive(duration: timedelta) -> 
 
 def test_waits_that_are_merged_twice_name_their_plugin() -> None:
     of_plugin = merge_waits([Status.wait("a", CLAIM), Status.wait("b", POD, timeout=SECOND)])
-    merged = merge_waits(
-        [replace(of_plugin, plugin="").from_plugin("volumes"), Status.wait("c").from_plugin("claims")]
-    )
+    merged = merge_waits([of_plugin.from_plugin("volumes"), Status.wait("c").from_plugin("claims")])
+    assert merged.plugin == "volumes,claims"
     assert [(wait.plugin, wait.wake_on, wait.timeout) for wait in merged.waits] == [
         ("volumes", (CLAIM,), None),
         ("volumes", (POD,), SECOND),

@@ -3,6 +3,7 @@
 import pytest
 
 from bowline.kube.calls import accept, object_path, warning_texts
+from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource
 
 
@@ -40,6 +41,12 @@ def test_paths(resource: Resource, arguments: dict[str, str], expectation: str) 
 def test_an_object_needs_its_name_and_namespace(resource: Resource, namespace: str, name: str) -> None:
     with pytest.raises(ValueError, match="needs a"):
         object_path(resource, namespace, name, "")
+
+
+@pytest.mark.parametrize("name", ["x/status", "x%y", ".", ".."])
+def test_an_object_with_more_than_one_part_of_a_path_as_its_name_does_not_exist(name: str) -> None:
+    with pytest.raises(NotFound, match="not found"):
+        object_path(PODS, "a", name, "")
 
 
 @pytest.mark.parametrize(

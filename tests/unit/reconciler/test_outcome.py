@@ -33,6 +33,7 @@ from bowline_reconciler.decide.report import (
     BindingContent,
     conditions,
     failed_status,
+    failure_report,
     preparation,
     reason_text,
     rollback_incomplete_status,
@@ -79,6 +80,15 @@ def test_a_retry_is_counted_and_dated() -> None:
     assert end.report.event == Event("Warning", "BindingRetry", why)
     decision = decision_of(request().raw["spec"])
     assert end.report.condition == PodBound("False", "BindingRetry", why, decision, since=NOW)
+
+
+def test_the_condition_of_the_pod_is_as_short_as_the_status() -> None:
+    long = Status.retry("no luck " * 1000)
+    end = action_for(long), action_for(replace(long, code=Code.FATAL))
+    assert isinstance(end[0], RetryAt)
+    assert isinstance(end[1], Fail)
+    reports = end[0].report, failure_report(request(), end[1], True, None, NOW)
+    assert [len(report.condition.message) for report in reports if report.condition is not None] == [1024, 1024]
 
 
 @pytest.mark.parametrize("asked_s", [0.001, 3600.0])

@@ -12,7 +12,7 @@ scheduler whose create is rejected repeats it in each cycle, whereas it decides 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -407,7 +407,7 @@ def merge_statuses(answers: Iterable[Status]) -> Status:
         return failures[0]
     if not pending:
         return Status(Code.OK, tuple(reason for answer in answers for reason in answer.reasons))
-    return replace(merge_waits(pending), plugin="")
+    return merge_waits(pending)
 
 
 # --- release ---

@@ -29,6 +29,9 @@ DEVICE = "device "
 # Of a pod, as many as plugin dynamic_resources allocates. Each is read; others are ignored.
 MAX_CLAIMS = 128
 
+# Of one entry, as the kubelet counts in int64: a pod may request 1e2147483647.
+_MOST = Decimal(2**63 - 1)
+
 # Amounts by resource; absent means not requested.
 Amounts = Mapping[str, Decimal]
 
@@ -108,7 +111,7 @@ def decided_requests(pod: Object, spec: BindRequestSpec) -> Amounts:
 def allocatable(node: Object) -> Amounts:
     """Return the node's allocatable amounts of the counted resources."""
     quantities = (node.get("status") or {}).get("allocatable") or {}
-    return _parsed_amounts(quantities) | {PODS: parse_quantity(quantities.get(PODS))}
+    return _parsed_amounts(quantities) | {PODS: _parsed_amount(quantities.get(PODS))}
 
 
 def occupied_by(pod: Object) -> Amounts:
@@ -198,7 +201,11 @@ def _is_resize_infeasible(pod: Object) -> bool:
 
 
 def _parsed_amounts(quantities: Any) -> dict[str, Decimal]:
-    return {key: parse_quantity(value) for key, value in (quantities or {}).items() if is_counted(key)}
+    return {key: _parsed_amount(value) for key, value in (quantities or {}).items() if is_counted(key)}
+
+
+def _parsed_amount(quantity: Any) -> Decimal:
+    return max(-_MOST, min(parse_quantity(quantity), _MOST))
 
 
 def _sum(left: Amounts, right: Amounts) -> dict[str, Decimal]:

@@ -17,7 +17,7 @@ from bowline.api.selectors import Node
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
-from bowline.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotStoredError
+from bowline.kube.errors import ApiError, Conflict, Expired, NotFound, NotStoredError, Unreadable
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
 from bowline.plugins.volume_binding.rules import (
@@ -93,7 +93,7 @@ class VolumeBinder:
     async def bind_pod_volumes(self, request: BindRequest, pod: Object, node: Object, state: BindState) -> Status:
         """Evaluate until there is a result: OK once every PVC has a volume that is usable on the node.
 
-        Of the client's errors only InfrastructureError is raised.
+        Of the client's errors only InfrastructureError and Unreadable are raised.
         """
         live = False
         volumes = pod_volumes(pod)
@@ -106,7 +106,11 @@ class VolumeBinder:
             except _Retry as retry:
                 # The second failure in a row suggests a stale cache, which would offer a taken volume repeatedly.
                 live = live or retry.live or evaluation > 0
-            except (Forbidden, Invalid) as error:
+            except Expired as error:
+                return Status(Code.TRANSIENT, (error.message,))
+            except Unreadable:
+                raise
+            except ApiError as error:
                 return denied_status(error.message).about(*(volume.ref for volume in volumes))
         return Status.wait("the pod's PVCs or their volumes keep changing", *(volume.ref for volume in volumes))
 
@@ -204,7 +208,7 @@ class VolumeBinder:
         if final is not None:
             return final
         if statuses:
-            return replace(merge_waits(statuses), plugin="")
+            return merge_waits(statuses)
         provisioning = [check.claim for check in checks if isinstance(check, ProvisioningStarted)]
         unbound = [check for check in checks if isinstance(check, Unbound)]
         choices = await self._choose(request.key, unbound, node, state, live=live) if unbound else []

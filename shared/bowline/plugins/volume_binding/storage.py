@@ -7,6 +7,7 @@ reclaimed with its data. That a PVC has become bound is taken from the watch eve
 """
 
 import asyncio
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -45,6 +46,8 @@ from bowline.runtime.shared_read import SharedReads
 
 # Capacities are only a hint in messages: this age is acceptable, and thousands of waits share one list.
 CAPACITIES_TTL_S = 30.0
+# A PVC's annotation may have any text, of which no other is a value of a field selector.
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def transform_class(raw: dict[str, Any]) -> Object:
@@ -197,6 +200,8 @@ class Storage:
 
     async def nodes_of(self, tied: Commitments) -> list[str]:
         """Return the names of the nodes that are left, by a live read; two if there are more."""
+        if tied.name and not _NODE_NAME.fullmatch(tied.name):
+            return []
         field = f"metadata.name={tied.name}" if tied.name else ""
         nodes = NODES.as_metadata()
         names: list[str] = []

@@ -97,6 +97,16 @@ def test_the_resources_of_a_pod(body: dict[str, Any], requests: Amounts) -> None
     assert pod_requests(body) == requests
 
 
+@pytest.mark.parametrize("quantity", ["1e900000", "1e1000000", "1e2147483647"])
+def test_a_pod_that_requests_more_than_any_node_has_leaves_no_room(quantity: str) -> None:
+    """Also beside another such pod; and a message has no number of a million digits."""
+    usage = total(map(occupied_by, [pod(asks(cpu=quantity), asks("b", cpu=quantity)), pod(asks(cpu=quantity))]))
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
+    status = verdict(node, pod_requests(pod(asks(cpu="1"))), usage, {})
+    assert (status.code, status.reason) == (Code.FATAL, Reason.REJECTED)
+    assert len(status.message) < 200
+
+
 def test_ended_pods_use_no_resources() -> None:
     running = with_status(pod(asks(cpu="1")), phase="Running")
     pending = pod(asks(cpu="2"))

@@ -1,0 +1,76 @@
+"""What the binder answers for a PVC that its owner has spoilt, or that the API server does not return."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.plugin_status import Code, Status
+from bowline.kube.errors import ApiError, ApiStatus, BadRequest, Expired
+from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
+from bowline.plugins.volume_binding.storage import Storage
+from bowline.plugins.volume_binding.tests.builders import raw_claim
+from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import SteppedClock
+
+POD = {
+    "metadata": {"namespace": "ns", "name": "pod", "uid": "pod-uid"},
+    "spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
+}
+NODE = {"metadata": {"name": "node-0", "uid": "node-uid", "resourceVersion": "1", "labels": {}}}
+CLASS = {"metadata": {"name": "late"}, "provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"}
+
+
+class Cluster:
+    """A node, a class and a PVC, which is returned or raised. A list of nodes is refused as a wrong selector is."""
+
+    clock = SteppedClock()
+
+    def __init__(self, claim: dict[str, Any] | ApiError) -> None:
+        self._claim = claim
+        self.patches: list[dict[str, Any]] = []
+
+    async def get(self, resource: Any, namespace: str, name: str) -> dict[str, Any]:
+        if resource.plural != "persistentvolumeclaims":
+            return CLASS if resource.plural == "storageclasses" else NODE
+        if isinstance(self._claim, ApiError):
+            raise self._claim
+        return self._claim
+
+    async def list_reduced(self, selection: Any, reduce: Any) -> list[Any]:
+        return []
+
+    async def patch(self, resource: Any, namespace: str, name: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self.patches.append(body)
+        return raw_claim(annotations=body["metadata"]["annotations"])
+
+    async def list(self, resource: Any, **selectors: Any) -> dict[str, Any]:
+        raise BadRequest(ApiStatus(400, "BadRequest", "unable to parse the field selector"))
+
+
+def status_for(cluster: Cluster) -> Status:
+    client = cast(Any, cluster)
+    binder = VolumeBinder(client, Storage(client, cluster.clock), None)
+    request = decode_bind_request(stored(bind_request()))
+    return asyncio.run(binder.bind_pod_volumes(request, POD, NODE, BindState()))
+
+
+@pytest.mark.parametrize("name", ["x,y", "a=b", "x\\", "../x", "X"])
+def test_a_volume_requested_on_no_possible_node_is_requested_again(name: str) -> None:
+    cluster = Cluster(raw_claim(annotations={names.SELECTED_NODE: name}))
+    assert status_for(cluster).code is Code.WAIT
+    assert [patch["metadata"]["annotations"][names.SELECTED_NODE] for patch in cluster.patches] == ["node-0"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        pytest.param(BadRequest(ApiStatus(400, message="no")), Code.FATAL, id="a refusal of the call"),
+        pytest.param(ApiError(ApiStatus(404, message="no")), Code.FATAL, id="a resource that is not served"),
+        pytest.param(Expired(ApiStatus(410, message="no")), Code.TRANSIENT, id="a list that lasts too long"),
+    ],
+)
+def test_a_decision_of_the_api_server_is_a_result(error: ApiError, code: Code) -> None:
+    assert status_for(Cluster(error)).code is code
