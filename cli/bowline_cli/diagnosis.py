@@ -6,7 +6,7 @@ Nothing is guessed: what could not be read is said (``Facts.unreadable``), and n
 """
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from bowline.api import names
@@ -54,12 +54,13 @@ def explain(facts: Facts) -> Explanation | None:
     request = current_request(facts)
     if facts.pod is None:
         return None if request is None else _orphan(facts, request)
-    if (facts.pod.get("spec") or {}).get("nodeName"):
-        return replace(_bound(facts, facts.pod), section=Section.BOUND)
     if is_deleting(facts.pod):
         return _deleting_pod(facts, facts.pod)
+    if (facts.pod.get("spec") or {}).get("nodeName"):
+        return replace(_bound(facts, facts.pod), section=Section.BOUND)
     if status_of(facts.pod).get("phase") in ("Succeeded", "Failed"):
-        return Explanation(f"the pod has ended without a node: {pod_state(facts.pod)}", creation_time(facts.pod))
+        cause = f"the pod has ended without a node: {pod_state(facts.pod)}"
+        return Explanation(cause, creation_time(facts.pod), _replacement(facts.pod), is_stuck=False)
     if request is None:
         return explain_undecided(facts, facts.pod)
     return _explain_decision(facts, facts.pod, request)
@@ -199,10 +200,20 @@ def _orphan(facts: Facts, request: Object) -> Explanation:
 
 
 def _deleting_pod(facts: Facts, pod: Object) -> Explanation:
-    since, finalizers = parse_time(pod["metadata"].get("deletionTimestamp")), pod["metadata"].get("finalizers") or []
-    cause = f"the pod is being deleted; finalizers: {', '.join(finalizers) or 'none'}"
-    until, commands = "their owners remove the finalizers", (describe_pod(facts),)
-    return Explanation(cause, since, until, commands, is_stuck=bool(finalizers))
+    metadata, node = pod["metadata"], (pod.get("spec") or {}).get("nodeName")
+    # The API server adds the grace period to the time of the deletion.
+    end, grace_s = parse_time(metadata.get("deletionTimestamp")), metadata.get("deletionGracePeriodSeconds") or 0
+    since = None if end is None else end - timedelta(seconds=grace_s)
+    finalizers, conditions = metadata.get("finalizers") or [], []
+    cause = "the pod is being deleted"
+    if node:
+        cause += f"; its grace period on node {node} ends at {metadata['deletionTimestamp']}"
+        conditions.append("its kubelet ends it")
+    cause += f"; finalizers: {', '.join(finalizers) or 'none'}"
+    if finalizers:
+        conditions.append("their owners remove the finalizers")
+    is_stuck = bool(conditions) and (end is None or end <= facts.now)
+    return Explanation(cause, since, ", and ".join(conditions), (describe_pod(facts),), is_stuck=is_stuck)
 
 
 def _deleting(facts: Facts, request: Object) -> Explanation:
@@ -242,13 +253,20 @@ def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
 # --- after the bind ---
 
 
+def _replacement(pod: Object) -> str:
+    """Return what follows the end of a pod; empty for one without a controller, and for one that has Succeeded."""
+    is_controlled = any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences") or ())
+    is_failed = status_of(pod).get("phase") == "Failed"
+    return "its controller creates another one" if is_failed and is_controlled else ""
+
+
 def _bound(facts: Facts, pod: Object) -> Explanation:
     node, state, phase = pod["spec"]["nodeName"], pod_state(pod, with_node=False), status_of(pod).get("phase")
     commands = (describe_pod(facts),)
     since = parse_time(condition_of(pod, "PodScheduled").get("lastTransitionTime")) or creation_time(pod)
     if phase == "Failed":
         cause = f"the pod has failed on node {node}: {state}"
-        return Explanation(cause, since, "its controller creates another one", commands, last_event(facts))
+        return Explanation(cause, since, _replacement(pod), commands, last_event(facts), is_stuck=False)
     is_ready = condition_of(pod, "Ready").get("status") == "True"
     if phase == "Succeeded" or (phase == "Running" and (is_ready or not container_problems(pod))):
         return Explanation(f"the pod is bound to node {node}: {state}", is_stuck=False)

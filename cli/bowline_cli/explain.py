@@ -173,7 +173,7 @@ def _workload_subject(reading: Reading, namespace: str, kind: WorkloadKind, owne
     owners = [owner, *(each for each in between if each["metadata"].get("uid") in uids)]
     failure = _creation_failure(owners, reading.failed_creations(f"/namespaces/{namespace}"), pods)
     waiting = [pod for pod in pods if _seems_stuck(reading, pod)]
-    if not waiting and (not pods or (failure is not None and len(pods) < _replica_count(owner))):
+    if not waiting and (not pods or (failure is not None and _lacks_pods(owner, pods))):
         deployments, unread = reading.deployments(), tuple(reading.unread)
         facts = Facts(key, reading.now, deployments=deployments, system=reading.system, unreadable=unread)
         return ExplainedObject(kind.name, facts, explain_uncreated(owner, kind.name, facts, failure))
@@ -190,10 +190,11 @@ def _seems_stuck(reading: Reading, pod: Object) -> bool:
     return explanation is not None and explanation.is_stuck
 
 
-def _replica_count(owner: Object) -> int:
+def _lacks_pods(owner: Object, pods: Sequence[Object]) -> bool:
+    """Return whether a workload has fewer pods than it should: its controller replaces those that have failed."""
     spec, desired = owner.get("spec") or {}, status_of(owner).get("desiredNumberScheduled", 1)
     count: Any = spec.get("replicas", spec.get("parallelism", desired))
-    return int(count)
+    return sum(status_of(pod).get("phase") != "Failed" for pod in pods) < int(count)
 
 
 def _creation_failure(
@@ -262,7 +263,7 @@ def stuck_subjects(reading: Reading, namespace: str) -> list[ExplainedObject]:
 
 
 def _uncreated_subjects(reading: Reading, scope: str, pods: Sequence[Object]) -> Iterator[ExplainedObject]:
-    """Yield the workloads whose pods their controllers fail to create now. ``pods``: all that have not ended."""
+    """Yield the workloads whose pods their controllers fail to create now. ``pods``: all that have not Succeeded."""
     by_owner: dict[Any, list[Object]] = {}
     for pod in pods:
         for reference in pod["metadata"].get("ownerReferences") or ():
@@ -274,7 +275,7 @@ def _uncreated_subjects(reading: Reading, scope: str, pods: Sequence[Object]) ->
         for owner in readable(reading.pages(kind.plural, kind.path(scope))):
             own_pods = by_owner.get(owner["metadata"].get("uid"), ())
             failure = _creation_failure([owner], events, own_pods)
-            if failure is None or len(own_pods) >= _replica_count(owner):
+            if failure is None or not _lacks_pods(owner, own_pods):
                 continue
             facts = Facts(key_of(owner), reading.now, system=reading.system)
             explanation = explain_uncreated(owner, kind.name, facts, failure)

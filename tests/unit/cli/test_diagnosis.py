@@ -163,7 +163,7 @@ TABLE = [
     pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Failed", reason="UnexpectedAdmissionError",
         message="Allocate failed")},
         "the pod has failed on node gpu-1: Failed, UnexpectedAdmissionError: Allocate failed",
-        "its controller creates another one", 60, id="a pod that the kubelet refuses"),
+        "", 60, id="a pod that the kubelet refuses"),
     pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Running", containerStatuses=[{"name": "main",
         "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 137,
         "reason": "OOMKilled"}}}])},
@@ -172,7 +172,36 @@ TABLE = [
     pytest.param({"pod": pod(metadata={"deletionTimestamp": ago(20), "finalizers": ["x/y"]})},
         "the pod is being deleted; finalizers: x/y", "their owners remove the finalizers", 20,
         id="a pod that is being deleted"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, metadata={"deletionTimestamp": ago(20),
+        "deletionGracePeriodSeconds": 30, "finalizers": ["x/y"]})},
+        "its grace period on node gpu-1 ends at 2026-01-01T11:59:40Z; finalizers: x/y",
+        "its kubelet ends it, and their owners remove the finalizers", 50, id="a bound pod that is being deleted"),
 ]  # fmt: skip
+
+
+OWNED = {"ownerReferences": [{"controller": True}]}
+
+
+@pytest.mark.parametrize(
+    ("explained_pod", "until", "is_stuck"),
+    [
+        pytest.param(pod(phase="Failed", metadata=OWNED), "its controller creates another one", False, id="no node"),
+        pytest.param(pod(phase="Failed"), "", False, id="no controller"),
+        pytest.param(pod(phase="Succeeded", metadata=OWNED), "", False, id="a success"),
+        pytest.param(pod(phase="Failed", metadata=OWNED, spec={"nodeName": "gpu-1"}),
+            "its controller creates another one", False, id="bound"),
+        pytest.param(pod(phase="Failed", spec={"nodeName": "gpu-1"}), "", False, id="bound without a controller"),
+        pytest.param(pod(spec={"nodeName": "gpu-1"}, metadata={"deletionTimestamp": ago(-10),
+            "deletionGracePeriodSeconds": 30}), "its kubelet ends it", False, id="within its grace period"),
+        pytest.param(pod(spec={"nodeName": "gpu-1"}, metadata={"deletionTimestamp": ago(0)}),
+            "its kubelet ends it", True, id="after its grace period"),
+    ],
+)  # fmt: skip
+def test_an_ended_pod_does_not_wait_and_a_deleted_one_only_after_its_grace_period(
+    explained_pod: dict[str, Any], until: str, is_stuck: bool
+) -> None:
+    explanation = explained(pod=explained_pod)
+    assert (explanation.until, explanation.is_stuck) == (until, is_stuck)
 
 
 @pytest.mark.parametrize(("facts", "what", "until", "since_s"), TABLE)

@@ -60,6 +60,11 @@ MEMBER = named(
     spec={"nodeName": "n"},
     status={"phase": "Running"},
 )
+FAILED_MEMBER = {
+    **MEMBER,
+    **named("db-1", metadata={"ownerReferences": [{"uid": "db"}]}),
+    "status": {"phase": "Failed"},
+}
 
 
 @pytest.mark.parametrize(
@@ -67,6 +72,7 @@ MEMBER = named(
     [
         pytest.param([], [failed_creation("11:10")], True, id="no pod"),
         pytest.param([MEMBER], [failed_creation("11:40")], True, id="after the newest pod"),
+        pytest.param([MEMBER, FAILED_MEMBER], [failed_creation("11:40")], True, id="in place of a failed pod"),
         pytest.param([MEMBER], [failed_creation("11:10")], False, id="before the newest pod"),
         pytest.param([], [failed_creation("11:10", "ReplicaSet")], False, id="of a kind with a condition"),
     ],
@@ -110,3 +116,16 @@ def test_without_events_a_failed_creation_is_not_denied() -> None:
     subject = find_subject(reading(**objects), "team", "sts/db")
     assert subject is not None
     assert "whether a creation has failed is not known" in subject.explanation.cause
+
+
+def test_of_a_workload_the_pod_that_waits_is_explained_and_not_an_older_one_that_has_failed() -> None:
+    owners = {"ownerReferences": [{"uid": "db", "controller": True}]}
+    failed_pod = named("db-0", "11:00", metadata=owners, spec={"nodeName": "n"}, status={"phase": "Failed"})
+    evicted_pod = named("db-1", "11:00", metadata=owners, spec={}, status={"phase": "Failed"})
+    waiting_pod = named("db-2", "11:30", metadata=owners, spec={"schedulerName": "example-scheduler"})
+    objects: Json = {f"{SETS}/db": WORKLOAD, SETS: [WORKLOAD], PODS: [failed_pod, evicted_pod, waiting_pod]}
+    subject = find_subject(reading(**objects), "team", "sts/db")
+    assert subject is not None
+    assert subject.facts.key.name == "db-2"
+    assert subject.explanation.details[-1] == "StatefulSet team/db: 1 of 3 pods wait"
+    assert [subject.facts.key.name for subject in stuck_subjects(reading(**objects), "team")] == ["db-2"]
