@@ -194,7 +194,7 @@ def _lacks_pods(owner: Object, pods: Sequence[Object]) -> bool:
     """Return whether a workload has fewer pods than it should: its controller replaces those that have failed."""
     spec, desired = owner.get("spec") or {}, status_of(owner).get("desiredNumberScheduled", 1)
     count: Any = spec.get("replicas", spec.get("parallelism", desired))
-    return sum(status_of(pod).get("phase") != "Failed" for pod in pods) < int(count)
+    return len([pod for pod in pods if status_of(pod).get("phase") != "Failed"]) < int(count)
 
 
 def _creation_failure(

@@ -74,10 +74,18 @@ class StrictLoader(Composer, _Parser):  # type: ignore[misc]
         """Reject a key that is given twice."""
         raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", mark)
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Construct a value. Raises ConstructorError for a text that its tag does not allow."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except (KeyError, IndexError, AttributeError, ValueError) as error:
+            why = f"the value is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark) from error
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Report duplicate keys. ``<<`` is not a key: later keys may override merged ones."""
         keys: set[str] = set()
-        for key_node, _ in node.value:
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if key_node.tag == _MERGE:
                 continue
             key = self.construct_object(key_node, deep=True)

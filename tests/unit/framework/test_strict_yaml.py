@@ -50,6 +50,20 @@ def test_tags_are_rejected(text: str) -> None:
         load(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("!!bool maybe", '!!int ""', "!!int x", "!!float +", "!!timestamp 2020", "!!timestamp 2020-99-01", "0x_"),
+        *("9" * 5000, "!!map x", "!!set a", "!!set [a]", "? !!bool x\n  : y"),
+    ],
+)
+def test_a_value_that_its_tag_does_not_allow_is_rejected_with_its_line(text: str) -> None:
+    with pytest.raises(yaml.constructor.ConstructorError) as caught:
+        load(f"key:\n  {text}")
+    assert caught.value.problem_mark is not None
+    assert caught.value.problem_mark.line == 1
+
+
 def bomb(levels: int, level: str) -> str:
     """A few lines whose aliases expand to 9 ** levels values."""
     lines = ["a0: &a0 {x: 1, y: 2}"]
