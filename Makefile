@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -34,7 +34,7 @@ up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real no
 down: ## Stop it and remove what it left
 	@if test -x $(BIN)/python; then $(BIN)/python -m bowline.localcluster down; else echo "nothing was set up here"; fi
 
-test: setup ## Run the tests, against a real control plane; of kai and node a part
+test: setup ## Run the tests, against a real control plane; of faults, kai and node a part
 	$(BIN)/python -m bowline.localcluster assets
 	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-60} $(BIN)/python -m pytest --numprocesses=$(or $(WORKERS),3) --dist=loadfile --no-loadscope-reorder
 
@@ -43,6 +43,10 @@ test-all: setup ## What a release runs, for hours; results go into docs/testing.
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
+
+test-faults: setup ## The whole crash matrix: kill -9 at every write; writes whose content is changed
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m pytest tests/faults -m faults -s
 
 test-long: setup ## What takes minutes on a control plane of its own
 	$(BIN)/python -m bowline.localcluster assets
@@ -67,6 +71,14 @@ test-wheel: setup ## The wheel in an environment of its own: a new plugin's type
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m tests.localnode assets
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m 'node or live' --verbose
+
+storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m tests.faults.storm --pods $(or $(PODS),10000)
+
+test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m pytest tests/upgrade -m 'upgrade or live'
 
 test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in a healthy run
 	$(BIN)/python -m bowline.localcluster assets

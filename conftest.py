@@ -27,10 +27,12 @@ UNIT_TIMEOUT_S = 30
 OWN_TARGETS = {
     "alerts": "each alert in its fault; run with -m alerts",
     "author": "the way of a plugin's author with the wheel; run all of tests/wheel with -m 'author or live'",
+    "faults": "the whole crash matrix; run with -m faults",
     "long": "what takes minutes and only a release runs; run with -m long",
     "kai": "tests of KAI-Scheduler that `make test` leaves out; run all of tests/kai with -m 'kai or live'",
     "node": "tests of a real node that `make test` leaves out; run all of tests/node with -m 'node or live'",
     "schedulers": "schedulers with a mistake; run all of tests/scheduler_conformance with -m 'schedulers or live'",
+    "upgrade": "upgrade and rollback under load; run tests/upgrade with -m 'upgrade or live'",
 }
 
 

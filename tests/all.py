@@ -42,6 +42,9 @@ PARTS = (
         "kubernetes-1.32", "make test-kubernetes VERSION=1.32", "what depends on Kubernetes' version, the oldest one"
     ),
     Part("kubernetes-1.37", "make test-kubernetes VERSION=1.37", "the newest one"),
+    Part("faults", "make test-faults", "the whole crash matrix"),
+    Part("storm", "make storm", "10,000 pods while calls fail, leaders die and clocks jump"),
+    Part("upgrade", "make test-upgrade", "upgrade and rollback under load"),
     Part(
         "long",
         "make test-long",

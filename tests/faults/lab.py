@@ -1,17 +1,19 @@
 """The environment of the crash tests: a cluster with the chart, and reconciler processes, each behind a proxy.
 
-No webhook runs, and its configurations are deleted: what it would prepare at creation (UID, finalizer), the
-reconciler then does itself, which means more writes and so more points for crashes.
+Unless a lab is requested with it, no webhook runs and its configurations are deleted: what it would prepare at
+creation (UID, finalizer), the reconciler then does itself, which means more writes and so more points for crashes.
 """
 
-import http.client
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bowline.api import names
+from bowline.framework.gates import GANG_BINDING
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
@@ -20,18 +22,36 @@ from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from bowline.testing.fault_proxy.server import FaultProxy
+from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import LiveCluster
 
+POLL_S = 0.05
 NAMESPACE = "bowline-system"
 ACCOUNT = "bowline-reconciler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}"
+# Modules of the plugins: this folder's, and the examples of this checkout rather than of the installed package.
+PLUGINS = f"{Path(__file__).parent / 'plugins'}:{CHECKOUT / 'examples' / 'plugins'}"
 CONFIG: Mapping[str, object] = {
+    "config.plugins": [{"name": "example_flaky"}, {"name": "fault_effects"}],
     "config.leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
     "config.binding.backoff": {"base": "100ms", "max": "1s"},
     # Before a rollback a new leader waits as long as the API server processes a request at most, because of its
     # predecessor's Bindings. Every point would wait for it; none has a Binding in flight when its sender is killed.
     "config.binding.inFlightTimeout": "500ms",
 }
+# With a plugin that is off by default and takes part in a bind, and with gangs. The storm does without: they cost it
+# reads. Without node_fit: scenarios bind the same devices of one node again and again, which it denies.
+PLUGINS_CONFIG: Mapping[str, object] = {
+    **CONFIG,
+    "config.plugins": [{"name": name} for name in ("hami_core", "example_flaky", "fault_effects")],
+    "config.featureGates": {GANG_BINDING: True},
+}
+# The test plugin's rights, beside those that the chart grants.
+_ROLE = "fault-effects"
+_RULES = [
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+]
 
 
 @dataclass(slots=True)
@@ -43,13 +63,38 @@ class Reconciler:
     proxy: FaultProxy
     process: LocalProcess | None = None
 
-    def start(self) -> None:
-        """Start the process without waiting for it."""
+    @property
+    def _folder(self) -> Path:
         folder = self.lab.cluster.data_dir / "faults"
         folder.mkdir(exist_ok=True)
-        words = access_words(self.proxy.kubeconfig(self.lab.account, folder / self.name))
-        options = WorkloadOptions(name=self.name, extra_args=words)
-        self.process = start_workload(self.lab.cluster, NAMESPACE, ACCOUNT, options)
+        return folder
+
+    @property
+    def _clock(self) -> Path:
+        return self._folder / f"{self.name}.clock"
+
+    def set_clock(self, seconds: int) -> None:
+        """Shift the process's wall clock by so much from now on, also after a restart."""
+        # Renamed, not written: the process reads it at any time.
+        new = self._clock.with_suffix(".new")
+        new.write_text(str(seconds))
+        new.replace(self._clock)
+
+    def start(self) -> None:
+        """Start the process without waiting for it."""
+        kubeconfig = self.proxy.kubeconfig(self.lab.account, self._folder / self.name)
+        if not self._clock.exists():
+            self.set_clock(0)
+        self.process = start_workload(
+            self.lab.cluster,
+            NAMESPACE,
+            ACCOUNT,
+            WorkloadOptions(
+                name=self.name,
+                env={"PYTHONPATH": PLUGINS, CLOCK: str(self._clock)},
+                extra_args=access_words(kubeconfig),
+            ),
+        )
 
     def kill(self) -> None:
         """Kill the process, and return when it has exited."""
@@ -68,8 +113,8 @@ class Reconciler:
     def restart(self) -> None:
         """Start it again after a crash, and release the Lease of the killed process.
 
-        That saves the three seconds per point in which the Lease would expire; the tests of the Lease verify that it
-        is taken over after it expires.
+        That saves the three seconds per point in which the Lease would expire; the tests of the Lease and the storm
+        verify that it is taken over after it expires.
         """
         self.kill()
         self.lab.free_lease()
@@ -81,13 +126,14 @@ class Lab:
     """A cluster and what all reconcilers on it share."""
 
     cluster: Cluster
+    pair: Pair
     account: Path
     _namespace_count: int = field(default=0)
 
     @contextmanager
-    def reconciler(self, name: str) -> Iterator[Reconciler]:
+    def reconciler(self, name: str, seed: int = 0) -> Iterator[Reconciler]:
         """A running reconciler."""
-        with FaultProxy(self.cluster.server, self.cluster.ca_pem) as proxy:
+        with FaultProxy(self.cluster.server, self.cluster.ca_pem, seed=seed) as proxy:
             reconciler = Reconciler(self, name, proxy)
             reconciler.start()
             try:
@@ -95,6 +141,14 @@ class Lab:
             finally:
                 reconciler.kill()
                 self.free_lease()
+
+    def webhook(self) -> LocalProcess:
+        """The webhook, ready; started if it does not run."""
+        running = self.pair.webhook
+        if running is None or running.returncode is not None:
+            running = self.pair.launch_webhook(WorkloadOptions(env={"PYTHONPATH": PLUGINS}))
+            running.wait_ready()
+        return running
 
     def namespace(self, word: str) -> LiveCluster:
         """A new namespace for one run of one scenario."""
@@ -113,24 +167,34 @@ class Lab:
 
 
 @contextmanager
-def open_lab() -> Iterator[Lab]:
-    """Start the cluster and install the chart; no process runs yet."""
-    with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:
-        cluster.make_nodes(1)
-        Pair.install(cluster, find_helm(), PairOptions(set_values=CONFIG))
+def open_lab(
+    config: Mapping[str, object] = CONFIG,
+    nodes: int = 4,
+    apiserver_args: tuple[str, ...] = (),
+    *,
+    webhook: bool = False,
+) -> Iterator[Lab]:
+    """Start the cluster and install the chart; no process runs yet, except the webhook if it is requested."""
+    with Cluster.start(ClusterSpec(audit="Metadata", apiserver_args=apiserver_args)) as cluster:
+        cluster.make_nodes(nodes)
+        pair = Pair.install(cluster, find_helm(), PairOptions(set_values=config))
         cluster.make_runtime_class()
-        for kind in ("mutating", "validating"):
-            cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
+        if not webhook:
+            for kind in ("mutating", "validating"):
+                cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        cluster.api.post(f"{rbac}/clusterroles", {"metadata": {"name": _ROLE}, "rules": _RULES})
+        cluster.api.post(f"{rbac}/clusterrolebindings", _binding())
         cluster.wait_established(f"{names.PLURAL}.{names.GROUP}")
-        yield Lab(cluster, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
+        lab = Lab(cluster, pair, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
+        if webhook:
+            lab.webhook()
+        yield lab
 
 
-def is_leading(reconciler: Reconciler) -> bool:
-    """Return whether the process leads."""
-    if reconciler.process is None or reconciler.process.returncode is not None:
-        return False
-    try:
-        _, page = reconciler.process.get("/metrics")
-    except (OSError, http.client.HTTPException):
-        return False  # the process is starting or has exited
-    return "bowline_leader 1.0" in page
+def _binding() -> dict[str, Any]:
+    return {
+        "metadata": {"name": _ROLE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": _ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    }

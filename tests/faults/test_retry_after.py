@@ -12,7 +12,7 @@ from bowline.testing.fault_proxy.faults import FaultAnswer
 from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from tests.faults.lab import Lab
-from tests.faults.share import is_bound, play
+from tests.faults.plugin_scenarios import DEVICE
 
 # Longer than any first backoff of the reconciler.
 ASKED_S = 3
@@ -22,7 +22,7 @@ ASKED_S = 3
     "first_match",
     [
         pytest.param(CallMatch(("create",), "pods", "binding"), id="the Binding"),
-        pytest.param(CallMatch(("patch",), "pods", ""), id="a plugin's write"),
+        pytest.param(CallMatch(("update",), "resourceclaims", "status"), id="a plugin's write"),
     ],
 )
 def test_retry_after_is_honoured(lab: Lab, first_match: CallMatch) -> None:
@@ -35,8 +35,8 @@ def test_retry_after_is_honoured(lab: Lab, first_match: CallMatch) -> None:
         def exchanges() -> list[Exchange]:
             return [e for e in reconciler.proxy.exchanges() if here.covers(e.call)]
 
-        play(live)
-        live.until("it has ended", lambda: is_bound(live))
+        DEVICE.play(live)
+        live.until("it has ended", lambda: DEVICE.ended(live))
         # The proxy records an exchange after the API server has stored the write.
         live.until("both are recorded", lambda: len(exchanges()) >= 2)
         calls = exchanges()

@@ -9,8 +9,10 @@ import pytest
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from tests.faults.lab import Lab, is_leading
-from tests.faults.share import is_bound, play, state_of
+from tests.faults.endstate import state_of
+from tests.faults.lab import Lab
+from tests.faults.matrix import is_leading
+from tests.faults.plugin_scenarios import FRACTION
 from tests.waiting import LIMIT_S
 
 # The last write before another one of the same attempt: of a plugin, and of the request.
@@ -32,13 +34,13 @@ def test_a_leader_that_continues_after_another_one_has_led_writes_nothing(lab: L
         gate = FaultGate()
         match = CallMatch(last.verbs, last.resource, last.subresource, live.namespace)
         former_leader.proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
-        play(live)
+        FRACTION.play(live)
         assert gate.wait_reached(LIMIT_S)
         assert former_leader.process is not None
         former_leader.process.process.pause()
         gate.open()
         live.until("the other one leads", lambda: is_leading(successor))
-        live.until("it has bound the pod", lambda: is_bound(live))
+        live.until("it has bound the pod", lambda: FRACTION.ended(live))
         before, state = former_leader.proxy.latest(), state_of(live)
 
         def exchanges() -> list[Exchange]:
