@@ -207,7 +207,7 @@ def test_a_star_serves_every_scheduler(chart: Chart) -> None:
     [
         pytest.param({}, {"ours", "shares"}, id="gpu_sharing: those of shares"),
         pytest.param({"plugins": [{"name": "device_access"}]}, {"ours"}, id="device_access: all of ours"),
-        pytest.param({"gpuSharing": {"enabled": False}}, set(), id="none"),
+        pytest.param({"plugins": [{"name": "gpu_sharing", "enabled": False}]}, set(), id="none"),
     ],
 )
 def test_ephemeral_containers_are_reviewed_where_a_plugin_hides_devices(

@@ -66,12 +66,12 @@ def test_a_hook_exists_if_a_plugin_reviews_its_objects(chart: Chart) -> None:
         return {(word, hook["name"]) for word, hook in made.hooks()}
 
     added = {(word, "ephemeralcontainers.bowline.dev") for word in ("mutating", "validating")}
-    off = {"config": {"gpuSharing": {"enabled": False}}}
+    off = {"config": {"plugins": [{"name": "gpu_sharing", "enabled": False}]}}
     assert hooks(chart.render({**off, "pluginAccess": [SEATS]})) - hooks(chart.render(off)) == added
 
 
 def test_without_shares_pods_are_still_limited_to_what_a_plugin_patches(chart: Chart) -> None:
-    off = {"config": {"gpuSharing": {"enabled": False}}}
+    off = {"config": {"plugins": [{"name": "gpu_sharing", "enabled": False}]}}
     policy = ("ValidatingAdmissionPolicy", "bowline-reconciler-pods")
     assert policy not in chart.render(off).by_kind
     made = chart.render({**off, "pluginAccess": [SEATS]})

@@ -36,7 +36,7 @@ def test_the_policy_is_in_force_where_the_gate_is(chart: Chart, values: dict[str
         assert own[name] == shared[name]
 
 
-SHARING_OFF = {"config": {"gpuSharing": {"enabled": False}}}
+SHARING_OFF = {"config": {"plugins": [{"name": "gpu_sharing", "enabled": False}]}}
 SWITCHED = [
     pytest.param({}, {PODS} | GUARDS | ACCOUNTS, id="the chart's own values"),
     pytest.param({"policy": {"enabled": False}}, GUARDS | ACCOUNTS, id="no rules of annotations"),

@@ -87,6 +87,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
 }
 
 
+WITHOUT_SHARES = [{"name": "gpu_sharing", "enabled": False}]
 NO_REPEATS: dict[str, Any] = {"config": {"admission": {"repeatBackoff": "0s"}}}
 
 USERS = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
@@ -143,15 +144,18 @@ def test_pod_groups_of_kai_scheduler_may_be_read_only_with_the_gate(chart: Chart
     assert key not in TABLE["ClusterRole", "bowline-reconciler"]
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param({"gpuSharing": {"enabled": False}}, id="no shares"),
-        pytest.param({"plugins": [{"name": "gpu_sharing", "enabled": False}]}, id="the plugin is off"),
-    ],
-)
-def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[str, Any]) -> None:
-    manifests = chart.render({"config": config})
+def test_without_new_shares_what_holds_devices_and_guards_them_stays(chart: Chart, manifests: Rendered) -> None:
+    """Shares that run keep their devices, and their end releases these."""
+    of_shares = {"bowline-shares", "bowline-agent", "bowline-devices", "bowline-share-configmaps", RESERVATIONS}
+    off = chart.render({"config": {"gpuSharing": {"enabled": False}}})
+    kept = {key: manifest for key, manifest in manifests.by_kind.items() if key[1] in of_shares}
+    kept["ClusterRole", "bowline-reconciler"] = manifests.get("ClusterRole", "bowline-reconciler")
+    assert of_shares <= {name for _, name in kept}
+    assert {key: off.by_kind.get(key) for key in kept} == kept
+
+
+def test_without_the_plugin_of_shares_there_are_no_rights_for_them(chart: Chart) -> None:
+    manifests = chart.render({"config": {"plugins": WITHOUT_SHARES}})
     assert not [name for _, name in manifests.by_kind if name in ("bowline-shares", "bowline-agent", RESERVATIONS)]
     held = rights(manifests.get("ClusterRole", "bowline-reconciler"))
     assert held["", "pods", ""] == {"get", "list", "watch"}
@@ -249,12 +253,12 @@ def test_the_test_can_be_left_out(chart: Chart) -> None:
             id="the nodes' labels, for warnings, and the runtimes of shares",
         ),
         pytest.param(
-            {"config": {"admission": {"repeatBackoff": "0s"}, "gpuSharing": {"enabled": False}}},
+            {"config": {"admission": {"repeatBackoff": "0s"}, "plugins": WITHOUT_SHARES}},
             {"nodes": {"list", "watch"}},
             id="without shares the nodes' labels",
         ),
         pytest.param(
-            {"config": {"gpuSharing": {"enabled": False}}},
+            {"config": {"plugins": WITHOUT_SHARES}},
             {"nodes": {"list", "watch"}, "bindrequests": {"list", "watch"}},
             id="which decisions have failed",
         ),

@@ -1,4 +1,4 @@
-"""An uninstall with requests in progress: the real Helm and pair, and the chart's Job as a local process."""
+"""An uninstall with requests in progress, and shares switched off: real Helm and pair, the Job as a local process."""
 
 import threading
 from collections.abc import Iterator
@@ -116,3 +116,15 @@ def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_the_next_one_le
             assert status["phase"] == "Pending"
             assert status["reason"].startswith("Released: Bowline is being uninstalled")
         cluster.kubectl("delete", "namespace", "team", "--timeout=110s")
+
+
+def test_the_end_of_a_share_releases_its_device_though_no_more_are_admitted(cluster: Cluster, pair: Pair) -> None:
+    cluster.make_namespace("team")
+    shares = Shares(Live(cluster, "team", pair))
+    shares.share("running", "used")
+    shares.live.phase("running", "Succeeded")
+    pair.stop()
+    pair.upgrade({"config.gpuSharing.enabled": False})
+    pair.start()
+    shares.delete("running")
+    shares.await_release("used")

@@ -8,9 +8,7 @@ What plugins need of the cluster, as data: the built-in ones' in files/plugins.y
 {{- $all := list -}}
 {{- range get (.Files.Get "files/plugins.yaml" | fromYaml) "plugins" -}}
 {{- $enabled := include "bowline.pluginEnabled" (dict "root" $ "name" .plugin "default" .enabled) -}}
-{{- if eq .plugin "gpu_sharing" -}}
-{{- $enabled = include "bowline.gpuSharing" $ -}}
-{{- else if eq .plugin "nv_fractions" -}}
+{{- if eq .plugin "nv_fractions" -}}
 {{- $enabled = include "bowline.nvFractions" $ -}}
 {{- end -}}
 {{- if $enabled -}}

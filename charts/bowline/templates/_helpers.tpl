@@ -203,11 +203,9 @@ registry, repository and tag are those of the release.
 {{ include "bowline.fullname" . }}-config-{{ include "bowline.config" . | sha256sum | trunc 10 }}
 {{- end }}
 
-{{/* Whether GPUs are shared: "true" or nothing. */}}
+{{/* Whether plugin gpu_sharing is enabled: "true" or nothing. With config.gpuSharing.enabled: false it keeps the shares that run. */}}
 {{- define "bowline.gpuSharing" -}}
-{{- if dig "gpuSharing" "enabled" true .Values.config }}
 {{- include "bowline.pluginEnabled" (dict "root" . "name" "gpu_sharing" "default" true) }}
-{{- end }}
 {{- end }}
 
 {{/* An argument of plugin gpu_sharing. Takes dict "root", "name" and "default". */}}
@@ -336,7 +334,7 @@ Why GPU shares do not work in this cluster, as the webhook finds it; nothing whe
 Lists only: who may grant the reconciler's role has the right to list both. An absent kind cannot be looked up.
 */}}
 {{- define "bowline.runtimeProblem" -}}
-{{- if and (lookup "v1" "Namespace" "" "kube-system") (include "bowline.gpuSharing" .) -}}
+{{- if and (lookup "v1" "Namespace" "" "kube-system") (include "bowline.gpuSharing" .) (dig "gpuSharing" "enabled" true .Values.config) -}}
 {{- $class := .Values.config.gpuSharing.runtimeClassName -}}
 {{- $nri := false -}}
 {{- $old := false -}}

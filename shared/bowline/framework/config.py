@@ -111,7 +111,7 @@ class GpuSharingSettings(_Model):
     """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
 
     enabled: bool = True
-    """Off: a pod that requests a share is denied at admission."""
+    """Off: a pod that requests a share is denied at admission; shares that run keep their devices and guards."""
     runtime_class_name: str = "nvidia"
     """Given to sharing pods that name none; empty gives none."""
     reservation_namespace: Annotated[str, Field(min_length=1)] = "kai-resource-reservation"

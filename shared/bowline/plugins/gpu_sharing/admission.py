@@ -161,9 +161,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
         """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
         back.
         """
-        if not self._sharing.enabled or request.spec is None or not request.is_share:
-            return False
-        return request_error(request.spec) is None
+        return request.spec is not None and request.is_share and request_error(request.spec) is None
 
 
 def prepare(pod: MutablePod, seed: str) -> None:

@@ -34,8 +34,7 @@ containers:
 
 def hides_devices(settings: Settings) -> bool:
     """Return whether plugin ``gpu_sharing`` hides the devices."""
-    has_device_access = {entry.name: entry.enabled for entry in settings.plugins}.get("device_access", False)
-    return settings.gpu_sharing.enabled and not has_device_access
+    return not {entry.name: entry.enabled for entry in settings.plugins}.get("device_access", False)
 
 
 def other_containers(pod: Object, *, are_fractioned: bool) -> Iterator[ContainerRef]:

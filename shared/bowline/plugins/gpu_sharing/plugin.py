@@ -106,6 +106,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     # --- binding ---
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        # All else goes on without new shares: those that run keep their devices, and their end releases them.
         return (AllocationKind.FRACTION,) if self._sharing.enabled else ()
 
     # --- lifecycle ---
@@ -127,10 +128,9 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
 
     async def start(self) -> None:
-        if self._sharing.enabled:
-            self._controller.begin()
-            self._orphan_scan.begin()
-            self._enqueue_scan(SCAN)
+        self._controller.begin()
+        self._orphan_scan.begin()
+        self._enqueue_scan(SCAN)
 
     async def stop(self) -> None:
         self._controller.clear()
@@ -141,8 +141,6 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
-        if not self._sharing.enabled:
-            return
         yield EventSource(
             PODS.as_metadata(),
             label_selector=self._client.app,
@@ -199,7 +197,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         """A pod that takes whole GPUs may need a device that is reserved and unused."""
         if request.is_share or request.spec is None:
             return request.is_share
-        return self._sharing.enabled and takes_whole_gpus(request.spec, pod)
+        return takes_whole_gpus(request.spec, pod)
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""

@@ -8,6 +8,7 @@ import jsonpatch
 import pytest
 
 from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
 from bowline.api.gpu_share import GENERATED_LETTERS, direct_env_map
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings as Sharing
@@ -18,7 +19,13 @@ from bowline.plugins.gpu_sharing.admission import prepare, share_errors
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
+from bowline.testing.builders import bind_request, stored
 
+SHARE: dict[str, Any] = {
+    "receivedResourceType": "Fraction",
+    "receivedGPU": {"count": 1, "portion": "0.50"},
+    "selectedGPUGroups": ["g"],
+}
 PREFIX = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -294,11 +301,13 @@ def test_only_the_last_hook_asks_for_the_preparation() -> None:
     ).allowed
 
 
-def test_with_sharing_disabled_nothing_is_prepared_or_served() -> None:
+def test_with_sharing_off_nothing_is_prepared_or_served_and_what_runs_is_watched() -> None:
     chain, off = plugin(enabled=False)
     assert chain.admit_pod(sharing_pod(), AdmissionInfo()).patch == ()
     assert chain.validate_pod(sharing_pod(), None, AdmissionInfo(is_validating_webhook=True)).allowed
-    assert list(off.event_sources()) == []
+    request = decode_bind_request(stored(bind_request(**SHARE)))
+    assert off.supported_allocations(request) == ()
+    assert off.has_side_effects(request, None), "a share that was prepared before is rolled back"
 
 
 @pytest.mark.parametrize(("kind", "is_denied"), [("Pod", False), ("Deployment", True)])
