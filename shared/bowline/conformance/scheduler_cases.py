@@ -123,7 +123,12 @@ def _hostile_pod(stage: SchedulerStage) -> None:
 def _unfinished_requests(stage: SchedulerStage) -> None:
     with stage.stopped_reconciler():
         stage.submit("first", 5, OTHER_NODE)
-        stage.decided("decides", "first")
+        request = stage.decided("decides", "first")
+        # For as long as a reconciler may be absent: what is counted from memory is forgotten by then.
+        stage.observe(PATIENCE_S)
+        uids = [item["metadata"]["uid"] for item in stage.requests("first")]
+        why = f"the request was withdrawn within {PATIENCE_S:g} s, while its phase was not final"
+        stage.require("waits-for-the-result", uids == [request["metadata"]["uid"]], why)
         stage.submit("second", 5, OTHER_NODE)
         _pass_ends(stage, "second", stage.decided)
         why = f"5 of the 8 GPUs of {OTHER_NODE} are decided, and a pod with 5 got a request for it"
@@ -247,17 +252,6 @@ def _failures(stage: SchedulerStage, name: str) -> list[Mapping[str, Any]]:
     return [status for status in statuses if status.get("phase") == "Failed"]
 
 
-def _patience(stage: SchedulerStage) -> None:
-    with stage.stopped_reconciler():
-        stage.submit("patient", 1)
-        request = stage.decided("decides", "patient")
-        stage.observe(PATIENCE_S)
-        uids = [item["metadata"]["uid"] for item in stage.requests("patient")]
-        why = f"the request was withdrawn within {PATIENCE_S:g} s, while its phase was not final"
-        stage.require("waits-for-the-result", uids == [request["metadata"]["uid"]], why)
-    stage.runs("decides", "patient")
-
-
 def _shares(stage: SchedulerStage) -> None:
     with stage.stopped_reconciler():
         stage.submit("whole", 7, OTHER_NODE)
@@ -335,7 +329,6 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
     Case("removed-cause", "a pod whose failure no other decision helps is decided again later", _removed_cause),
     Case("failed-node", "a pod whose failure suggests RescheduleElsewhere is decided for another node", _failed_node),
     Case("others-requests", "a failed request of another scheduler's pod is left alone", _others_requests),
-    Case("patience", "a request is not withdrawn while its phase is not final", _patience),
     Case("shares", "shares of a device are counted, and a group belongs to one node", _shares),
     Case("too-large", "a pod that fits no node has an event that says why", _too_large),
     Case("stale-node", "a node that is cordoned after the decision is left", _stale_node),
@@ -348,7 +341,7 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
         "pods with annotations that no admission has reviewed keep no other pod from a node",
         _hostile_pod,
     ),
-    Case("unfinished-requests", "what is decided and not bound yet is used", _unfinished_requests),
+    Case("unfinished-requests", "what is decided and not bound yet is used, and not withdrawn", _unfinished_requests),
     Case("ending-pods", "a pod uses its devices until it has ended or is gone, and nothing afterwards", _ending_pods),
     Case("other-needs", "init containers, sidecars and resources other than GPUs are counted", _other_needs),
     Case(
