@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectRef
+from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
@@ -35,8 +35,8 @@ OWNER = "faults.example/request-uid"
 CLOCK = "FAULTS_CLOCK"
 
 
-class FaultEffects(BindingPlugin):
-    """Creates, waits and rejects as the request's annotations request."""
+class FaultEffects(BuiltinBindingPlugin):
+    """Creates, waits and rejects as the request's annotations request; its rights are those of the test."""
 
     name = "fault_effects"
 
