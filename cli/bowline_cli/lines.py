@@ -1,6 +1,7 @@
-"""Where a field stands in a file. A document is composed once more, only for an object that has findings."""
+"""Where a field stands in a file. A text is composed once more, only if an object in it has findings."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -9,31 +10,47 @@ from bowline.api.field_error import join_path
 from bowline.framework.strict_yaml import StrictLoader
 
 
+@dataclass(slots=True)
+class TextNodes:
+    """The nodes of a text, by document; composed when a line is asked for first, and only once."""
+
+    text: str
+    _nodes: Sequence[Any] | None = field(default=None, repr=False)
+
+    def node(self, index: int) -> Any:
+        """Return the node of a document; None if the text is not YAML up to there."""
+        if self._nodes is None:
+            self._nodes = tuple(self._compose())
+        return self._nodes[index] if index < len(self._nodes) else None
+
+    def _compose(self) -> Iterator[Any]:
+        loader = StrictLoader(self.text)
+        try:
+            while loader.check_node():
+                yield loader.get_node()
+        except (yaml.YAMLError, RecursionError):
+            return
+        finally:
+            loader.dispose()
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentText:
     """A document: a text and its number among the documents in it. ``path``: of the object in the document."""
 
-    text: str
+    text: TextNodes
     index: int
     path: str = ""
 
     def below(self, path: str) -> "DocumentText":
         """Return the place of a part of this object."""
-        return DocumentText(self.text, self.index, join_path(self.path, path))
+        return replace(self, path=join_path(self.path, path))
 
     def line_of(self, path: str, default: int) -> int:
         """Return the line of a field, or of the nearest one around it that exists; ``default`` if the text is not
         YAML.
         """
-        loader = StrictLoader(self.text)
-        try:
-            node: Any = None
-            for _ in range(self.index + 1):
-                node = loader.get_node() if loader.check_node() else None
-        except (yaml.YAMLError, RecursionError):
-            return default
-        finally:
-            loader.dispose()
+        node = self.text.node(self.index)
         return default if node is None else _line(node, join_path(self.path, path))
 
 

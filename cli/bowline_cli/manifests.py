@@ -18,7 +18,7 @@ from typing import Any, Final
 import yaml
 
 from bowline.framework.strict_yaml import StrictLoader, YamlBudget
-from bowline_cli.lines import DocumentText
+from bowline_cli.lines import DocumentText, TextNodes
 
 STANDARD_INPUT = "-"
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -143,6 +143,7 @@ def _is_template(text: str) -> bool:
 
 def _read_text(content: FileContent, file: str, text: str, budget: YamlBudget, *, is_named: bool) -> None:
     """Add the objects in the text. Raises UnreadableError at the first part that cannot be read."""
+    nodes = TextNodes(text)
     try:
         for document in _documents(text, budget):
             where = f"{file}: line {document.line}"
@@ -158,7 +159,7 @@ def _read_text(content: FileContent, file: str, text: str, budget: YamlBudget, *
             origin = Manifest(file, document.line, {}, None, document.duplicates, is_rendered=is_rendered)
             if is_rendered:
                 origin = replace(origin, file=document.source, line=1)
-            place = None if is_rendered else DocumentText(text, document.index)
+            place = None if is_rendered else DocumentText(nodes, document.index)
             if isinstance(plain, list):
                 for index, item in enumerate(plain):
                     content.manifests += _expand(origin, place and place.below(f"[{index}]"), where, item, {})
