@@ -451,10 +451,6 @@ def test_the_forms_in_which_tools_write_objects_are_read(lint: Any, content: byt
 
 
 def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
-    place = "spec.roles.a.template.metadata.annotations[gpu-fraction]"
-    assert lint(OWN)[1].splitlines()[0] == (
-        f"0.yaml:2: Own own: not checked ({place} names a GPU; add the kind to config.workloads: {{kind: Own}})"
-    )
     own_kind = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
     Path("config.yaml").write_text(HEAD + f"workloads: [{own_kind}, {{kind: JobSet, action: Warn}}]\n")
     status, out, _ = lint(JOB_SET + "---" + OWN, options=("--config", "config.yaml", "-o", "json"))
@@ -465,6 +461,60 @@ def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
     rule = "gpu_request/fraction-range"
     assert (rule, path) in findings(out, "warnings")
     assert findings(out, "errors") == [(rule, "spec.roles[a].template.metadata.annotations[gpu-fraction]")]
+
+
+BAD_POD_SPEC = (
+    'containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: "1"}}}], schedulerName: kai-scheduler'
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "place", "pods"),
+    [
+        pytest.param(
+            'roles: {a: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {schedulerName: kai-scheduler}}'
+            "}}",
+            "spec.roles.a.template.metadata.annotations[gpu-fraction]",
+            'templates: ["spec.roles.a.template"]',
+            id="a template",
+        ),
+        pytest.param(
+            f"gpus: 1, groups: [{{my-role: {{spec: {{template: {{spec: {{{BAD_POD_SPEC}}}}}}}}}}}]",
+            "spec.groups[0][my-role].spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
+            'templates: ["spec.groups[*].*.spec.template"]',
+            id="the inner template, in lists and maps",
+        ),
+        pytest.param(
+            f"pod: {{{BAD_POD_SPEC}}}",
+            "spec.pod.containers[0].resources.limits[nvidia.com/gpu]",
+            'podSpecs: [{path: "spec.pod"}]',
+            id="a pod's spec",
+        ),
+        pytest.param(
+            BAD_POD_SPEC,
+            "spec.containers[0].resources.limits[nvidia.com/gpu]",
+            'podSpecs: [{path: "spec"}]',
+            id="the object's own spec",
+        ),
+    ],
+)
+def test_the_entry_for_an_unknown_kind_lets_its_objects_be_reviewed(
+    lint: Any, spec: str, place: str, pods: str
+) -> None:
+    text = f"apiVersion: example.com/v1\nkind: Policy\nmetadata: {{name: own}}\nspec: {{{spec}}}"
+    entry = f"{{group: example.com, kind: Policy, resource: policies, {pods}}}"
+    assert lint(text)[1].splitlines()[0] == (
+        f"0.yaml:1: Policy own: not checked ({place} names a GPU; add to config.workloads: {entry})"
+    )
+    Path("config.yaml").write_text(f"{HEAD}workloads: [{entry}]\n")
+    _, out, _ = lint(text, options=("--config", "config.yaml", "-o", "json"))
+    assert json.loads(out)["objects"][0]["verdict"] in ("allowed", "denied")
+
+
+def test_without_a_pod_template_no_entry_is_invented(lint: Any) -> None:
+    text = "apiVersion: example.com/v1\nkind: Own\nmetadata: {name: own}\nspec: {gpuType: A100}"
+    advice = "its kind, if it describes pods, with the paths of their templates"
+    assert f"(spec.gpuType names a GPU; add to config.workloads: {advice})" in lint(text)[1]
 
 
 class TestBadUsage:
