@@ -11,7 +11,8 @@ from bowline.plugins.catalog import BUILTINS
 from bowline.runtime.version import DISTRIBUTION, bowline_version
 
 EXIT_USAGE = 2
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+# A distribution's name may neither end with a separator nor have two in a row.
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 # Of the template's files: they are no modules of this package.
 _SUFFIX = ".in"
 
@@ -31,15 +32,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the files; return the exit status."""
     name, folder = options.name, options.folder or Path(options.name)
-    if error := _error(name, folder):
+    try:
+        error = _error(name, folder)
+        if not error:
+            _write(folder, files(name))
+    except OSError as failure:
+        error = f"{failure}; name another folder with --folder"
+    if error:
         sys.stderr.write(f"bowline plugin new: {error}\n")
         return EXIT_USAGE
-    for path, text in files(name).items():
+    sys.stdout.write(f"{folder} has the plugin {name}; its README.md lists the next commands\n")
+    return 0
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    for path, text in texts.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{folder} has the plugin {name}; its README.md lists the next commands\n")
-    return 0
 
 
 def files(name: str) -> dict[str, str]:
@@ -69,7 +79,8 @@ def _filled(text: str, words: Mapping[str, str]) -> str:
 
 def _error(name: str, folder: Path) -> str:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > 40:
-        return f"the name {name!r} must have lower-case letters, digits and _ only, at most 40, a letter first"
+        rule = "lower-case letters, digits and single _ between them, a letter first, at most 40"
+        return f"the name {name!r} must have {rule}"
     if any(builtin.plugin.name == name for builtin in BUILTINS):
         return f"{name} is a built-in plugin; choose another name"
     if folder.exists():

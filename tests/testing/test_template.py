@@ -47,3 +47,20 @@ def test_a_pod_that_does_not_concern_the_plugin_is_said(
     pod.write_text(text)
     assert main(["plugin", "check", "quiet", "--pod", str(pod)]) == 1
     assert "concerned: not checked: applies is False for the sample pod" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["licence_", "my__checks", "_a", "1a", "A", "a" * 41, "class", "gpu_sharing"])
+def test_a_name_that_cannot_be_used_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugin", "new", name, f"--folder={tmp_path / 'new'}"]) == 2
+    assert name in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("absent/target")
+    for folder in (tmp_path / "file" / "new", tmp_path / "link", tmp_path / ("x" * 300)):
+        assert main(["plugin", "new", "quota", f"--folder={folder}"]) == 2, folder
+        assert "name another folder with --folder" in capsys.readouterr().err

@@ -463,35 +463,34 @@ def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
     assert findings(out, "errors") == [(rule, "spec.roles[a].template.metadata.annotations[gpu-fraction]")]
 
 
-BAD_POD_SPEC = (
-    'containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: "1"}}}], schedulerName: kai-scheduler'
-)
+NO_GPU_SPEC = "schedulerName: kai-scheduler"
+GPU_TEMPLATE = f'metadata: {{annotations: {{gpu-fraction: "2"}}}}, spec: {{{NO_GPU_SPEC}}}'
+GPU_SPEC = f'containers: [{{name: main, image: x, resources: {{limits: {{nvidia.com/gpu: "1"}}}}}}], {NO_GPU_SPEC}'
 
 
 @pytest.mark.parametrize(
     ("spec", "place", "pods"),
     [
         pytest.param(
-            'roles: {a: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {schedulerName: kai-scheduler}}'
-            "}}",
+            f"roles: {{a: {{template: {{{GPU_TEMPLATE}}}}}}}",
             "spec.roles.a.template.metadata.annotations[gpu-fraction]",
             'templates: ["spec.roles.a.template"]',
             id="a template",
         ),
         pytest.param(
-            f"gpus: 1, groups: [{{my-role: {{spec: {{template: {{spec: {{{BAD_POD_SPEC}}}}}}}}}}}]",
+            f"gpus: 1, groups: [{{my-role: {{spec: {{template: {{spec: {{{GPU_SPEC}}}}}}}}}}}]",
             "spec.groups[0][my-role].spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
             'templates: ["spec.groups[*].*.spec.template"]',
             id="the inner template, in lists and maps",
         ),
         pytest.param(
-            f"pod: {{{BAD_POD_SPEC}}}",
+            f"pod: {{{GPU_SPEC}}}",
             "spec.pod.containers[0].resources.limits[nvidia.com/gpu]",
             'podSpecs: [{path: "spec.pod"}]',
             id="a pod's spec",
         ),
         pytest.param(
-            BAD_POD_SPEC,
+            GPU_SPEC,
             "spec.containers[0].resources.limits[nvidia.com/gpu]",
             'podSpecs: [{path: "spec"}]',
             id="the object's own spec",
