@@ -5,7 +5,7 @@ start within a fraction of a second. ``access`` says where the server is and who
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -30,7 +30,7 @@ class ServerAccess:
 
     - ``server``: the URL without a trailing slash.
     - ``namespace``: that of the context or of the pod.
-    - ``headers``: authentication of each request.
+    - ``headers``: authentication of each request; ``impersonation``: further headers, some of them several times.
     - ``tls``: with the client certificate, if the user has one; None: plain HTTP.
     - ``server_name``: in the server's certificate; empty: the host of the URL.
     - ``proxy``: URL of an HTTP proxy; empty: none.
@@ -42,6 +42,7 @@ class ServerAccess:
     tls: ssl.SSLContext | None = None
     server_name: str = ""
     proxy: str = ""
+    impersonation: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,13 @@ class Api:
     def _exchange(self, method: str, path: str, body: bytes | None, accept: str) -> ApiAnswer:
         if self._connection is None:
             self._connection = self._connect()
-        headers = {"Accept": accept, "User-Agent": "bowline", **self._access.headers}
+        headers = [("Accept", accept), ("User-Agent", "bowline"), *self._access.headers.items()]
         if body is not None:
-            headers["Content-Type"] = "application/json"
-        self._connection.request(method, urlsplit(self.server).path + path, body, headers)
+            headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
+        self._connection.putrequest(method, urlsplit(self.server).path + path)
+        for name, value in (*headers, *self._access.impersonation):
+            self._connection.putheader(name, value.encode())
+        self._connection.endheaders(body)
         response = self._connection.getresponse()
         self._date = response.headers.get("Date") or ""
         return ApiAnswer(response.status, dict(response.headers), response.read())

@@ -1,15 +1,16 @@
 """Where the API server is and who the user is: from kubeconfig files as kubectl reads them, or from a pod's account.
 
 It reads what client-go reads for one call: several files merged, tokens, token files, client certificates, exec
-plugins, basic authentication and the ID token of `auth-provider: oidc` (which is not refreshed). Nothing is written.
-Each file is read once, because it may be a pipe. The package `kubernetes` is not used: its import alone takes longer
-than a whole command, and the image lacks it.
+plugins, basic authentication, impersonation, and the ID token of `auth-provider: oidc` (which is not refreshed).
+Nothing is written. Each file is read once, because it may be a pipe. The package `kubernetes` is not used: its import
+alone takes longer than a whole command, and the image lacks it.
 """
 
 import base64
 import binascii
 import json
 import os
+import re
 import ssl
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -26,6 +28,8 @@ REMEDY = "pass a valid file with --kubeconfig, or set KUBECONFIG"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # A plugin may ask its user to log in.
 EXEC_TIMEOUT_S = 300
+# What the name of a header may have beside letters and digits, and its value may not.
+_HEADER_CHARACTERS, _CONTROL = "!#$&'*+-.^_`|~", re.compile(r"[\x00-\x1f\x7f]")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -80,8 +84,12 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
             tls = _tls(cluster.data("certificate-authority"), certificate, is_insecure=is_insecure)
         except (ssl.SSLError, ValueError) as error:
             raise _unusable(where, f"its certificates cannot be used: {error}") from error
+    impersonation = _impersonation(user, where) if user is not None else ()
+    for header, value in (*headers.items(), *impersonation):
+        if _CONTROL.search(value):
+            raise _unusable(where, f"{header} would have control characters")
     namespace, server_name = entry.text("namespace") or "default", cluster.text("tls-server-name")
-    return ServerAccess(server, namespace, headers, tls, server_name, cluster.text("proxy-url"))
+    return ServerAccess(server, namespace, headers, tls, server_name, cluster.text("proxy-url"), impersonation)
 
 
 def load_service_account(environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> ServerAccess:
@@ -103,7 +111,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise ClusterError(f"{path}: cannot be read ({error}); {REMEDY}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, LookupError, AttributeError, ValueError) as error:  # of values that a tag does not allow
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark is not None else ""
         raise ClusterError(f"{path}: is not YAML{line}; {REMEDY}") from error
@@ -148,6 +156,25 @@ def _credentials(user: _Entry, cluster: _Entry, where: str) -> tuple[Mapping[str
         basic = f"{user.text('username')}:{user.text('password')}".encode()
         headers = {"Authorization": f"Basic {base64.b64encode(basic).decode()}"}
     return headers, certificate if certificate[0] else None
+
+
+def _impersonation(user: _Entry, where: str) -> Sequence[tuple[str, str]]:
+    """Return the headers of the user as whom the requests are sent; none without one."""
+    groups, extra = user.content.get("as-groups") or [], user.content.get("as-user-extra") or {}
+    lists = [groups, *(extra.values() if isinstance(extra, dict) else [None])]
+    if not all(isinstance(values, list) for values in lists):
+        raise _unusable(where, "as-groups must be a list, and as-user-extra an object of lists")
+    headers = [("Impersonate-User", user.text("as")), ("Impersonate-Uid", user.text("as-uid"))]
+    headers += [("Impersonate-Group", str(group)) for group in groups]
+    headers += [
+        (f"Impersonate-Extra-{quote(str(key), safe=_HEADER_CHARACTERS)}", str(value))
+        for key, values in extra.items()
+        for value in values
+    ]
+    headers = [header for header in headers if header[1]]
+    if headers and not user.text("as"):
+        raise _unusable(where, "as-uid, as-groups and as-user-extra require a user in `as`")
+    return tuple(headers)
 
 
 def _run_plugin(user: _Entry, cluster: _Entry, where: str) -> tuple[str, _Certificate]:

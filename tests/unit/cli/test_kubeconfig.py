@@ -108,6 +108,36 @@ def test_unusable_credentials_are_one_error_with_the_file_and_the_remedy(
     assert "pass a valid file with --kubeconfig" in str(caught.value)
 
 
+IMPERSONATION = {
+    "as": "jané",
+    "as-uid": "7",
+    "as-groups": ["dev", "ops"],
+    "as-user-extra": {"example.com/scope": ["a", "b"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        pytest.param({"as-groups": ["dev"]}, "require a user in `as`", id="groups without a user"),
+        pytest.param({"as": "jane", "as-groups": "dev"}, "as-groups must be a list", id="groups that are no list"),
+        pytest.param({"as": "jane", "as-user-extra": ["x"]}, "an object of lists", id="values without keys"),
+        pytest.param({"as": "jane", "as-user-extra": {"x": "y"}}, "an object of lists", id="a value that is no list"),
+        pytest.param({"as": "jane\nX: y"}, "Impersonate-User would have control characters", id="a second header"),
+        pytest.param({"token": "t\n"}, "Authorization would have control characters", id="a token with a newline"),
+    ],
+)
+def test_headers_that_cannot_be_sent_are_an_error(tmp_path: Path, user: dict[str, Any], message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        load(tmp_path, document({"token": "t", **user}))
+
+
+def test_a_value_that_its_tag_does_not_allow_is_an_error_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("current-context: !!bool maybe")
+    with pytest.raises(ClusterError, match="is not YAML"):
+        load_kubeconfig([tmp_path / "0"], None)
+
+
 @pytest.mark.parametrize("entries", [None, "x", [1], [{"name": "c"}], [{"name": "c", "cluster": None}]])
 def test_entries_of_a_wrong_type_are_none(tmp_path: Path, entries: Any) -> None:
     with pytest.raises(ClusterError, match="there is no cluster 'c'"):
@@ -164,7 +194,8 @@ class Closing(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        body = json.dumps({"path": self.path, "accept": self.headers["Accept"]}).encode()
+        headers = sorted((name, value) for name, value in self.headers.items() if name.startswith("Impersonate"))
+        body = json.dumps({"path": self.path, "accept": self.headers["Accept"], "headers": headers}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -191,6 +222,19 @@ def test_a_read_is_repeated_over_a_new_connection_when_the_kept_one_is_closed(se
     api = Api(ServerAccess(f"{server}/prefix", "default"))
     for _ in range(3):
         answer = api.send("GET", "/version", None)
-        assert json.loads(answer.body) == {"path": "/prefix/version", "accept": "application/json"}
+        assert json.loads(answer.body) == {"path": "/prefix/version", "accept": "application/json", "headers": []}
     assert api.now.tzinfo is not None
+    api.close()
+
+
+def test_requests_are_sent_as_the_user_whom_the_file_impersonates(tmp_path: Path, server: str) -> None:
+    api = Api(load(tmp_path, document({"token": "t", **IMPERSONATION}, {"server": server})))
+    assert json.loads(api.send("GET", "/version", None).body)["headers"] == [
+        ["Impersonate-Extra-example.com%2Fscope", "a"],
+        ["Impersonate-Extra-example.com%2Fscope", "b"],
+        ["Impersonate-Group", "dev"],
+        ["Impersonate-Group", "ops"],
+        ["Impersonate-Uid", "7"],
+        ["Impersonate-User", "jané".encode().decode("latin-1")],
+    ]
     api.close()
