@@ -5,12 +5,13 @@ start within a fraction of a second. ``access`` says where the server is and who
 """
 
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from bowline.kube.errors import from_response
 
@@ -33,7 +34,7 @@ class ServerAccess:
     - ``headers``: authentication of each request; ``impersonation``: further headers, some of them several times.
     - ``tls``: with the client certificate, if the user has one; None: plain HTTP.
     - ``server_name``: in the server's certificate; empty: the host of the URL.
-    - ``proxy``: URL of an HTTP proxy; empty: none.
+    - ``proxy``: URL of an HTTP proxy, with the user's credentials for it; empty: none.
     """
 
     server: str
@@ -41,7 +42,7 @@ class ServerAccess:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: ssl.SSLContext | None = None
     server_name: str = ""
-    proxy: str = ""
+    proxy: str = field(default="", repr=False)
     impersonation: Sequence[tuple[str, str]] = ()
 
 
@@ -142,7 +143,7 @@ class Api:
             else _TlsConnection(*target, tls, self._access.server_name or host)
         )
         if proxy.hostname:
-            connection.set_tunnel(host, port)
+            connection.set_tunnel(host, port, _proxy_credentials(proxy))
         connection.connect()
         connection.sock.settimeout(READ_TIMEOUT_S)
         return connection
@@ -152,6 +153,14 @@ class Api:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+
+def _proxy_credentials(proxy: SplitResult) -> Mapping[str, str]:
+    """Return the header for the credentials in the URL of a proxy; none without them."""
+    if not proxy.username:
+        return {}
+    text = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(text.encode()).decode()}"}
 
 
 def unreachable(server: str, cause: object) -> ClusterError:

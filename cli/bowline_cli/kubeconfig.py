@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import yaml
 
@@ -72,8 +72,11 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
     cluster = _entry(documents, "cluster", entry.text("cluster"), where)
     user = _entry(documents, "user", entry.text("user"), where) if entry.content.get("user") else None
     server = cluster.text("server").rstrip("/")
-    if not server.startswith(("https://", "http://")):
+    if not _is_url(server, "https", "http"):
         raise _unusable(where, f"server {server!r} must be an http or https URL")
+    proxy = cluster.text("proxy-url")
+    if proxy and not _is_url(proxy, "http"):  # it may have a password
+        raise _unusable(where, "proxy-url must be an http URL, such as http://proxy:3128")
     headers, certificate = _credentials(user, cluster, where) if user is not None else ({}, None)
     if server.startswith("https:") and not headers and certificate is None:
         raise ClusterError(f"{where}: gives no token and no client certificate for the context's user; {REMEDY}")
@@ -89,7 +92,15 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
         if _CONTROL.search(value):
             raise _unusable(where, f"{header} would have control characters")
     namespace, server_name = entry.text("namespace") or "default", cluster.text("tls-server-name")
-    return ServerAccess(server, namespace, headers, tls, server_name, cluster.text("proxy-url"), impersonation)
+    return ServerAccess(server, namespace, headers, tls, server_name, proxy, impersonation)
+
+
+def _is_url(text: str, *schemes: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in schemes and bool(url.hostname) and url.port != 0
+    except ValueError:  # of a port that is no number
+        return False
 
 
 def load_service_account(environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> ServerAccess:

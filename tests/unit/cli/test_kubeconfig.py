@@ -144,9 +144,17 @@ def test_entries_of_a_wrong_type_are_none(tmp_path: Path, entries: Any) -> None:
         load(tmp_path, document({"token": "t"}, clusters=entries))
 
 
-def test_a_server_is_an_url(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", ["api:6443", "https://", "https://api:port"])
+def test_a_server_is_an_url(tmp_path: Path, server: str) -> None:
     with pytest.raises(ClusterError, match="must be an http or https URL"):
-        load(tmp_path, document({"token": "t"}, {"server": "api:6443"}))
+        load(tmp_path, document({"token": "t"}, {"server": server}))
+
+
+@pytest.mark.parametrize("proxy", ["https://u:secret@p", "socks5://u:secret@p:1080", "p:3128", "http://p:x"])
+def test_a_proxy_of_another_scheme_is_refused_and_its_password_is_not_shown(tmp_path: Path, proxy: str) -> None:
+    with pytest.raises(ClusterError, match="proxy-url must be an http URL") as caught:
+        load(tmp_path, document({"token": "t"}, {"proxy-url": proxy}))
+    assert "secret" not in str(caught.value)
 
 
 def test_of_several_files_the_first_entry_counts_and_missing_ones_are_ignored(tmp_path: Path) -> None:
@@ -195,12 +203,22 @@ class Closing(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         headers = sorted((name, value) for name, value in self.headers.items() if name.startswith("Impersonate"))
+        proxy_credentials = getattr(self.server, "credentials", None)
+        if proxy_credentials:
+            headers.append(("Proxy-Authorization", proxy_credentials))
         body = json.dumps({"path": self.path, "accept": self.headers["Accept"], "headers": headers}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
         self.close_connection = True
+
+    def do_CONNECT(self) -> None:
+        """Act as a proxy that is the server, too: answer the request in the tunnel."""
+        self.server.credentials = self.headers["Proxy-Authorization"]  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+        self.close_connection = False
 
     def log_message(self, *args: Any) -> None:
         """Print nothing."""
@@ -236,5 +254,16 @@ def test_requests_are_sent_as_the_user_whom_the_file_impersonates(tmp_path: Path
         ["Impersonate-Group", "ops"],
         ["Impersonate-Uid", "7"],
         ["Impersonate-User", "jané".encode().decode("latin-1")],
+    ]
+    api.close()
+
+
+def test_the_credentials_of_a_proxy_go_to_the_proxy(tmp_path: Path, server: str) -> None:
+    proxy = server.replace("http://", "http://user:p%40ss@")
+    cluster = {"server": "http://api.example:6443", "proxy-url": proxy}
+    api = Api(load(tmp_path, document({"token": "t"}, cluster)))
+    credentials = base64.b64encode(b"user:p@ss").decode()
+    assert json.loads(api.send("GET", "/version", None).body)["headers"] == [
+        ["Proxy-Authorization", f"Basic {credentials}"]
     ]
     api.close()
