@@ -134,8 +134,8 @@ def filled(workload: Workload, template: Json) -> Json:
         annotations = {"annotations": template["metadata"].get("annotations") or {}}
         if path.metadata:
             raw = _merged(raw, _below(path.metadata, annotations))
-        elif workload.inherits:
-            raw = _merged(raw, {"metadata": {"name": "w", **annotations}})
+        elif workload.pod_metadata:
+            raw = _merged(raw, {workload.pod_metadata: {"name": "w", **annotations}})
         raw = _merged(raw, _below(path.steps, template["spec"]))
     return raw
 

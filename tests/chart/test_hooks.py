@@ -150,6 +150,11 @@ def test_every_ready_kind_gets_a_hook_of_its_own(chart: Chart) -> None:
             for template in ready.templates:
                 for field in set(template.steps) - {"[*]", "*"}:
                     assert f".{field}" in cel_expressions["validating", name, condition]
+        changed = cel_expressions["validating", name, "created-or-template-changed"]
+        added = {ready.scheduler_field, ready.pod_metadata and f"{ready.pod_metadata}.annotations"} - {""}
+        assert added == {path for path in added if f" object.{path} " in changed and f" oldObject.{path} " in changed}
+        assert (names.QUEUE_LABEL in changed) == bool(ready.queue_scheduler)
+        assert ready.pod_metadata in cel_expressions["validating", name, "ours-or-annotated"]
         # Objects created by such an object are not validated again by a hook of workloads.
         clause = f"(o.kind == '{ready.kind}' && o.apiVersion.startsWith('{ready.group}/'))"
         for hook_name in ("workloads", name):

@@ -52,6 +52,7 @@ BEFORE: list[tuple[str, Any]] = [
         PATHS["InferenceService"],
         object_of("InferenceService", "ours", {"predictor": {"schedulerName": "kai-scheduler"}}),
     ),
+    (PATHS["Workflow"], object_of("Workflow", "ours", {"schedulerName": "kai-scheduler", "templates": [{"name": "a"}]})),
 ]
 
 
@@ -161,6 +162,10 @@ DESCRIBED = {
         VALIDATED,
     ),
     "a Workflow": (*described("Workflow", {"templates": [{"container": {}}]}), None),
+    "whose pods are all annotated": (
+        *described("Workflow", {"podMetadata": SHARES, "templates": [{"container": {}}]}),
+        VALIDATED,
+    ),
     "with an annotated template": (
         *described("Workflow", {"templates": [{"steps": []}, {"container": {}, "metadata": SHARES}]}),
         VALIDATED,
@@ -207,6 +212,14 @@ UPDATES = {
         VALIDATED,
     ),
     "an annotation of all its pods": (PATHS["InferenceService"], {"metadata": SHARES}, VALIDATED),
+    "one of the metadata of all pods": (PATHS["Workflow"], {"spec": {"podMetadata": SHARES}}, VALIDATED),
+    "one that no plugin reviews": (
+        PATHS["Workflow"],
+        {"spec": {"podMetadata": {"annotations": {"a": "b"}}}},
+        None,
+    ),
+    "the scheduler of all pods": (PATHS["Workflow"], {"spec": {"schedulerName": "example-scheduler"}}, VALIDATED),
+    "a queue of KAI": (RAY_CLUSTERS, {"metadata": {"labels": QUEUE}}, VALIDATED),
     "a label of the service": (PATHS["InferenceService"], {"metadata": {"labels": {"a": "b"}}}, None),
     "a template changed": (JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, VALIDATED),
     "a job more": (JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, VALIDATED),

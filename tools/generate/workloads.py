@@ -26,7 +26,7 @@ def as_yaml() -> str:
             "builtIn": workload in BUILT_IN,
             "schedulerField": workload.scheduler_field,
             "queueScheduler": workload.queue_scheduler,
-            "inherits": workload.inherits,
+            "podMetadata": workload.pod_metadata,
         }
         for workload in (*BUILT_IN, *READY)
     ]

@@ -95,7 +95,7 @@ def misplaced(
             yield from _scheduler_warnings(chain, entry, templates)
         elif not entry.is_device:
             if not any(entry.key in _annotations(t.content) for t in templates):
-                place = f"{_origin(workload) or template.metadata_path}.annotations"
+                place = f"{workload.pod_metadata or template.metadata_path}.annotations"
                 message = f"has no effect here, the pods do not have it; set it in {place}"
                 yield FieldError(ANNOTATION, entry.path, entry.value, message)
         elif _is_of_kubernetes(workload) and not any(map(_has_device, templates)):
@@ -119,8 +119,8 @@ def elsewhere(workload: Workload, raw: Object, templates: Sequence[Template]) ->
         f"{_canonical(t.metadata_path)}.{part}" for t in templates for part in ("annotations", "labels")
     }
     template_paths |= {f"{path}.nodeSelector" for path in spec_paths}
-    if _origin(workload):
-        template_paths.add(f"{_origin(workload)}.annotations")
+    if workload.pod_metadata:
+        template_paths.add(f"{workload.pod_metadata}.annotations")
     container_places = {
         f"{_canonical(path)}.resources.{part}"
         for template in templates
@@ -184,11 +184,6 @@ def _scheduler_warnings(
             message = f"has no effect here, the pod has {other}; set {template.spec_path}.schedulerName"
             yield FieldError(SCHEDULER_PLACE, entry.path, entry.value, message)
             return
-
-
-def _origin(workload: Workload) -> str:
-    """Return the path of metadata that all pods of the object get; empty if there is none."""
-    return "metadata" if workload.inherits else workload.pod_metadata
 
 
 def _nearest(templates: Iterable[Template], place: str) -> Template:

@@ -15,7 +15,7 @@ a denial while no replica is available. Plain CEL without optionals, total by ha
 {{- $workload := .workload | default dict -}}
 {{- $default := "'default-scheduler'" -}}
 {{- with $workload.schedulerField -}}
-{{- $default = include "bowline.cel.field" (dict "path" (printf "object.%s" .) "default" $default) -}}
+{{- $default = include "bowline.cel.field" (dict "of" "object" "path" . "default" $default) -}}
 {{- end -}}
 {{- with $workload.queueScheduler -}}
 {{- $default = printf "(has(object.metadata.labels) && 'kai.scheduler/queue' in object.metadata.labels ? '%s' : %s)" . $default -}}
@@ -27,9 +27,9 @@ true
 {{- end -}}
 {{- end }}
 
-{{/* The value of a field, or a default. Takes dict "path" (object.spec.x.y) and "default". */}}
+{{/* The value of a field, or a default. Takes dict "of" (object, oldObject), "path" (spec.x.y) and "default". */}}
 {{- define "bowline.cel.field" -}}
-({{ include "bowline.cel.has" (dict "at" "object" "steps" (splitList "." .path | rest)) }} ? {{ .path }} : {{ .default }})
+({{ include "bowline.cel.has" (dict "at" .of "steps" (splitList "." .path)) }} ? {{ .of }}.{{ .path }} : {{ .default }})
 {{- end }}
 
 {{/* Whether the fields below "at" exist. Takes dict "at" and "steps". */}}
@@ -70,9 +70,11 @@ has({{ .metadata }}.annotations) && {{ include "bowline.access.list" (dict "root
 
 {{/* Whether an entry of a map was added, removed or changed. Takes dict "at" and "keys". */}}
 {{- define "bowline.cel.entryChanged" -}}
+{{- $now := include "bowline.cel.field" (dict "of" "object" "path" .at "default" "{}") -}}
+{{- $then := include "bowline.cel.field" (dict "of" "oldObject" "path" .at "default" "{}") -}}
 {{ .keys }}.exists(k,
-  (has(object.{{ .at }}) && k in object.{{ .at }}) != (has(oldObject.{{ .at }}) && k in oldObject.{{ .at }})
-  || (has(object.{{ .at }}) && k in object.{{ .at }} && object.{{ .at }}[k] != oldObject.{{ .at }}[k]))
+  (k in {{ $now }}) != (k in {{ $then }})
+  || (k in {{ $now }} && {{ $now }}[k] != {{ $then }}[k]))
 {{- end }}
 
 {{/*
@@ -178,8 +180,10 @@ server continues without a call.
 {{- range include "bowline.podPlaces" .workload | fromJsonArray -}}
 {{- $each = append $each (include "bowline.cel.ofOursBelow" (dict "at" "object" "steps" .steps "place" . "workload" $.workload "root" $.root)) -}}
 {{- end -}}
-{{- if .workload.inherits -}}
-{{- $each = append $each (printf "(%s)" (include "bowline.cel.annotated" (dict "path" "object" "root" .root))) -}}
+{{- with .workload.podMetadata -}}
+{{- $exists := include "bowline.cel.has" (dict "at" "object" "steps" (splitList "." .)) -}}
+{{- $annotated := include "bowline.cel.annotatedAt" (dict "metadata" (printf "object.%s" .) "root" $.root) -}}
+{{- $each = append $each (printf "(%s && %s)" $exists $annotated) -}}
 {{- end -}}
 {{- join " || " $each -}}
 {{- end }}
@@ -215,7 +219,7 @@ server continues without a call.
 {{- end }}
 
 {{/*
-Whether an object of the workload is new, or stays and gets another template. Takes dict "workload" and "root". Scaling and
+Whether an object of the workload is new, or stays and gets another template, or another of what its controller adds to one. Takes dict "workload" and "root". Scaling and
 status make no call. A template that only moves within its list does: the webhook then sees that it is not new.
 */}}
 {{- define "bowline.cel.templateChanged" -}}
@@ -231,9 +235,16 @@ status make no call. A template that only moves within its list does: the webhoo
 {{- $steps := include "bowline.templateSteps" . | fromJsonArray -}}
 {{- $each = append $each (include "bowline.cel.changedBelow" (dict "now" "object" "then" "oldObject" "steps" $steps)) -}}
 {{- end -}}
-{{- if .workload.inherits -}}
-{{- $keys := include "bowline.access.list" (dict "root" .root "field" "reviewedAnnotations") -}}
-{{- $each = append $each (include "bowline.cel.entryChanged" (dict "at" "metadata.annotations" "keys" $keys)) -}}
+{{- with .workload.podMetadata -}}
+{{- $keys := include "bowline.access.list" (dict "root" $.root "field" "reviewedAnnotations") -}}
+{{- $each = append $each (include "bowline.cel.entryChanged" (dict "at" (printf "%s.annotations" .) "keys" $keys)) -}}
+{{- end -}}
+{{- with .workload.schedulerField -}}
+{{- $now := include "bowline.cel.field" (dict "of" "object" "path" . "default" "''") -}}
+{{- $each = append $each (printf "%s != %s" $now (include "bowline.cel.field" (dict "of" "oldObject" "path" . "default" "''"))) -}}
+{{- end -}}
+{{- if .workload.queueScheduler -}}
+{{- $each = append $each (include "bowline.cel.entryChanged" (dict "at" "metadata.labels" "keys" "['kai.scheduler/queue']")) -}}
 {{- end -}}
 request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && ({{ join " || " $each }}))
 {{- end }}

@@ -123,9 +123,8 @@ class Workload:
     """A kind whose pod templates are reviewed. ``resource`` is its plural in URLs and in webhook rules.
 
     What the kind's controller adds to its pods: ``scheduler_field``, the field with the scheduler of pods that name
-    none; ``queue_scheduler``, that scheduler if the object has the label of a queue; ``inherits``, the object's own
-    annotations; ``pod_metadata``, the path of metadata that all its pods get; ``is_partial``, containers from
-    elsewhere. ``unread``: paths of what changes the pods and is not reviewed here, each with its name for users; the
+    none; ``queue_scheduler``, that scheduler if the object has the label of a queue; ``pod_metadata``, the path of metadata
+    whose annotations all its pods get; ``is_partial``, containers from elsewhere. ``unread``: paths of what changes the pods and is not reviewed here, each with its name for users; the
     pods themselves are reviewed with it.
     """
 
@@ -136,7 +135,6 @@ class Workload:
     action: Action = "Deny"
     scheduler_field: str = ""
     queue_scheduler: str = ""
-    inherits: bool = False
     pod_metadata: str = ""
     is_partial: bool = False
     unread: tuple[tuple[str, str], ...] = ()
@@ -169,7 +167,7 @@ class Workload:
         scheduler = spec.get("schedulerName") or self._default_scheduler(raw)
         if scheduler and not spec.get("schedulerName"):
             content = {**content, "spec": {**spec, "schedulerName": scheduler}}
-        origin = "metadata" if self.inherits else self.pod_metadata
+        origin = self.pod_metadata
         metadata_of_pods: Any = next((value for _, value in values_at(raw, steps_of(origin))), {}) if origin else {}
         inherited = _mapping(_mapping(metadata_of_pods).get("annotations"))
         if inherited:

@@ -163,7 +163,7 @@ READY: Final = (
         TemplatePath.of_spec("spec.predictor.workerSpec", "spec.predictor"),
         _component("canary[*].predictor"),
         TemplatePath.of_spec("spec.canary[*].predictor.workerSpec", "spec.canary[*].predictor"),
-        inherits=True,
+        pod_metadata="metadata",
         is_partial=True,
         unread=tuple((f"spec.predictor.{server}", "the containers of its runtime") for server in _MODEL_SERVERS),
     ),
@@ -251,5 +251,5 @@ READY: Final = (
         **_spark_fields("spec.template"),
     ),
     # Its controller copies the annotations of the notebook to the pod.
-    _workload("kubeflow.org", "Notebook", "notebooks", TemplatePath.of_spec("spec.template.spec"), inherits=True),
+    _workload("kubeflow.org", "Notebook", "notebooks", TemplatePath.of_spec("spec.template.spec"), pod_metadata="metadata"),
 )
