@@ -12,7 +12,7 @@ from kubernetes import client, config
 from kubernetes.utils import parse_quantity
 from urllib3.exceptions import HTTPError
 
-NAME, GPU, GROUP = "example-scheduler", "nvidia.com/gpu", "runai-gpu-group"
+NAME, GPU, GROUP, UNKNOWN = "example-scheduler", "nvidia.com/gpu", "runai-gpu-group", float("inf")
 API = {"group": "scheduling.run.ai", "version": "v1alpha2", "plural": "bindrequests"}
 AVOID = "scheduler.example.com/avoid"  # on a pod, JSON: nodes that have failed, and until which time
 AVOID_S = float(os.environ.get("AVOID_S", "60"))  # also the pause after a failure without a suggestion
@@ -26,10 +26,11 @@ def needs(pod):  # of all containers together, init containers too: simple, and 
 
 
 def share(pod, node):  # part of each device, number of devices; (0, 0) without a share; above 1: no device is enough
-    notes, memory = pod["metadata"].get("annotations", {}), node["metadata"].get("labels", {}).get(GPU + ".memory", 1)
-    part = float(notes.get("gpu-fraction", 0)) or int(notes.get("gpu-memory", 0)) / int(memory)
+    notes, label = pod["metadata"].get("annotations", {}), node["metadata"].get("labels", {}).get(GPU + ".memory", "")
+    part, memory = float(notes.get("gpu-fraction", 0)), int(notes.get("gpu-memory", 0))
+    part = part or (memory and (memory / int(label) if label.lstrip("0").isdecimal() else UNKNOWN))
     number = int(notes.get("gpu-fraction-num-devices", 1)) if part else 0
-    if not (0 <= part < 1e6 and 0 <= number < 1e3):  # not a number included
+    if not (part >= 0 and 0 <= number < 1e3):  # not a number included
         raise ValueError(f"a share of {part} of {number} devices is none")
     return part, number
 
@@ -59,7 +60,7 @@ def place(pod, nodes, free, used):  # the fitting node with most free GPUs, then
         need = needs(pod) + Counter({GPU: number - len(groups)})
         short = next((key for key, amount in need.items() if amount > free[name][key]), None)
         if part > 1:
-            causes["with too small GPUs"] += 1
+            causes["with unknown GPU memory" if part == UNKNOWN else "with too small GPUs"] += 1
         elif not allows(pod, nodes[name]):
             causes["excluded by taints, nodeSelector or affinity"] += 1
         elif avoided.get(name, 0) >= time.time():
@@ -137,9 +138,8 @@ def run(core, custom):  # a pass and a pause. Requests are listed first: a pod b
     nodes = {n["metadata"]["name"]: n for n in read(core.list_node)["items"]}
     free, used, pending = defaultdict(Counter), defaultdict(Counter), []
     for name, node in nodes.items():
-        free[name].update(
-            {key: parse_quantity(text) for key, text in node.get("status", {}).get("allocatable", {}).items()}
-        )
+        allocatable = node.get("status", {}).get("allocatable", {})
+        free[name].update({key: parse_quantity(text) for key, text in allocatable.items()})
     for pod in pods:
         meta, request = pod["metadata"], requests.get(pod["metadata"]["uid"], {})
         decision = {} if request.get("status", {}).get("phase") == "Failed" else request.get("spec", {})

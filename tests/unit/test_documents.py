@@ -5,11 +5,13 @@ import inspect
 import re
 import runpy
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -213,11 +215,32 @@ def test_the_pages_of_schedulers_have_every_case_and_one_minimal_request() -> No
     assert rows == [(case.name, case.promise) for case in SCHEDULER_CASES]
 
 
-@pytest.mark.parametrize("text", [*hostile.MANAGED_FIELDS.values(), *hostile.PARAMETERS.values()])
-def test_the_example_scheduler_reads_what_api_servers_store(text: bytes) -> None:
+@pytest.fixture
+def scheduler() -> Iterator[dict[str, Any]]:
+    """The names of the example scheduler's module, which sets a limit."""
     limit = sys.getrecursionlimit()
-    try:
-        program = runpy.run_path(str(ROOT / "examples" / "scheduler" / "scheduler.py"))
-        assert program["read"](lambda **_: SimpleNamespace(data=b'{"items":[{"a":' + text + b"}]}"))["items"]
-    finally:
-        sys.setrecursionlimit(limit)
+    yield runpy.run_path(str(ROOT / "examples" / "scheduler" / "scheduler.py"))
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize("text", [*hostile.MANAGED_FIELDS.values(), *hostile.PARAMETERS.values()])
+def test_the_example_scheduler_reads_what_api_servers_store(scheduler: dict[str, Any], text: bytes) -> None:
+    assert scheduler["read"](lambda **_: SimpleNamespace(data=b'{"items":[{"a":' + text + b"}]}"))["items"]
+
+
+@pytest.mark.parametrize("label", ["0", "", "81559MiB", "-1"])
+def test_a_node_of_unknown_gpu_memory_prevents_no_other_decision(scheduler: dict[str, Any], label: str) -> None:
+    memory = {"unknown": label, "large": "80000"}
+    free = {name: Counter({"pods": 9, "nvidia.com/gpu": size}) for name, size in (("unknown", 9), ("large", 1))}
+    nodes = {
+        name: {"metadata": {"name": name, "labels": {"nvidia.com/gpu.memory": memory[name]}}, "spec": {}}
+        for name in free
+    }
+
+    def place(annotations: dict[str, str], *names: str) -> Any:
+        pod = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"resources": {}}]}}
+        return scheduler["place"](pod, {name: nodes[name] for name in names}, free, defaultdict(Counter))
+
+    assert place({}, *nodes)[0] == place({"gpu-fraction": "0.5"}, *nodes)[0] == "unknown"
+    assert place({"gpu-memory": "40000"}, *nodes)[0] == "large"
+    assert place({"gpu-memory": "40000"}, "unknown") == (None, ["1 with unknown GPU memory"])
