@@ -25,7 +25,7 @@ NOT_READ: Final = Unread("not read")
 
 @dataclass(frozen=True, slots=True)
 class ReleaseInfo:
-    """What a release publishes for all users (the chart's ConfigMap ``bowline-info``)."""
+    """What a release publishes for all users (the chart's ConfigMap whose name ends with ``-info``)."""
 
     scheduler_names: tuple[str, ...] = ()
     repeat_backoff: timedelta = timedelta(seconds=60)

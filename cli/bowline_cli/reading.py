@@ -18,7 +18,6 @@ from bowline_cli.facts import KINDS, Facts, GangFacts, ReleaseInfo, current_requ
 from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
 from bowline_cli.rights import plural_of
 
-INFO: Final = "bowline-info"
 _REQUESTS: Final = f"/apis/{names.API_VERSION}"
 
 
@@ -35,13 +34,18 @@ class Reading:
 
     @classmethod
     def begin(cls, reader: Reader, system: str) -> "Reading":
-        """Read what all explanations need of the release in the namespace ``system``."""
+        """Read what all explanations need of the releases in the namespace ``system``."""
         reading = cls(reader, system, reader.api.now)
         # Anyone may write a Lease elsewhere.
         leases = reading.list(f"leases in {system}", leases_path(system), labelSelector=names.LEASE_LABEL)
-        path = f"/api/v1/namespaces/{system}/configmaps/{INFO}"
-        info = info_of(reading.get(f"configmap {INFO} in {system}", path))
-        return replace(reading, leases=leases, info=info)
+        # Each release is named in the Lease of its reconcilers; before one has led, the usual name is tried.
+        lease_names = [lease["metadata"]["name"] for lease in readable(leases)] or ["bowline-reconciler"]
+        info_names = [f"{name.removesuffix('-reconciler')}-info" for name in lease_names]
+        path = f"/api/v1/namespaces/{system}/configmaps"
+        infos = [info_of(reading.get(f"configmap {name} in {system}", f"{path}/{name}")) for name in info_names]
+        published = [info for info in infos if info is not None]
+        # Of several, nothing says which one a pod is of.
+        return replace(reading, leases=leases, info=published[0] if len(published) == 1 else None)
 
     def list(self, label: str, path: str, **query: str | int) -> Any:
         """Return the objects of a list, or Unread, which is noted."""

@@ -141,6 +141,19 @@ def test_only_helm_at_a_cluster_renders_hooks_by_itself(cluster: Cluster, helm_c
     assert hooks("false", "--dry-run=server") == set()
 
 
+def test_the_configuration_may_be_without_each_of_its_keys(
+    cluster: Cluster, helm_command: Helm, folder: Path
+) -> None:
+    keys = yaml.safe_load((CHART / "values.yaml").read_text())["config"].keys() - {"schedulerNames"}
+    nulls = json.dumps(dict.fromkeys(keys))
+    # The notes, too, are of what the cluster has.
+    command = ["install", "bowline", str(CHART), f"--namespace={NAMESPACE}", f"--values={folder / 'values.yaml'}"]
+    command += ["--take-ownership", "--dry-run=server", f"--set-json=config={nulls}"]
+    notes = helm_command.run(command, cluster.kubeconfig).partition("\nNOTES:\n")[2]
+    assert "RuntimeClass nvidia" in notes
+    assert "docs/index.md" in notes
+
+
 @pytest.mark.parametrize(
     ("value", "kind"),
     [

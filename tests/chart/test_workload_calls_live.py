@@ -52,7 +52,10 @@ BEFORE: list[tuple[str, Any]] = [
         PATHS["InferenceService"],
         object_of("InferenceService", "ours", {"predictor": {"schedulerName": "kai-scheduler"}}),
     ),
-    (PATHS["Workflow"], object_of("Workflow", "ours", {"schedulerName": "kai-scheduler", "templates": [{"name": "a"}]})),
+    (
+        PATHS["Workflow"],
+        object_of("Workflow", "ours", {"schedulerName": "kai-scheduler", "templates": [{"name": "a"}]}),
+    ),
 ]
 
 

@@ -335,7 +335,7 @@ Lists only: who may grant the reconciler's role has the right to list both. An a
 */}}
 {{- define "bowline.runtimeProblem" -}}
 {{- if and (lookup "v1" "Namespace" "" "kube-system") (include "bowline.gpuSharing" .) (dig "gpuSharing" "enabled" true .Values.config) -}}
-{{- $class := .Values.config.gpuSharing.runtimeClassName -}}
+{{- $class := dig "gpuSharing" "runtimeClassName" "nvidia" .Values.config -}}
 {{- $nri := false -}}
 {{- $old := false -}}
 {{- if .Capabilities.APIVersions.Has "nvidia.com/v1/ClusterPolicy" -}}

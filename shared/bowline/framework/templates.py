@@ -123,9 +123,9 @@ class Workload:
     """A kind whose pod templates are reviewed. ``resource`` is its plural in URLs and in webhook rules.
 
     What the kind's controller adds to its pods: ``scheduler_field``, the field with the scheduler of pods that name
-    none; ``queue_scheduler``, that scheduler if the object has the label of a queue; ``pod_metadata``, the path of metadata
-    whose annotations all its pods get; ``is_partial``, containers from elsewhere. ``unread``: paths of what changes the pods and is not reviewed here, each with its name for users; the
-    pods themselves are reviewed with it.
+    none; ``queue_scheduler``, that scheduler if the object has the label of a queue; ``pod_metadata``, the path of
+    metadata whose annotations all its pods get; ``is_partial``, containers from elsewhere. ``unread``: paths of what
+    changes the pods and is not reviewed here, each with its name for users; the pods themselves are reviewed with it.
     """
 
     group: str

@@ -251,5 +251,7 @@ READY: Final = (
         **_spark_fields("spec.template"),
     ),
     # Its controller copies the annotations of the notebook to the pod.
-    _workload("kubeflow.org", "Notebook", "notebooks", TemplatePath.of_spec("spec.template.spec"), pod_metadata="metadata"),
+    _workload(
+        "kubeflow.org", "Notebook", "notebooks", TemplatePath.of_spec("spec.template.spec"), pod_metadata="metadata"
+    ),
 )

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from bowline_cli.diagnosis import explain
 from bowline_cli.explanations import ExplainedObject, as_json, as_table, as_text, for_reader
 from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, current_request, named_objects
 from bowline_cli.reader import Unread, acquired_at
-from bowline_cli.reading import info_of
+from bowline_cli.reading import Reading, info_of
 from bowline_cli.rights import Right, Rights, rights_of
 from bowline_cli.undecided import explain_uncreated
 
@@ -500,3 +501,23 @@ def test_the_table_and_the_json_have_every_subject() -> None:
 )  # fmt: skip
 def test_what_a_release_publishes(configuration: Any, info: ReleaseInfo | None) -> None:
     assert info_of(configuration) == info
+
+
+@pytest.mark.parametrize(
+    ("leases", "info"),
+    [
+        pytest.param(["one", "former"], ReleaseInfo(("a",)), id="the release whose reconciler leads"),
+        pytest.param(["one", "other"], None, id="two releases: nothing says which one a pod is of"),
+        pytest.param([], ReleaseInfo(("c",)), id="no reconciler has led: the usual name"),
+    ],
+)
+def test_what_the_releases_of_a_namespace_publish(leases: list[str], info: ReleaseInfo | None) -> None:
+    published = {
+        f"/api/v1/namespaces/system/configmaps/{release}-info": {
+            "data": {"release.json": json.dumps({"schedulerNames": [scheduler], "repeatBackoff": "60s"})}
+        }
+        for release, scheduler in (("one", "a"), ("other", "b"), ("bowline", "c"))
+    }
+    stored = [{"metadata": {"name": f"{release}-reconciler"}} for release in leases]
+    reader: Any = SimpleNamespace(api=SimpleNamespace(now=NOW), list=lambda *_, **__: stored, get=published.get)
+    assert Reading.begin(reader, "system").info == info
