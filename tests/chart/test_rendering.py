@@ -185,7 +185,7 @@ def selectors(manifests: Rendered) -> list[dict[str, str]]:
 
 def test_two_charts_of_one_release_select_no_pods_of_each_other(chart: Chart) -> None:
     """As aliases of a parent chart: distinguished by their names. One alias has what a cluster has once."""
-    values = {"crds": {"enabled": False}, "config": {"gpuSharing": {"enabled": False}}}
+    values = {"crds": {"enabled": False}, "config": {"plugins": {"gpu_sharing": {"enabled": False}}}}
     renderings = (chart.render({"fullnameOverride": name, **values}, release="platform") for name in ("one", "other"))
     alias, other_alias = renderings
     assert not alias.by_kind.keys() & other_alias.by_kind.keys(), "Helm would create none of them twice"
