@@ -17,6 +17,7 @@ import pytest
 from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
+from bowline.localcluster.scheduler import SCHEDULER
 from tests.pairs import patient_chart
 
 COMMIT = "68de5f55"
@@ -35,7 +36,8 @@ class Version:
     @property
     def options(self) -> PairOptions:
         """The options of an install of this version's chart."""
-        settings: dict[str, Any] = {"image.tag": self.tag}
+        # The default of the previous version has another name.
+        settings: dict[str, Any] = {"image.tag": self.tag, "config.schedulerNames": [SCHEDULER]}
         if self.gates:
             settings["config.featureGates"] = self.gates
         return PairOptions(chart=self.chart, values_files=(self.values,), set_values=settings)
