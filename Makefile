@@ -62,7 +62,7 @@ test-kubernetes: setup ## The suites that depend on Kubernetes' version: VERSION
 
 test-scheduler-conformance: setup ## The example scheduler, and those with a mistake, in the cases of schedulers; SCHEDULER="python my.py" NAME=mine, or SCHEDULER=kai
 	$(BIN)/python -m bowline.localcluster assets $(if $(filter kai,$(SCHEDULER)),--kai)
-	$(if $(SCHEDULER),BOWLINE_SCHEDULER="$(SCHEDULER)" BOWLINE_SCHEDULER_NAME=$(or $(NAME),bowline)) $(BIN)/python -m pytest tests/scheduler_conformance -m 'schedulers or live' --verbose
+	$(if $(SCHEDULER),BOWLINE_SCHEDULER="$(SCHEDULER)" BOWLINE_SCHEDULER_NAME=$(or $(NAME),example-scheduler)) $(BIN)/python -m pytest tests/scheduler_conformance -m 'schedulers or live' --verbose
 
 test-wheel: setup ## The wheel in an environment of its own: a new plugin's types, tests, check, and a pod that it binds
 	$(BIN)/python -m bowline.localcluster assets

@@ -17,7 +17,7 @@ Command = Callable[..., int]
 def command(binder: SchedulerCluster, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command, on the cluster of the other tests."""
     monkeypatch.setattr(SchedulerCluster, "start", lambda *_: nullcontext(binder))
-    return lambda scheduler, *options: main(["--scheduler", scheduler, "--name=bowline", *options])
+    return lambda scheduler, *options: main(["--scheduler", scheduler, *options])
 
 
 def test_a_case_passes(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
