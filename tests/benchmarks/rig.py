@@ -17,6 +17,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import Helm, find_helm
 from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.scheduler import SCHEDULER
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 
@@ -24,6 +25,8 @@ NAMESPACE = "bench"
 READY_S = 120.0
 # Of which of two versions a figure is.
 HERE, OTHER = "this checkout", "other checkout"
+# Of both checkouts, whose default schedulers may differ.
+VALUES = {"log.level": "warning", "config.schedulerNames": [SCHEDULER]}
 POLL_S = 0.1
 FINISHED = 'bowline_requests_finished_total{plugin="bowline",reason="Succeeded"}'
 
@@ -96,7 +99,7 @@ def rig(nodes: int) -> Iterator[Rig]:
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_nodes(nodes)
         helm = find_helm()
-        pair = Pair.install(cluster, helm, PairOptions(set_values={"log.level": "warning"}))
+        pair = Pair.install(cluster, helm, PairOptions(set_values=VALUES))
         _without_admission(cluster)
         cluster.make_namespace(NAMESPACE)
         account = cluster.service_account_kubeconfig(pair.options.namespace, f"{pair.options.release}-reconciler")
