@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.documents import ROOT, present_commit, with_part
+
 PAGE = ROOT / "docs" / "testing.md"
 RESULTS = ROOT / "docs" / "test-results.json"
 LOGS = ROOT / "build" / "test-all"
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("part", nargs="*", choices=[*names, []], metavar="PART", help=f"of {', '.join(names)}")
     chosen = parser.parse_args(arguments).part or names
     LOGS.mkdir(parents=True, exist_ok=True)
-    has_failed, commit = False, _commit()  # before the page differs from it
+    has_failed, commit = False, present_commit()  # before the page differs from it
     for part in PARTS:
         if part.name not in chosen:
             continue
@@ -119,23 +119,13 @@ def stored_outcomes() -> dict[str, Outcome]:
 
 def with_outcomes(page: str, outcomes: Mapping[str, Outcome]) -> str:
     """Return the page with a row for each part. Raises ValueError for a page without the two comments."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page lacks {BEGIN.strip()} or {END.strip()}")
     lines = ["| command | what it shows | result | took | on | commit |", "|---|---|---|---|---|---|"]
     for part in PARTS:
         outcome = outcomes.get(part.name, Outcome(NOT_RUN))
         result = outcome.result.replace("|", "\\|")
         row = (f"`{part.command}`", part.text, result, outcome.minutes, outcome.date, outcome.commit)
         lines.append(f"| {' | '.join(row)} |")
-    return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{END}{after}"
-
-
-def _commit() -> str:
-    """Return the commit, marked if files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=8"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return with_part(page, BEGIN, END, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The fenced blocks of the documents, by their info string, and the commands in them.
+"""The fenced blocks of the documents, the commands in them, and the parts that results are written to.
 
 The convention, which `tests/unit/test_documents.py` enforces: a test executes every block `console`. In a block with
 lines that begin with `$ `, those are the commands, and the lines that follow are the output; `...` stands for any
@@ -105,3 +105,18 @@ def _line_pattern(line: str) -> str:
     """Columns of kubectl have widths that depend on the rows: any number of spaces matches a run of spaces."""
     literals = (re.sub(r"(\\ )+", " +", re.escape(literal)) for literal in line.split("..."))
     return ".*".join(literals) + " *\n"
+
+
+def with_part(page: str, begin: str, end: str, text: str) -> str:
+    """Return the page with this text between its two comments. Raises ValueError for a page without them."""
+    before, begin_comment, rest = page.partition(begin)
+    _, end_comment, after = rest.partition(end)
+    if not (begin_comment and end_comment):
+        raise ValueError(f"the page lacks {begin.strip()} or {end.strip()}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def present_commit() -> str:
+    """Return the commit, marked if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=8"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

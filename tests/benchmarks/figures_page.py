@@ -6,15 +6,13 @@ it. Nothing else of the page is written here.
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tests.benchmarks.report import Report, short
+from tests.documents import ROOT, present_commit, with_part
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "figures.md"
 RESULTS = ROOT / "docs" / "figures.json"
 BEGIN, END = (
@@ -45,11 +43,9 @@ def result_of(report: Report, notes: str) -> Result:
         ratio = report.ratio(figure)
         ratio_text = f"{ratio:.2f}" if ratio is not None else ""
         rows.append((figure.name, short(figure.median), figure.unit, figure.noise_text, ratio_text, figure.wanted))
-    describe = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=8"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     machine = f"{os.cpu_count()} cores, {gib:.0f} GiB"
-    return Result(report.title, f"{datetime.now(UTC):%Y-%m-%d}", commit, machine, tuple(rows), notes)
+    return Result(report.title, f"{datetime.now(UTC):%Y-%m-%d}", present_commit(), machine, tuple(rows), notes)
 
 
 def stored_results() -> dict[str, Result]:
@@ -70,12 +66,8 @@ def record(command: str, result: Result) -> None:
 
 def with_results(page: str, results: Mapping[str, Result]) -> str:
     """Return the page with a table for each command. Raises ValueError for a page without the two comments."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page lacks {BEGIN.strip()} or {END.strip()}")
     sections = "\n".join(_section(command, results[command]) for command in sorted(results))
-    return f"{before}{BEGIN}\n{sections}\n{END}{after}"
+    return with_part(page, BEGIN, END, sections)
 
 
 def _section(command: str, result: Result) -> str:

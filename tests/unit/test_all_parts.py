@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.all import NOT_RUN, PAGE, PARTS, ROOT, Outcome, result_of, stored_outcomes, with_outcomes
+from tests.all import NOT_RUN, PAGE, PARTS, Outcome, result_of, stored_outcomes, with_outcomes
+from tests.documents import ROOT
 
 
 @pytest.mark.parametrize(
