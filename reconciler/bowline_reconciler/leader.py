@@ -7,7 +7,6 @@ nevertheless, every write has a UID or resourceVersion precondition, so none is 
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -19,12 +18,8 @@ from bowline.runtime.workers import wait_failed
 from bowline_reconciler.controller import Term
 from bowline_reconciler.wiring import Components
 
-log = logging.getLogger(__name__)
-
 # The last write has this long to reach the API server before another process may lead.
 _MARGIN_S = 1.0
-# Time limit of a cancelled start while the Lease is still held.
-_CANCEL_S = 10.0
 LEASE_METADATA = {"labels": {names.LEASE_LABEL: "cluster"}}
 
 
@@ -69,7 +64,7 @@ async def run_while_leader(
     stop: asyncio.Event,
     on_synced: Callable[[], None] = lambda: None,
 ) -> None:
-    """Take part in the leader election and work during each term, until ``stop``. Raises a plugin start's error.
+    """Take part in the leader election and work during each term, until ``stop``. Raises the error of what failed.
 
     ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
     the Lease.
@@ -101,9 +96,8 @@ async def _lead(parts: Components, elector: LeaderElector, stop: asyncio.Event) 
         ending.callback(parts.client.forbid_writes)
         fencing = asyncio.create_task(_fence(parts, elector, term), name="fence")
         ending.push_async_callback(cancel_and_wait, fencing)
-        ending.push_async_callback(_stop_plugins, parts, elector)
-        if not await _start_plugins(parts, elector, stop):
-            return
+        ending.push_async_callback(parts.plugins.stop)
+        await parts.plugins.start()
         deleting = asyncio.create_task(parts.ttl.run(), name="TTL controller")
         ending.push_async_callback(cancel_and_wait, deleting)
         releasing = asyncio.create_task(parts.releases.run(), name="releases")
@@ -120,41 +114,12 @@ async def _lead(parts: Components, elector: LeaderElector, stop: asyncio.Event) 
 
 
 async def _fence(parts: Components, elector: LeaderElector, term: Term) -> None:
-    """After the Lease is lost: end the drain, all writes and plugins' workers before another process may lead."""
+    """After the Lease is lost: end the drain, all writes and plugins' work before another process may lead."""
     await elector.lost.wait()
     await asyncio.sleep(max(0.0, elector.left_s - _MARGIN_S))
     term.expiry.set()
     parts.client.forbid_writes()
-    parts.plugins.cancel_workers()
-
-
-async def _start_plugins(parts: Components, elector: LeaderElector, stop: asyncio.Event) -> bool:
-    """Start the plugins; return whether this process still leads and must work. Raises PluginError.
-
-    A start in progress when leadership ends is cancelled. If it does not end then, the process fails: its activity
-    cannot be stopped in another way.
-    """
-    starting = asyncio.create_task(parts.plugins.start(), name="plugins' start")
-    try:
-        await wait_first(elector.lost.wait(), stop.wait(), wait_done(starting))
-    finally:
-        if not starting.done():
-            starting.cancel()
-            await asyncio.wait({starting}, timeout=elector.left_s if elector.lost.is_set() else _CANCEL_S)
-    if not starting.done():
-        raise RuntimeError("a plugin's start has not ended after it was cancelled")
-    if starting.cancelled():
-        log.warning("plugins' start cancelled", extra={"lost": elector.lost.is_set()})
-        return False
-    starting.result()
-    return not (elector.lost.is_set() or stop.is_set())
-
-
-async def _stop_plugins(parts: Components, elector: LeaderElector) -> None:
-    if elector.lost.is_set():
-        await parts.plugins.stop(elector.left_s)
-    else:
-        await parts.plugins.stop()
+    parts.plugins.cancel()
 
 
 async def _drain(working: "asyncio.Task[None]", term: Term) -> None:

@@ -57,6 +57,5 @@ class RunningComponents:
                     lambda: tasks.cancel(*self.watching.values(), self.events),
                     MOMENT,
                 ),
-                ShutdownStep("plugins", "nothing calls them now", parts.plugins.teardown, MOMENT),
             ]
         )

@@ -99,7 +99,7 @@ async def build(
     *,
     uninstalling: bool = False,
 ) -> Components:
-    """Set up the plugins and build all components. Raises PluginError, after tearing the plugins down.
+    """Set up the plugins and build all components. Raises PluginError.
 
     ``uninstalling``: every request is rolled back instead of attempted.
     """
@@ -109,12 +109,8 @@ async def build(
     lifecycle = PluginLifecycle(plugins, client, clock, observation.metrics.registry)
 
     handlers = _late_handlers(lambda: events)
-    try:
-        await lifecycle.setup()
-        watches = lifecycle.watches(handlers.on_change, handlers.on_object)
-    except BaseException:
-        await lifecycle.teardown()
-        raise
+    await lifecycle.setup()
+    watches = lifecycle.watches(handlers.on_change, handlers.on_object)
     informers = Informers(client, handlers, settings.scheduler_names)
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
     caller = PluginCaller(observation, clock.monotonic)

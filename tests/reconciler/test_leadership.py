@@ -27,15 +27,12 @@ from tests.waiting import LIMIT_S, until, until_awaited
 QUICK = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))
 
 
-class Starts(Scripted):
-    """Records start and stop. ``start_ends``: start waits for it; its worker is busy from start on."""
+class Runs(Scripted):
+    """Records its terms; its worker is busy during each."""
 
-    def __init__(self, sources: Iterable[EventSource] = (), *, start_ends: bool = True) -> None:
+    def __init__(self, sources: Iterable[EventSource] = ()) -> None:
         super().__init__(sources=sources)
         self.terms: list[str] = []
-        self.start_ends = asyncio.Event()
-        if start_ends:
-            self.start_ends.set()
         self.worked = 0
         self.worked_at = datetime.min.replace(tzinfo=UTC)
 
@@ -48,18 +45,13 @@ class Starts(Scripted):
         self.worked_at = self.clock.now()
         return timedelta(milliseconds=10)
 
-    async def start(self) -> None:
-        self.terms.append("start")
+    async def run(self) -> None:
+        self.terms.append("run")
         self.add(ObjectKey("", "any"))
         try:
-            await self.start_ends.wait()
-        except asyncio.CancelledError:
-            self.terms.append("cancelled")
-            raise
-        self.terms.append("started")
-
-    async def stop(self) -> None:
-        self.terms.append("stop")
+            await asyncio.Event().wait()
+        finally:
+            self.terms.append("end")
 
 
 async def holder(stage: Stage, lease: str = "reconciler") -> str:
@@ -84,14 +76,14 @@ async def another_leads(stage: Stage, first: str) -> None:
     await until_awaited(lambda: holder(stage), lambda identity: identity not in ("", first))
 
 
-async def test_losing_the_lease_cancels_the_plugins_start_and_ends_their_workers(stage: Stage) -> None:
-    plugin = Starts(start_ends=False)
+async def test_losing_the_lease_ends_the_plugins_run_and_their_workers(stage: Stage) -> None:
+    plugin = Runs()
     async with partitioned(stage, plugin) as (wire, leader):
         first = await holder(stage)
         await until(lambda: plugin.worked > 2)
         await wire.cut()
         await another_leads(stage, first)
-        assert plugin.terms == ["start", "cancelled", "stop"]
+        assert plugin.terms == ["run", "end"]
         worked = plugin.worked
         await wire.restore()
         with pytest.raises(ConnectionFailed, match="no longer leads"):
@@ -116,12 +108,12 @@ async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead
         await stage.phase("pod", "Succeeded")
 
 
-async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
+async def test_a_plugins_watch_is_listed_before_its_run_and_named_until_then(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     await stage.client.create(CONFIGMAPS, stage.namespace, configmap("there"))
     selector = f"metadata.namespace={stage.namespace}"
-    plugin = Starts([EventSource(CONFIGMAPS, field_selector=selector, transform=lambda raw: raw)])
+    plugin = Runs([EventSource(CONFIGMAPS, field_selector=selector, transform=lambda raw: raw)])
     gate = FaultGate()
     proxy, access = proxy_route
     proxy.add(FaultRule(OnTheWire(gate), CallMatch(("list",), "configmaps")))
@@ -133,7 +125,7 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
         assert missing.startswith("plugin scripted, watch of configmaps")
         assert not await holder(stage), "a process that cannot work must not block others"
         gate.open()
-        await until(lambda: "started" in plugin.terms)
+        await until(lambda: bool(plugin.terms))
         assert len(working.parts.reflectors["scripted/0"].store) >= 1
         assert working.parts.unsynced() is None
 
@@ -141,20 +133,20 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
 async def test_a_watched_resource_that_is_not_served_blocks_no_leader(stage: Stage) -> None:
     """A plugin may watch a resource that only newer API servers have."""
     later = Resource("later.bowline.dev", "v1", "laters", "Later")
-    plugin = Starts([EventSource(later)])
+    plugin = Runs([EventSource(later)])
     async with stage.working(plugin) as working:
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
         assert "install its CustomResourceDefinition" in (working.parts.reflectors["scripted/0"].last_error or "")
         assert working.parts.unsynced() is None
-    assert plugin.terms == ["start", "started", "stop"]
+    assert plugin.terms == ["run", "end"]
 
 
 async def test_outside_its_term_the_client_writes_only_leases_and_events(stage: Stage) -> None:
-    plugin = Starts()
+    plugin = Runs()
     async with stage.working(plugin) as working:
-        await until(lambda: "started" in plugin.terms)
+        await until(lambda: bool(plugin.terms))
         await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("in-time"))
         await working.leave()
         with pytest.raises(ConnectionFailed, match="no longer leads"):

@@ -3,11 +3,12 @@
 The server answers PUT and DELETE of /seats/UID; both may be repeated, so a lost reply costs nothing.
 """
 
+import asyncio
 from datetime import timedelta
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from bowline import BindContext, BindingPlugin, BindRequest, Handle, Object, PluginConfig, Status, Suggestion
+from bowline import BindContext, BindingPlugin, BindRequest, Object, PluginConfig, Status, Suggestion
 
 PRODUCT = "example.com/licence"
 
@@ -19,11 +20,9 @@ class LicenceConfig(PluginConfig):
 class Licence(BindingPlugin[LicenceConfig]):
     name = "example_licence"
 
-    async def setup(self, handle: Handle) -> None:
-        self._http = ClientSession(timeout=ClientTimeout(total=5))
-
-    async def teardown(self) -> None:
-        await self._http.close()
+    async def run(self) -> None:
+        async with ClientSession(timeout=ClientTimeout(total=5)) as self._http:
+            await asyncio.Event().wait()
 
     def applies(self, pod: Object, request: BindRequest) -> bool:
         return bool(_product(pod))

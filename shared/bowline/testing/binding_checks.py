@@ -94,11 +94,11 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         for name in background_errors(process.metrics):
             yield f"the queue {name} raises"
         for task in left:
-            yield f"leaves the task {_name_of(task)} behind; await it, or cancel it in stop"
+            yield f"leaves the task {_name_of(task)} behind; await it"
             task.cancel()
     for name, value in vars(process.plugin).items():
         if getattr(value, "closed", getattr(value, "is_closed", None)) is False:
-            yield f"leaves self.{name} open; close it in teardown"
+            yield f"leaves self.{name} open; close it at the end of `run`"
 
 
 async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:

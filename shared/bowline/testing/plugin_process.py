@@ -31,7 +31,6 @@ async def running_plugins(
     registry = CollectorRegistry()
     lifecycle = PluginLifecycle(plugins, client, SystemClock(), registry)
     async with AsyncExitStack() as ending:
-        ending.push_async_callback(lifecycle.teardown)
         await lifecycle.setup()
         # Nothing wakes an attempt that waits: it is repeated soon.
         watches = lifecycle.watches(lambda _: None, lambda _, __: None).values()

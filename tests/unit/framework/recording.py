@@ -3,6 +3,7 @@
 For tests of the order of calls, and of the consequences of a failure at one extension point.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -63,14 +64,12 @@ class RecordingPlugin(AdmissionPlugin, BuiltinBindingPlugin):
     async def setup(self, handle: Handle) -> None:
         self._record("setup", None)
 
-    async def start(self) -> None:
-        self._record("start", None)
-
-    async def stop(self) -> None:
-        self._record("stop", None)
-
-    async def teardown(self) -> None:
-        self._record("teardown", None)
+    async def run(self) -> None:
+        self._record("run", None)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._record("end", None)
 
     def applies(self, pod: Object, request: BindRequest) -> bool:
         answer = self._answers.get("applies")  # asked before every attempt, so it is not recorded

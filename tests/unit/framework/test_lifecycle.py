@@ -1,8 +1,9 @@
-"""Setup and teardown, start and stop of plugins, and their workers."""
+"""Setup and run of plugins, and their workers."""
 
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -149,60 +150,95 @@ def raises() -> None:
     raise KeyError("typo")
 
 
-async def test_a_process_has_one_setup_and_teardown_and_each_term_a_start_and_stop() -> None:
+async def test_a_process_has_one_setup_and_each_term_one_run_which_is_cancelled_at_its_end() -> None:
     calls: Calls = []
     lifecycle = lifecycle_of(RecordingPlugin("a", calls), RecordingPlugin("b", calls))
     await lifecycle.setup()
     for _ in range(2):
         await lifecycle.start()
+        calls.append("first attempt")  # a plugin is prepared for it up to its first wait
+        lifecycle.cancel()
         await lifecycle.stop()
-    await lifecycle.teardown()
-    await lifecycle.teardown()
-    term = ["a.start", "b.start", "b.stop", "a.stop"]
-    assert calls == ["a.setup", "b.setup", *term, *term, "b.teardown", "a.teardown"]
+    term = ["a.run", "b.run", "first attempt", "a.end", "b.end"]
+    assert calls == ["a.setup", "b.setup", *term, *term]
 
 
-@pytest.mark.parametrize(
-    ("point", "expectation"),
-    [
-        pytest.param("setup", ["a.setup", "b.setup", "b.teardown", "a.teardown"], id="setup"),
-        pytest.param("start", [*("a.setup", "b.setup", "c.setup"), *("a.start", "b.start", "b.stop", "a.stop"),
-            *("c.teardown", "b.teardown", "a.teardown")], id="start"),
-    ],
-)  # fmt: skip
-async def test_a_plugin_whose_start_failed_is_stopped(point: str, expectation: Calls) -> None:
-    calls: Calls = []
-    lifecycle = lifecycle_of(
-        RecordingPlugin("a", calls), RecordingPlugin("b", calls, {point: raises}), RecordingPlugin("c", calls)
-    )
-    with pytest.raises(PluginError, match=f"plugin b: {point} raised KeyError: 'typo'"):
-        await begin(lifecycle)
+async def test_a_run_that_returns_is_not_called_again() -> None:
+    class Returning(BindingPlugin):
+        name = "returning"
+        runs = 0
+
+        async def run(self) -> None:
+            self.runs += 1
+
+    plugin = Returning(PluginConfig(), Settings())
+    lifecycle = lifecycle_of(plugin)
+    await begin(lifecycle)
     await lifecycle.stop()
-    await lifecycle.teardown()
-    assert calls == expectation
-
-
-@pytest.mark.parametrize("point", ["stop", "teardown"])
-async def test_a_failing_stop_does_not_prevent_the_stops_of_other_plugins(point: str) -> None:
-    calls: Calls = []
-    lifecycle = lifecycle_of(RecordingPlugin("a", calls), RecordingPlugin("b", calls, {point: raises}))
-    await lifecycle.setup()
-    await lifecycle.start()
-    await lifecycle.stop()
-    await lifecycle.teardown()
-    assert calls[-4:] == ["b.stop", "a.stop", "b.teardown", "a.teardown"]
+    assert plugin.runs == 1
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("point", ["setup", "start"])
-async def test_a_hanging_start_ends_with_the_plugins_budget(point: str) -> None:
-    async def hangs(*_: object) -> None:
-        await asyncio.Event().wait()
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, asyncio.CancelledError])
+async def test_a_run_that_raises_is_counted_and_called_again_and_ends_nothing_else(
+    error: type[BaseException],
+) -> None:
+    def fails() -> None:
+        raise error
 
-    kind = type("Hangs", (BindingPlugin,), {"name": "hangs", point: hangs, "budgets": Budgets(setup_s=7)})
-    lifecycle = lifecycle_of(kind(PluginConfig(), Settings()))
-    with pytest.raises(PluginError, match=f"plugin hangs: {point} took longer than 7 s"):
-        await begin(lifecycle)
+    calls: Calls = []
+    registry = CollectorRegistry()
+    broken, sound = RecordingPlugin("broken", calls, {"run": fails}), RecordingPlugin("sound", calls)
+    lifecycle = PluginLifecycle([broken, sound], NO_CLIENT, SystemClock(), registry)
+    await begin(lifecycle)
+    failure = asyncio.create_task(lifecycle.failure())
+    await asyncio.sleep(600)
+    assert not failure.done()
+    failure.cancel()
+    await lifecycle.stop()
+    count = registry.get_sample_value("bowline_plugin_background_errors_total", {"plugin": "broken", "task": "run"})
+    assert count == calls.count("broken.run") > 2
+    assert calls.count("sound.run") == calls.count("sound.end") == 1
+
+
+@pytest.mark.looptime
+async def test_a_run_that_ignores_its_cancellation_ends_the_process_by_name() -> None:
+    class Ignoring(BindingPlugin):
+        name = "ignoring"
+
+        async def run(self) -> None:
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(100)
+                    return
+
+    lifecycle = lifecycle_of(Ignoring(PluginConfig(), Settings()))
+    await begin(lifecycle)
+    await asyncio.sleep(1)
+    with pytest.raises(PluginError, match="ignoring/run: does not end 40 s after its cancellation"):
+        await lifecycle.stop()
+    await asyncio.sleep(100)
+
+
+async def test_a_setup_that_fails_names_its_plugin_and_ends_the_start() -> None:
+    calls: Calls = []
+    lifecycle = lifecycle_of(RecordingPlugin("a", calls), RecordingPlugin("b", calls, {"setup": raises}))
+    with pytest.raises(PluginError, match="plugin b: setup raised KeyError: 'typo'"):
+        await lifecycle.setup()
+    assert calls == ["a.setup", "b.setup"]
+
+
+@pytest.mark.looptime
+async def test_a_hanging_setup_ends_with_the_plugins_budget() -> None:
+    class Hangs(BindingPlugin):
+        name = "hangs"
+        budgets = Budgets(setup_s=7)
+
+        async def setup(self, handle: Handle) -> None:
+            await asyncio.Event().wait()
+
+    with pytest.raises(PluginError, match="plugin hangs: setup took longer than 7 s"):
+        await lifecycle_of(Hangs(PluginConfig(), Settings())).setup()
     assert asyncio.get_running_loop().time() == pytest.approx(7, abs=0.1)
 
 

@@ -1,7 +1,6 @@
 """What a plugin receives at setup in the reconciler.
 
-A plugin keeps the parts of the Handle that it needs; there are no globals. Only the leader's plugins are started, so
-a plugin must not write before ``start``.
+A plugin keeps the parts of the Handle that it needs; there are no globals.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -27,7 +26,7 @@ class EventSource:
       object.
     - ``transform``: trims each object before caching; returning None does not cache it (see ``Reflector``).
     - ``attach``: called with the reflector before it runs, for a plugin that also reads its cache: ``store`` is a
-      mapping of keys to objects, complete from the plugin's start on.
+      mapping of keys to objects, complete when ``run`` is called.
     - ``on_change``: called with an object's old and new state, None where it is outside of the selection. Like every
       event handler it must only record and enqueue.
     - ``optional``: the resource is another project's, and the plugin works without it: the process does not wait for
@@ -60,12 +59,12 @@ Reconcile = Callable[[ObjectKey], Awaitable[timedelta | None]]
 class Handle:
     """Passed to ``BindingPlugin.setup``.
 
-    - ``client``: the API server. Writes are allowed from ``start`` to ``stop`` only.
+    - ``client``: the API server. Writes are allowed during a term of leadership only.
     - ``clock``: wall clock and monotonic time; tests replace it.
     - ``worker(name, reconcile)``: registers a keyed queue that runs on the leader only; returns the function that
       adds a key, which a standby ignores. A key is reconciled once at a time, different keys concurrently, each
       within the budget ``reconcile_s``. However many keys of one namespace hang, other namespaces have room: it is
-      the tenant. A crash loses the keys: ``start`` enqueues what is needed. Raises ValueError for a name used twice.
+      the tenant. A crash loses the keys: ``run`` enqueues what is needed. Raises ValueError for a name used twice.
     - ``metrics``: creates the plugin's own series.
     """
 

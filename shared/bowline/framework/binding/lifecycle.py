@@ -1,16 +1,12 @@
-"""Lifecycle of the plugins in the reconciler: setup and teardown, start and stop with leadership, watches and queues.
+"""Lifecycle of the plugins in the reconciler: setup with the process, queues and ``run`` with leadership, watches.
 
-Plugins start in order and stop in reverse. Each process calls setup and teardown of each plugin once, each leadership
-term start and stop once, in that order, even if the first of the two failed; the queues end before the first stop. A
-plugin that cannot be set up or started prevents the process from working: the remaining plugins would bind pods
-without their devices.
+A plugin that cannot be set up prevents the process from working: the remaining plugins would bind pods without their
+devices. What raises later is tried again.
 """
 
 import asyncio
 import logging
-import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,8 +18,8 @@ from bowline.framework.binding.declared import permit_of
 from bowline.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.binding.worker import PluginWorker
-from bowline.framework.plugin import Plugin
+from bowline.framework.binding.worker import PluginWorker, run_in_term
+from bowline.framework.plugin import Plugin, overriding
 from bowline.kube.callbacks import Callback, Callbacks
 from bowline.kube.client import KubeClient
 from bowline.kube.permits import limited_to
@@ -31,13 +27,16 @@ from bowline.kube.reflector import EventType, Listener, Reflector, Transform
 from bowline.kube.resources import Resource, Selection
 from bowline.runtime.clock import Clock
 from bowline.runtime.tasks import raise_foreign_cancellation
-from bowline.runtime.workers import wait_failed
+from bowline.runtime.workers import failure_of, wait_failed
 
 log = logging.getLogger(__name__)
 
+# How long a term's work has to end: a write in progress has the client's timeout.
+_STOP_S = 40.0
+
 
 class PluginError(Exception):
-    """A plugin cannot be set up, started or stopped; the message names the plugin and the call."""
+    """A plugin cannot be set up, or does not end; the message names the plugin and the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,7 @@ class Watch:
 
 
 class PluginLifecycle:
-    """Sets plugins up, starts and stops them, and runs their watches and queues. Registers metrics in
-    ``registry``.
-    """
+    """Sets plugins up, and runs their watches, queues and tasks. Registers metrics in ``registry``."""
 
     def __init__(
         self,
@@ -66,7 +63,7 @@ class PluginLifecycle:
         self._registry = registry
         self._errors = Counter(
             "bowline_plugin_background_errors_total",
-            "Exceptions of a plugin's queues, which continue after a backoff.",
+            "Exceptions of a plugin's queues and of its run, which continue after a backoff.",
             ["plugin", "task"],
             registry=registry,
         )
@@ -77,20 +74,18 @@ class PluginLifecycle:
             registry=registry,
         )
         self._workers: dict[str, PluginWorker] = {}
-        self._set_up: list[BindingPlugin] = []
-        self._plugins_to_stop: list[BindingPlugin] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def setup(self) -> None:
-        """Set every plugin up. Raises PluginError. ``teardown`` must follow in any case, before the process ends."""
+        """Set every plugin up. Raises PluginError."""
         for plugin in self._plugins:
-            self._set_up.append(plugin)
             handle = Handle(
                 self._client,
                 self._clock,
                 partial(self._add_worker, plugin),
                 PluginMetrics(plugin.name, self._registry),
             )
-            await _call(plugin, "setup", partial(plugin.setup, handle), plugin.budgets.setup_s)
+            await _set_up(plugin, handle)
             for state in _sizes(plugin):
                 size = partial(_size, plugin, state)
                 self._remembered.labels(plugin.name, state).set_function(size)
@@ -98,16 +93,7 @@ class PluginLifecycle:
     @property
     def sizes(self) -> dict[str, Mapping[str, int]]:
         """The sizes of what each plugin remembers."""
-        return {plugin.name: sizes for plugin in self._set_up if (sizes := _sizes(plugin))}
-
-    async def teardown(self) -> None:
-        """Tear down, in reverse, every plugin whose setup was called. Failures are logged."""
-        while self._set_up:
-            plugin = self._set_up.pop()
-            try:
-                await _call(plugin, "teardown", plugin.teardown, plugin.budgets.setup_s)
-            except PluginError:
-                log.exception("plugin failed to tear down", extra={"plugin": plugin.name})
+        return {plugin.name: sizes for plugin in self._plugins if (sizes := _sizes(plugin))}
 
     def watches(
         self, wake: Callable[[ObjectKey], None], on_object: Callable[[Resource, ObjectKey], None]
@@ -144,52 +130,43 @@ class PluginLifecycle:
         return watches
 
     async def start(self) -> None:
-        """Start the plugins' queues, then the plugins in order. Requires leadership and synced caches.
-
-        May be cancelled when leadership ends. ``stop`` stops every plugin whose start was called, whether it has
-        returned, raised or was cancelled. Raises PluginError.
-        """
+        """Begin a term: open the queues, and call ``run`` up to its first wait. Requires synced caches."""
         for worker in self._workers.values():
-            worker.start()
-        for plugin in self._plugins:
-            self._plugins_to_stop.append(plugin)
-            await _call(plugin, "start", plugin.start, plugin.budgets.setup_s)
-        log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
+            worker.queue.open()
+            name = f"worker {worker.name}"
+            self._tasks += [asyncio.create_task(worker.run(), name=name) for _ in range(worker.queue.capacity)]
+        for plugin in overriding(self._plugins, BindingPlugin.run):
+            name, failed = f"{plugin.name}/run", self._errors.labels(plugin.name, "run").inc
+            running = run_in_term(name, plugin.run, failed, self._jitter, permit_of(plugin))
+            self._tasks.append(asyncio.create_task(running, name=name))
+        await asyncio.sleep(0)
 
-    def cancel_workers(self) -> None:
-        """Cancel the plugins' workers: another process is about to lead. ``stop`` still must be called."""
+    def cancel(self) -> None:
+        """End the term's work; ``stop`` still must be called."""
         for worker in self._workers.values():
-            worker.cancel()
+            worker.queue.shut_down()
+        for task in self._tasks:
+            if not task.cancelling():  # a second one would interrupt what it does at its end
+                task.cancel()
 
-    async def stop(self, within_s: float = math.inf) -> None:
-        """Stop the queues, then the started plugins in reverse. A plugin's failure is logged.
+    async def stop(self) -> None:
+        """End the term. Raises PluginError for what does not end, and the error of a worker."""
+        self.cancel()
+        tasks, self._tasks = self._tasks, []
+        stuck = (await asyncio.wait(tasks, timeout=_STOP_S))[1] if tasks else ()
+        for task in tasks:
+            if task not in stuck and (failure := failure_of(task)) is not None:
+                raise failure
+        if stuck:
+            names = ", ".join(sorted({task.get_name() for task in stuck}))
+            raise PluginError(f"{names}: does not end {_STOP_S:g} s after its cancellation")
 
-        ``within_s``: the time for all plugins together, when another process is about to lead. Raises the error of a
-        worker that has failed.
-        """
-        ends_at = asyncio.get_running_loop().time() + within_s
-        async with AsyncExitStack() as ending:
-            ending.push_async_callback(self._stop_plugins, ends_at)
-            for worker in self._workers.values():
-                ending.push_async_callback(worker.stop)
+    async def failure(self) -> None:
+        """Wait until a worker itself fails. What a plugin raises is retried and does not count."""
+        await wait_failed(self._tasks)
 
     def _jitter(self) -> float:
         return self._client.random.random()
-
-    async def _stop_plugins(self, ends_at: float) -> None:
-        while self._plugins_to_stop:
-            plugin = self._plugins_to_stop.pop()
-            left_s = min(plugin.budgets.setup_s, max(0.0, ends_at - asyncio.get_running_loop().time()))
-            try:
-                await _call(plugin, "stop", plugin.stop, left_s)
-            except PluginError:
-                log.exception("plugin failed to stop", extra={"plugin": plugin.name})
-
-    async def failure(self) -> None:
-        """Wait until a worker task itself fails. Errors raised by a plugin's reconcile function are retried and do
-        not count.
-        """
-        await wait_failed([task for worker in self._workers.values() for task in worker.tasks])
 
     def _add_worker(self, plugin: BindingPlugin, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         full = f"{plugin.name}/{name}"
@@ -213,18 +190,19 @@ def _sources(plugin: BindingPlugin) -> tuple[EventSource, ...]:
     return sources
 
 
-async def _call(plugin: BindingPlugin, point: str, method: Callable[[], Awaitable[None]], budget_s: float) -> None:
-    """Make a lifecycle call of a plugin. Raises PluginError for an exception, and after ``budget_s`` seconds."""
-    deadline = asyncio.timeout(budget_s)
+async def _set_up(plugin: BindingPlugin, handle: Handle) -> None:
+    """Raises PluginError for an exception, and after the plugin's budget."""
+    deadline = asyncio.timeout(plugin.budgets.setup_s)
     try:
         with limited_to(permit_of(plugin)):
             async with deadline:
-                await raise_foreign_cancellation(method())
+                await raise_foreign_cancellation(plugin.setup(handle))
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        why = f"took longer than {budget_s:g} s" if deadline.expired() else f"raised {type(error).__name__}: {error}"
-        raise PluginError(f"plugin {plugin.name}: {point} {why}") from error
+        late = f"took longer than {plugin.budgets.setup_s:g} s"
+        why = late if deadline.expired() else f"raised {type(error).__name__}: {error}"
+        raise PluginError(f"plugin {plugin.name}: setup {why}") from error
 
 
 @dataclass(frozen=True, slots=True)

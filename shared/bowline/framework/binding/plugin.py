@@ -27,7 +27,7 @@ class Budgets:
     call_s: float = 60.0  # one pre_bind or bind; a plugin that needs longer returns WAIT
     post_bind_s: float = 5.0  # one post_bind: it delays the report of the bind
     rollback_s: float = 10.0  # one rollback, which is retried until it returns OK; one forget
-    setup_s: float = 60.0  # each of setup, start, stop and teardown
+    setup_s: float = 60.0  # setup
     reconcile_s: float = 300.0  # one reconcile of a key of an own queue
 
 
@@ -44,23 +44,19 @@ class BindingPlugin(Plugin[Args_co]):
     async def setup(self, handle: Handle) -> None:
         """Prepare, without writes to the API server. Once per process, before the plugin's watches begin.
 
-        An exception prevents the process from starting. Not called in the webhook, nor for disabled plugins.
+        An exception prevents the process from starting. Not called in the webhook, nor for disabled plugins. What
+        must be closed, such as an HTTP session, is opened in ``run``.
         """
 
-    async def teardown(self) -> None:
-        """Release the resources of setup, without writes. Once, when the process ends, also after a failed setup."""
+    async def run(self) -> None:
+        """Run beside the calls of one term of leadership: one task, which is cancelled when the term has ended.
 
-    async def start(self) -> None:
-        """Start working: this process is the leader and all caches are synced. Once per leadership term.
+        All caches are synced. What precedes its first wait is done before the first call of the term: forget here
+        what another leader may have changed since. An exception is counted and logged, and it is called again after
+        a pause. It may return; a resource that the calls use is kept open like this::
 
-        An exception ends the process.
-        """
-
-    async def stop(self) -> None:
-        """Release the resources of start, and drop state that another leader may change.
-
-        Called once for each start, also for one that failed or was cancelled; a later term calls start again. After
-        a crash it is not called.
+            async with ClientSession() as self._http:
+                await asyncio.Event().wait()
         """
 
     # --- binding ---

@@ -1,6 +1,6 @@
-"""Work of a plugin outside its calls, on the leader only: its own queues.
+"""Work of a plugin outside its calls, on the leader only: its own queues and its ``run``.
 
-They begin with a term of leadership and end with it. What raises is logged with the plugin's name, counted
+It begins with a term of leadership and ends with it. What raises is logged with the plugin's name, counted
 (``failed``) and continues after a backoff, spread by ``jitter`` in [0, 1): a plugin's own task would end unnoticed.
 An error of the API server, such as a denial by a quota, is logged with its cause in one line, every other exception
 as a defect with its traceback.
@@ -12,20 +12,24 @@ one namespace leave room for every other. Each ends after a limit.
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import Reconcile
 from bowline.kube.errors import KubeError
 from bowline.kube.permits import Permit, limited_to
 from bowline.runtime.backoff import ItemBackoff
-from bowline.runtime.workers import Result, failure_of, run_worker
+from bowline.runtime.tasks import raise_foreign_cancellation
+from bowline.runtime.workers import Result, run_worker
 from bowline.runtime.workqueue import RETRY_BACKOFF, WorkQueue
 
 log = logging.getLogger(__name__)
 
 # Keys of one queue that are reconciled at a time; slow ones do not count (see ``WorkQueue``).
 WORKERS = 32
+# The shortest pause of a ``run`` that has raised.
+_PAUSE = timedelta(seconds=1)
 
 
 class PluginWorker:
@@ -41,7 +45,7 @@ class PluginWorker:
         jitter: Callable[[], float],
         permit: Permit | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self._reconcile = reconcile
         self._limit_s = limit_s
         self._failed = failed
@@ -52,30 +56,10 @@ class PluginWorker:
             backoff=ItemBackoff(*RETRY_BACKOFF, random=jitter),
             is_open=False,
         )
-        self.tasks: tuple[asyncio.Task[None], ...] = ()
 
-    def start(self) -> None:
-        self.queue.open()
-        self.tasks = tuple(
-            asyncio.create_task(run_worker(self.queue, self._process, self._on_error), name=f"worker {self._name}")
-            for _ in range(self.queue.capacity)
-        )
-
-    def cancel(self) -> None:
-        """Accept no more keys and cancel those in progress; ``stop`` still must be called."""
-        self.queue.shut_down()
-        for task in self.tasks:
-            task.cancel()
-
-    async def stop(self) -> None:
-        """Stop immediately. Raises the error of a worker that has failed."""
-        self.cancel()
-        tasks, self.tasks = self.tasks, ()
-        if tasks:
-            await asyncio.wait(tasks)
-        for task in tasks:
-            if (failure := failure_of(task)) is not None:
-                raise failure
+    async def run(self) -> None:
+        """Work as one of the queue's ``capacity`` workers, until the queue is shut down."""
+        await run_worker(self.queue, self._process, self._on_error)
 
     async def _process(self, key: ObjectKey) -> Result:
         limit = asyncio.timeout(self._limit_s)
@@ -90,9 +74,33 @@ class PluginWorker:
 
     def _on_error(self, key: ObjectKey) -> None:
         self._failed()
-        fields = {"worker": self._name, "key": str(key)}
-        error = sys.exception()
-        if isinstance(error, KubeError):
-            log.warning("a plugin's call fails, its worker retries", extra={**fields, "error": str(error)})
-        else:
-            log.exception("plugin worker failed", extra=fields)
+        _log_error({"worker": self.name, "key": str(key)})
+
+
+async def run_in_term(
+    name: str,
+    run: Callable[[], Awaitable[None]],
+    failed: Callable[[], None],
+    jitter: Callable[[], float],
+    permit: Permit | None,
+) -> None:
+    """Call a plugin's ``run`` until it returns."""
+    backoff: ItemBackoff[str] = ItemBackoff(*RETRY_BACKOFF, random=jitter)
+    while True:
+        try:
+            with limited_to(permit):
+                return await raise_foreign_cancellation(run())
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # noqa: BLE001 - anything else would end the work of all others
+            failed()
+            _log_error({"worker": name})
+        await asyncio.sleep(backoff.next_delay(name, _PAUSE).total_seconds())
+
+
+def _log_error(fields: Mapping[str, str]) -> None:
+    error = sys.exception()
+    if isinstance(error, KubeError):
+        log.warning("a plugin's call fails, its worker retries", extra={**fields, "error": str(error)})
+    else:
+        log.exception("plugin worker failed", extra=fields)

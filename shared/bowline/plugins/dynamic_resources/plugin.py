@@ -49,8 +49,8 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
         bind_timeout = self.args.bind_timeout or self.settings.binding.wait_timeout
         self._reserver = ClaimReserver(handle.client, handle.clock, bind_timeout, self.taints)
 
-    async def stop(self) -> None:
-        """Drop all awaited claims: another process binds from here on."""
+    async def run(self) -> None:
+        """Drop all awaited claims: another process may have bound since."""
         self._discard(self._awaited_claims.clear())
         self._reserver.clear()
 

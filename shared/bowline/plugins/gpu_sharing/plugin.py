@@ -9,6 +9,7 @@ Waiting for an agent to report its device holds neither worker nor lock: pre_bin
 Decision 116.
 """
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -127,14 +128,15 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         self._orphan_scan = OrphanScan(handle, self._client, self._controller, self._metrics)
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
 
-    async def start(self) -> None:
+    async def run(self) -> None:
         self._controller.begin()
         self._orphan_scan.begin()
         self._enqueue_scan(SCAN)
-
-    async def stop(self) -> None:
-        self._controller.clear()
-        self._metrics.unreserved_groups.set(0)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._controller.clear()
+            self._metrics.unreserved_groups.set(0)
 
     def sizes(self) -> Mapping[str, int]:
         return self._controller.sizes

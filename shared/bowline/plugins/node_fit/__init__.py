@@ -59,7 +59,7 @@ class NodeFit(BuiltinBindingPlugin):
         super().__init__(args, settings)
         self._assumed_pods = AssumedPods()
 
-    async def stop(self) -> None:
+    async def run(self) -> None:
         self._assumed_pods.clear()
 
     async def pre_bind(self, ctx: BindContext) -> Status:

@@ -52,8 +52,8 @@ class VolumeBinding(BuiltinBindingPlugin[BindTimeoutConfig]):
         self._storage = Storage(handle.client, handle.clock)
         self._binder = VolumeBinder(handle.client, self._storage, self.args.bind_timeout)
 
-    async def stop(self) -> None:
-        """Drop all state: another process binds from here on."""
+    async def run(self) -> None:
+        """Drop all state: another process may have bound since."""
         self._storage.clear()
 
     def applies(self, pod: Object, request: BindRequest) -> bool:
