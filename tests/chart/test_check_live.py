@@ -20,8 +20,8 @@ from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import Helm
-from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.spec import ClusterSpec
+from tests.chart.jobs import running_jobs
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, merged
 from tests.waiting import wait_until

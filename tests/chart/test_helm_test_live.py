@@ -18,12 +18,12 @@ import yaml
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError, LocalApiError
 from bowline.localcluster.helm import Helm
-from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.pair import LOCAL_VALUES, Pair, PairOptions
 from bowline.localcluster.podsplace import has_pods_place
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import WorkloadOptions, start_workload
 from bowline.testing.builders import pod
+from tests.chart.jobs import running_jobs
 from tests.chart.rendering import CHART
 from tests.pairs import local_chart
 from tests.waiting import wait_until

@@ -15,10 +15,10 @@ import yaml
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import Helm
-from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
+from tests.chart.jobs import running_jobs
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, merged
 from tests.documents import commands, run

@@ -17,8 +17,8 @@ from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import Helm
-from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.spec import ClusterSpec
+from tests.chart.jobs import running_jobs
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, NAMESPACE, Chart, merged
 from tests.documents import commands, run

@@ -10,10 +10,10 @@ from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import Helm
-from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
 from bowline_reconciler.uninstall import LIMIT
+from tests.chart.jobs import running_jobs
 from tests.live import Live
 from tests.pairs import installed_pair
 from tests.plugins.sharing import RESERVATIONS, Shares, group_of

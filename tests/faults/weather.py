@@ -13,7 +13,7 @@ from bowline.localcluster.errors import LocalApiError
 from bowline.testing.fault_proxy.faults import (
     CutWatch,
     DropBefore,
-    ExpireWatch,
+    FailWatch,
     Fault,
     FaultAnswer,
     LoseReply,
@@ -37,7 +37,7 @@ _OF_CALLS: Sequence[tuple[Fault, float]] = (
 _CONFLICTS = (FaultAnswer(409), 0.01)
 _OF_WATCHES: Sequence[tuple[Fault, float]] = (
     (CutWatch(30), 0.1),
-    (ExpireWatch(60), 0.1),
+    (FailWatch(60, code=410), 0.1),
     (StallWatch(200), 0.05),
 )
 

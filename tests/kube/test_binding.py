@@ -10,6 +10,7 @@ from bowline.kube.binding import BindingResult, BindOutcome, post_binding
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import PODS
+from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from tests.kube.conftest import connect
@@ -132,11 +133,11 @@ async def test_the_outcome_of_posts_without_a_reply_is_unknown(
     bare_cluster: Cluster, client: KubeClient, impatient: KubeClient, namespace: str, made: Object
 ) -> None:
     await connect(impatient)
-    bare_cluster.pause_apiserver()
+    bare_cluster.process(Tool.APISERVER).pause()
     try:
         result = await bind(impatient, namespace, uid_of(made))
     finally:
-        bare_cluster.resume_apiserver()
+        bare_cluster.process(Tool.APISERVER).resume()
     assert result.outcome is BindOutcome.UNKNOWN
     assert result.last_unknown is not None
     # After the API server has resumed, either an earlier POST was executed, or this one binds.

@@ -33,6 +33,7 @@ from bowline.kube.resources import (
     Resource,
     Selection,
 )
+from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
@@ -176,12 +177,12 @@ async def test_a_reply_after_the_deadline_is_a_timeout(
 ) -> None:
     async with KubeClient(access, ClientOptions(timeout_s=0.3)) as client:
         await connect(client)
-        bare_cluster.pause_apiserver()
+        bare_cluster.process(Tool.APISERVER).pause()
         try:
             with pytest.raises(NoResponse, match="did not answer in time"):
                 await client.create(CONFIGMAPS, namespace, configmap("a"))
         finally:
-            bare_cluster.resume_apiserver()
+            bare_cluster.process(Tool.APISERVER).resume()
         await connect(client)
 
 

@@ -15,7 +15,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.testing.fault_proxy.faults import (
     CutWatch,
     DropBefore,
-    ExpireWatch,
+    FailWatch,
     Fault,
     FaultAnswer,
     FaultGate,
@@ -130,7 +130,7 @@ async def test_a_held_request_whose_sender_has_ended(
     [
         pytest.param(CutWatch(1), NoResponse, LIMIT_S, id="broken off in the middle of a line"),
         pytest.param(StallWatch(1), NoResponse, 3, id="silent until the client's timeout"),
-        pytest.param(ExpireWatch(1), Expired, LIMIT_S, id="expired during the watch"),
+        pytest.param(FailWatch(1, code=410), Expired, LIMIT_S, id="expired during the watch"),
     ],
 )
 async def test_watches_end_badly(

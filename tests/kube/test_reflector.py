@@ -158,7 +158,8 @@ async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
         await client.delete(CONFIGMAPS, namespace, "replaced")
         await client.create(CONFIGMAPS, namespace, configmap("replaced", x="2"))
         await client.create(CONFIGMAPS, namespace, configmap("created", x="3"))
-        await asyncio.to_thread(bare_cluster.restart_apiserver)
+        await asyncio.to_thread(bare_cluster.stop_apiserver)
+        await asyncio.to_thread(bare_cluster.start_apiserver)
         await wire.restore()
         await until(lambda: len(events.all) >= 5)
         async with KubeClient(access) as fresh:

@@ -17,7 +17,7 @@ from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.runtime.workers import Result
 from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import ExpireWatch
+from bowline.testing.fault_proxy.faults import FailWatch
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.reconciler import Reconciler
@@ -110,7 +110,7 @@ async def test_a_foreign_change_that_a_list_shows_merged_with_an_own_write_cause
         await until_awaited(stage.pod, lambda pod: "nominatedNodeName" in pod["status"])
         await until(lambda: working.sizes["waitIndex"] == 1 and not working.sizes["podConditions"])
         attempts = len(plugin.points("pod"))
-        proxy.add(FaultRule(ExpireWatch(), CallMatch(("watch",), "pods")))
+        proxy.add(FaultRule(FailWatch(code=410), CallMatch(("watch",), "pods")))
         working.go_on("pods")
         await until(lambda: len(plugin.points("pod")) > attempts)
         proxy.clear()

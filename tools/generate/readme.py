@@ -13,6 +13,8 @@ from typing import Any, Final
 import yaml
 
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "bowline"
+# Of the section config: what the chart has otherwise than the configuration of the processes.
+_OF_CHART: Final = ("config.workloads", "config.gpuSharing.agentImage", "config.plugins")
 # Longer defaults are not repeated.
 _LONGEST: Final = 60
 # A line of a comment that begins a point of its own.
@@ -58,7 +60,8 @@ def as_markdown(reference: str = "charts/bowline", pages: str = "../../docs", va
         pages=pages,
     )
     text = values or (CHART / "values.yaml").read_text(encoding="utf-8")
-    return head + "".join(_presets(reference if is_packaged else "")) + "\n## Values\n" + "".join(_sections(text))
+    presets = "".join(_presets(reference if is_packaged else ""))
+    return f"{head}{presets}\n## Values\n{''.join(_sections(text, pages))}"
 
 
 def _presets(package: str) -> Iterator[str]:
@@ -117,7 +120,7 @@ def _default(node: yaml.Node) -> str:
     return text if len(text) <= _LONGEST else "see values.yaml"
 
 
-def _sections(text: str) -> Iterator[str]:
+def _sections(text: str, pages: str) -> Iterator[str]:
     """Yield one table for the values without a section, then one for each section."""
     tables: dict[str, list[tuple[str, str, str]]] = {"": []}
     for path, default, comment in value_rows(text):
@@ -130,9 +133,12 @@ def _sections(text: str) -> Iterator[str]:
         intro = [comment for path, default, comment in rows if path == section and default == ""]
         yield f"\n### {section or 'General'}\n\n"
         yield from (f"{_escaped(comment)}\n\n" for comment in intro)
+        if section == "config":
+            yield f"[configuration.md]({pages}/configuration.md) has all keys; here is what the chart changes.\n\n"
         yield "| value | default | |\n|---|---|---|\n"
         for path, default, comment in rows:
-            if path != section or default:
+            is_elsewhere = section == "config" and path not in _OF_CHART
+            if not is_elsewhere and (path != section or default):
                 code = f"`{default}`" if default and default != "see values.yaml" else default
                 yield f"| `{path}` | {_escaped(code)} | {_escaped(comment)} |\n"
 

@@ -6,6 +6,10 @@ appears as a literal anywhere else in the code is a defect.
 
 from typing import Final
 
+# --- Forms of names, as Kubernetes defines them ------------------------------------------------------------
+DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_SUBDOMAIN: Final = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
+
 # --- BindRequest -----------------------------------------------------------------------------------------
 GROUP: Final = "scheduling.run.ai"
 VERSION: Final = "v1alpha2"

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
+from bowline.api import names
+
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 WRITES = frozenset({"create", "update", "patch", "delete"})
 # What a plugin's admission methods review, by the name of the webhook's hook.
@@ -19,8 +21,7 @@ HOOKS: Mapping[str, tuple[str, ...]] = {
     "bindrequests": ("mutate_bind_request", "validate_bind_request"),
 }
 
-_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_DNS = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_KEY = re.compile(rf"({names.DNS_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9][-a-z0-9.]*")
 _RESOURCE = re.compile(r"[a-z][a-z0-9]*(/[a-z]+)?")
 # A label or condition of one's own has a domain; those without belong to users and to Kubernetes.
@@ -106,7 +107,7 @@ def access_errors(access: Access, arguments: Mapping[str, Any]) -> Iterator[str]
 def _rule_errors(rule: AccessRule, arguments: Mapping[str, Any]) -> Iterator[str]:
     if not _RESOURCE.fullmatch(rule.resource):
         yield f"has the resource {rule.resource!r}; name its plural, such as configmaps or pods/status"
-    if rule.group and not _DNS.fullmatch(rule.group):
+    if rule.group and not re.fullmatch(names.DNS_SUBDOMAIN, rule.group):
         yield f"has the group {rule.group!r}; name one API group, or none for core"
     if not rule.verbs or not set(rule.verbs) <= set(VERBS):
         yield f"has the verbs {', '.join(rule.verbs) or 'none'}; they must be of {', '.join(VERBS)}"

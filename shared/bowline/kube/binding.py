@@ -17,6 +17,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
+from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.rule import DenialCause, Rule
@@ -45,8 +46,6 @@ RULES: Final = (
 
 # The API server's limit on keys and values together.
 MAX_ANNOTATION_BYTES = 256 * 1024
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
 _QUALIFIED = (
@@ -133,7 +132,7 @@ def label_errors(labels: Mapping[str, str]) -> list[FieldError]:
 def _is_qualified(key: str) -> bool:
     prefix, slash, name = key.rpartition("/")
     # As the API server validates: uppercase letters are allowed in a prefix.
-    prefix_ok = not slash or (len(prefix) <= 253 and _PREFIX.fullmatch(prefix.lower()))
+    prefix_ok = not slash or (len(prefix) <= 253 and re.fullmatch(names.DNS_SUBDOMAIN, prefix.lower()))
     return bool(prefix_ok and len(name) <= 63 and _NAME.fullmatch(name))
 
 

@@ -64,10 +64,7 @@ class Cluster:
                 if attempt == _START_TRIES:
                     raise
             else:
-                cluster = cls(cluster_spec, tool_paths, plane, watchdog, time.monotonic() - began)
-                if cluster_spec.detached:
-                    cluster.detach()
-                return cluster
+                return cls(cluster_spec, tool_paths, plane, watchdog, time.monotonic() - began)
         raise AssertionError("the loop above returns or raises")
 
     @property
@@ -226,19 +223,6 @@ class Cluster:
     def start_apiserver(self) -> None:
         """Start the API server again on the same port and wait until it is ready."""
         self._plane.start_apiserver()
-
-    def restart_apiserver(self) -> None:
-        """Make the API server unavailable for the duration of a restart."""
-        self.stop_apiserver()
-        self.start_apiserver()
-
-    def pause_apiserver(self) -> None:
-        """Make the API server hang: connections stay open and requests are not answered."""
-        self.process(Tool.APISERVER).pause()
-
-    def resume_apiserver(self) -> None:
-        """Resume a paused API server."""
-        self.process(Tool.APISERVER).resume()
 
     def run_process(self, launch: Launch) -> Process:
         """Start any process that must end with this cluster."""

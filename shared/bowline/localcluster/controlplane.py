@@ -126,7 +126,7 @@ class ControlPlane:
             write_pair(self.layout.pki, name, pair)
             user = token_user(self._write_token(identity)) if name == ADMIN else certificate_user(pair)
             write_private(self.layout.kubeconfig(name), kubeconfig_text(self.server, self.layout.ca_file, user))
-        self.layout.kwok_config.write_text(kwok_config_text(self.spec.kwok_stages or _STAGES.read_text()))
+        self.layout.kwok_config.write_text(kwok_config_text(_STAGES.read_text()))
         if self.spec.audit is not None:
             self.layout.audit_policy.write_text(audit_policy_text(self.spec.audit))
         return authority

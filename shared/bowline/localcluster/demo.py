@@ -68,8 +68,10 @@ def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
     helm = find_helm(progress)
     began = time.monotonic()
     print("A real control plane: etcd, kube-apiserver, kube-controller-manager; kwok plays the kubelets.")
-    spec = ClusterSpec(kubernetes=kubernetes, data_dir=data_dir if keep else None, detached=keep)
+    spec = ClusterSpec(kubernetes=kubernetes, data_dir=data_dir if keep else None)
     cluster = Cluster.start(spec, assets=assets)
+    if keep:
+        cluster.detach()
     try:
         print(f"Kubernetes {assets.release.kubernetes}, ready in {cluster.started_in_s:.1f} s.")
         cluster.make_nodes(NODES)

@@ -12,6 +12,8 @@ from bowline.localcluster.spec import ClusterSpec
 LOOPBACK = "127.0.0.1"
 FAKE_NODE_ANNOTATION = "kwok.x-k8s.io/node"
 FAKE_NODE_VALUE = "fake"
+# Of each controller, and of the scheduler.
+_RATE = ("--kube-api-qps=500", "--kube-api-burst=1000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +170,11 @@ def controller_manager_args(spec: ClusterSpec, layout: Layout) -> list[str]:
         "--leader-elect=false",
         # No port: its metrics are not used here, and a port could collide.
         "--secure-port=0",
-        f"--kube-api-qps={spec.controller_qps}",
-        f"--kube-api-burst={spec.controller_qps * 2}",
+        *_RATE,
     ]
     if spec.feature_gates:
         args.append(f"--feature-gates={','.join(spec.feature_gates)}")
-    return [*args, *spec.controller_args]
+    return args
 
 
 def scheduler_args(spec: ClusterSpec, layout: Layout) -> list[str]:
@@ -182,8 +183,7 @@ def scheduler_args(spec: ClusterSpec, layout: Layout) -> list[str]:
         f"--kubeconfig={layout.kubeconfig('kube-scheduler')}",
         "--leader-elect=false",
         "--secure-port=0",
-        f"--kube-api-qps={spec.controller_qps}",
-        f"--kube-api-burst={spec.controller_qps * 2}",
+        *_RATE,
     ]
     if spec.feature_gates:
         args.append(f"--feature-gates={','.join(spec.feature_gates)}")

@@ -39,9 +39,7 @@ class ClusterSpec:
 
     - `kubernetes`: a minor such as "1.35"; None uses BOWLINE_KUBERNETES, else the default.
     - `data_dir`: the folder of all files; None creates a temporary folder that `stop` removes.
-    - `detached`: the processes outlive the program that started them, as after `Cluster.detach`.
-    - `controllers`: empty runs no kube-controller-manager. `controller_qps` is per controller.
-    - `kwok_stages`: YAML documents that replace `kwok_stages.yaml`; they must contain all stages of a pod.
+    - `controllers`: empty runs no kube-controller-manager.
     - `audit`: level of the audit log; None writes none.
     - `service_account_admission`: enables the ServiceAccount admission plugin and its controllers. Off by default: it
       rejects pods in a namespace until a controller has created the ServiceAccount `default`, a race that each test
@@ -50,12 +48,8 @@ class ClusterSpec:
 
     kubernetes: str | None = None
     data_dir: Path | None = None
-    detached: bool = False
     controllers: tuple[str, ...] = CONTROLLERS
-    controller_qps: int = 500
-    controller_args: tuple[str, ...] = ()
     kwok: bool = True
-    kwok_stages: str = ""
     scheduler: bool = False
     audit: AuditLevel | None = None
     runtime_config: tuple[str, ...] = ()

@@ -54,8 +54,6 @@ class WorkloadOptions:
     - `listen`, `metrics_listen`: `host:port` in place of the rendered ones; a free port if empty.
     - `container`: required only if the pod has several.
     - `in_pod`: the ServiceAccount's files where a kubelet mounts them, instead of a kubeconfig; see `pods_place`.
-    - `has_kubeconfig`: the program gets a kubeconfig, as an older version of Bowline, instead of a server and files.
-    - `module`: the Python module to run in place of the rendered one.
     - `token_of`: the existing pod that the token is bound to, if the process represents one.
     """
 
@@ -66,9 +64,7 @@ class WorkloadOptions:
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     in_pod: bool = False
-    has_kubeconfig: bool = False
     token_of: str = ""
-    module: str = ""
 
     def with_listen(self, address: str) -> "WorkloadOptions":
         """Return the same options with this listening address."""
@@ -184,7 +180,7 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
         kubeconfig = cluster.service_account_kubeconfig(
             namespace, account, folder / "kubeconfig", pod=options.token_of
         )
-        flags |= {"--kubeconfig": str(kubeconfig)} if options.has_kubeconfig else access_flags(kubeconfig)
+        flags |= access_flags(kubeconfig)
     surroundings = Surroundings(namespace, options.name, folder, sys.executable, flags, options.extra_args)
     plan = plan_process(spec, container, _contents(cluster, namespace, spec, container), surroundings)
     for path in plan.folders:
@@ -198,9 +194,6 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
     base |= {"HOME": str(folder), "PYTHONUNBUFFERED": "1"}
     log = cluster.layout.logs / f"{options.name}.log"
     argv = (*place.prefix, *plan.argv) if place is not None else plan.argv
-    if options.module:
-        position = argv.index("-m") + 1
-        argv = (*argv[:position], options.module, *argv[position + 1 :])
     env = {**base, **(place.env if place is not None else {}), **plan.env, **options.env}
     launch = Launch(options.name, argv, log, CHECKOUT, env)
     return LocalProcess(cluster.run_process(launch), listen, metrics, kubeconfig, flags.get(DEBUG_LISTEN, ""))

@@ -1,12 +1,10 @@
 """How the fault proxy handles requests, rules and watch lines: pure functions over data."""
 
-import orjson
 import pytest
 
 from bowline.testing.fault_proxy.calls import ProxiedCall, parse_call
-from bowline.testing.fault_proxy.faults import DropBefore, ExpireWatch, FailWatch, LoseReply
+from bowline.testing.fault_proxy.faults import DropBefore, LoseReply
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule, RuleBook
-from bowline.testing.fault_proxy.watches import last_event
 
 BINDING = ProxiedCall("create", "", "pods", "binding", "ns", "p")
 
@@ -75,15 +73,3 @@ class TestRuleBook:
         book.add(FaultRule(DropBefore(), CallMatch(("create",)), nth=2))
         assert self.choose(book, 3, ProxiedCall("get")) == "..."
         assert self.choose(book, 3) == ".D."
-
-
-@pytest.mark.parametrize(
-    ("fault", "code", "reason"),
-    [
-        pytest.param(ExpireWatch(), 410, "Expired", id="expired"),
-        pytest.param(FailWatch(code=500), 500, "InternalError", id="failed"),
-    ],
-)
-def test_a_watch_ends_as_by_the_api_server(fault: ExpireWatch | FailWatch, code: int, reason: str) -> None:
-    event = orjson.loads(last_event(fault))
-    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", code, reason)

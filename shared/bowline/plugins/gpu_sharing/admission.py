@@ -96,7 +96,6 @@ MAX_SUBDOMAIN = 253
 _DEFAULT_MODE = 0o644
 _PLACE = re.compile(r"-i?[0-9]+")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9.-]+")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
@@ -245,7 +244,7 @@ def nri_errors(pod: Object) -> Iterator[FieldError]:
 def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
     """Return the rule that a ConfigMap or volume of this name would break; empty if it breaks none."""
     direct = direct_env_map(capabilities)
-    if len(direct) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(direct):
+    if len(direct) > MAX_SUBDOMAIN or not re.fullmatch(names.DNS_SUBDOMAIN, direct):
         return "must be the beginning of a ConfigMap's name: lower-case letters, digits, '-' and '.'"
     if len(map_volume(capabilities)) > MAX_LABEL:
         longest = MAX_LABEL - len(f"-{target.suffix}-vol")

@@ -47,7 +47,6 @@ from bowline.runtime.shared_read import SharedReads
 # Capacities are only a hint in messages: this age is acceptable, and thousands of waits share one list.
 CAPACITIES_TTL_S = 30.0
 # A PVC's annotation may have any text, of which no other is a value of a field selector.
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def transform_class(raw: dict[str, Any]) -> Object:
@@ -200,19 +199,19 @@ class Storage:
 
     async def nodes_of(self, tied: Commitments) -> list[str]:
         """Return the names of the nodes that are left, by a live read; two if there are more."""
-        if tied.name and not _NODE_NAME.fullmatch(tied.name):
+        if tied.name and not re.fullmatch(names.DNS_SUBDOMAIN, tied.name):
             return []
         field = f"metadata.name={tied.name}" if tied.name else ""
         nodes = NODES.as_metadata()
-        names: list[str] = []
+        node_names: list[str] = []
         token: str | None = None
-        while token != "" and len(names) <= 1:  # a page may have fewer than were asked for
+        while token != "" and len(node_names) <= 1:  # a page may have fewer than were asked for
             page = await self._client.list(
                 nodes, label_selector=tied.labels, field_selector=field, limit=2, continue_=token or ""
             )
-            names += [key_of(node).name for node in page["items"] or ()]
+            node_names += [key_of(node).name for node in page["items"] or ()]
             token = page["metadata"].get("continue", "")
-        return names
+        return node_names
 
     async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
         """Return the capacities that the driver publishes; None if it publishes none or they cannot be read.

@@ -21,7 +21,6 @@ from bowline.testing.fault_proxy.calls import parse_call
 from bowline.testing.fault_proxy.faults import (
     CutWatch,
     DropBefore,
-    ExpireWatch,
     FailWatch,
     Fault,
     FaultAnswer,
@@ -35,11 +34,22 @@ from bowline.testing.fault_proxy.faults import (
 )
 from bowline.testing.fault_proxy.record import Exchange, Record
 from bowline.testing.fault_proxy.rules import WATCH_FAULTS, RuleBook
-from bowline.testing.fault_proxy.watches import last_event, status_body
 
 # Hop-by-hop headers; and Accept-Encoding, because the lines of a compressed watch cannot be disturbed.
 _HOP = ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "upgrade", "te")
 _POLL_S = 0.01
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +174,14 @@ def _made_up(fault: FaultAnswer | Page) -> web.Response:
     if isinstance(fault, Page):
         return web.Response(status=fault.code, text=f"<html>{fault.code}</html>", content_type="text/html")
     headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
-    text = status_body(fault.code, fault.message)
+    text = _status(fault.code, fault.message)
     return web.Response(status=fault.code, headers=headers, body=text, content_type="application/json")
+
+
+def _status(code: int, message: str) -> bytes:
+    """Return a metav1.Status like the API server's."""
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return orjson.dumps({**status, "reason": _REASONS.get(code, "InternalError"), "code": code})
 
 
 async def _wait_open(gate: FaultGate) -> None:
@@ -197,8 +213,9 @@ async def _ended(answer: web.StreamResponse, line: bytes, fault: WatchFault) -> 
             return False
         case StallWatch():
             await asyncio.Event().wait()  # until the client disconnects, which ends this handler
-        case ExpireWatch() | FailWatch():
-            await answer.write(last_event(fault))
+        case FailWatch():
+            event = b'{"type":"ERROR","object":' + _status(fault.code, "an injected fault") + b"}\n"
+            await answer.write(event)
     return True
 
 

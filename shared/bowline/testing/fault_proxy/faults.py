@@ -131,13 +131,6 @@ class StallWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireWatch:
-    """After so many events the watch ends with an ERROR event of code 410."""
-
-    after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class FailWatch:
     """After so many events the watch ends with an ERROR event of this code."""
 
@@ -146,5 +139,5 @@ class FailWatch:
 
 
 RequestFault = DropBefore | LoseReply | Rewrite | FaultAnswer | Page | Hold
-WatchFault = CutWatch | StallWatch | ExpireWatch | FailWatch
+WatchFault = CutWatch | StallWatch | FailWatch
 Fault = RequestFault | WatchFault

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bowline.testing.fault_proxy.calls import ProxiedCall
-from bowline.testing.fault_proxy.faults import CutWatch, ExpireWatch, FailWatch, Fault, StallWatch
+from bowline.testing.fault_proxy.faults import CutWatch, FailWatch, Fault, StallWatch
 
 __all__ = ["CallMatch", "FaultRule"]
 
-WATCH_FAULTS = (CutWatch, StallWatch, ExpireWatch, FailWatch)
+WATCH_FAULTS = (CutWatch, StallWatch, FailWatch)
 Inspector = Callable[[ProxiedCall], None]
 
 
