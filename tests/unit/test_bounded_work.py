@@ -1,6 +1,6 @@
 """What a tenant stores costs a bounded amount of work, whatever it stores: at the API server's limits, and at ours.
 
-The reconciler runs these parts between two awaits, so each must stay below 50 ms. Counted are lines of Python, not
+Both processes run these parts between two awaits, so each must stay below 50 ms. Counted are lines of Python, not
 time: an idle machine runs twenty million of them a second, and a slow one half as many.
 """
 
@@ -19,8 +19,12 @@ from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.selectors import MAX_REQUIREMENTS, Node
 from bowline.api.taints import MAX_TOLERATIONS, untolerated
+from bowline.framework.admission import AdmissionChain, request_errors
+from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.plugin import AdmissionInfo
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.unreadable import MAX_VALUES
+from bowline.plugins.catalog import build_plugins
 from bowline.plugins.dynamic_resources.taints import reduce_slice, untolerated_taints
 from bowline.plugins.gpu_sharing.idle_groups import transform_user
 from bowline.plugins.gpu_sharing.rules import label_changes, label_removals, share_of
@@ -28,6 +32,7 @@ from bowline.plugins.volume_binding.rules import MAX_CLAIMS, MAX_PAIRS, Unbound,
 from bowline.plugins.volume_binding.volumes import StorageClass, Volume, pod_volumes, read_claim, read_volume
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.decide.snapshot import pod_view
+from bowline_webhook.workloads import review_workload
 
 # 50 ms at ten million lines a second.
 MAX_LINES = 500_000
@@ -187,13 +192,55 @@ def test_a_claim_of_devices_at_the_api_servers_limits() -> None:
     assert lines <= MAX_LINES
 
 
-@pytest.mark.parametrize("field", ["labels", "annotations", "groups"])
+def workload_of(kind: str, metadata: dict[str, Any], pods: int = 1, **spec: Any) -> dict[str, Any]:
+    """Return an object with pods of our scheduler."""
+    pod_spec = {"schedulerName": "example-scheduler", "containers": [{"name": "main", "env": [{"name": "A"}] * 5000}]}
+    if kind == "InferenceService":
+        canary = {"predictor": {**pod_spec, "containers": [{"name": "main"}]}}
+        return {"metadata": metadata, "spec": {"predictor": pod_spec, "canary": [canary] * pods, **spec}}
+    if kind == "JobSet":
+        template = {"metadata": {}, "spec": {**pod_spec, "containers": [{"name": "main"}]}}
+        jobs = [{"name": "a", "template": {"spec": {"template": template}}}] * pods
+        return {"metadata": metadata, "spec": {"replicatedJobs": jobs, **spec}}
+    return {"metadata": metadata, "spec": {"template": {"metadata": {}, "spec": pod_spec}, **spec}}
+
+
+MIG = {f"nvidia.com/mig-{number}": "1" for number in range(5_000)}
+MANY = {f"a{number}": "" for number in range(5_000)}
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(("Deployment", workload_of("Deployment", {"labels": MIG})), id="devices beside the pod"),
+        pytest.param(
+            ("InferenceService", workload_of("InferenceService", {"annotations": MANY}, 60)), id="annotations of pods"
+        ),
+        *(
+            pytest.param(("JobSet", workload_of("JobSet", {}, 120, others=[{key: "1"}] * 5_000)), id=f"{key} beside")
+            for key in (names.GPU_FRACTION, names.RESOURCE_GPU, "schedulerName")
+        ),
+    ],
+)
+def test_a_review_of_a_workload(workload: tuple[str, dict[str, Any]]) -> None:
+    kind, raw = workload
+    settings = Settings(workloads=(WorkloadEntry(kind="InferenceService"), WorkloadEntry(kind="JobSet")))
+    chain = AdmissionChain(build_plugins(settings), settings)
+    (reviewed_kind,) = (entry for entry in chain.workloads.values() if entry.kind == kind)
+    lines, verdict = lines_of(lambda: review_workload(chain, reviewed_kind, raw, None, AdmissionInfo(kind=kind)))
+    assert verdict.allowed
+    assert lines <= MAX_LINES
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations", "groups", "unknown fields"])
 def test_a_request_at_the_limits(field: str) -> None:
     body = stored(bind_request("r", uid="u"))
     if field == "groups":
         body["spec"]["selectedGPUGroups"] = [f"g{n}" for n in range(1024)]
+    elif field == "unknown fields":
+        body["spec"] |= {f"backofLimit{n}": 1 for n in range(10_000)}
     else:
         body["metadata"][field] = {f"k{n}": "v" for n in range(10_000)}
-    lines, _ = lines_of(lambda: decode_bind_request(reduced_request(body)))
+    lines, _ = lines_of(lambda: (decode_bind_request(reduced_request(body)), request_errors(body, None)))
     assert lines <= MAX_LINES
     assert decode_bind_request(body).key == ObjectKey(body["metadata"]["namespace"], "r")

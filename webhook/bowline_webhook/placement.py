@@ -4,12 +4,14 @@ Such a field changes nothing, and nothing reports it. The whole object is search
 meaning in a pod; what is in the pods themselves is the plugins' to judge. Of other projects' kinds a resource
 elsewhere may be for their controller: it is no mistake, only unknown.
 
-Must find every key in an object of ordinary size; the number of values that are read is bounded.
+Must find every key in an object of ordinary size. The number of values that are read, the length of their paths and
+the number of warnings are bounded, and no step depends on another one's number.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from bowline.api import names
@@ -18,6 +20,7 @@ from bowline.api.meta import Object
 from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.scope import SCHEDULER_PLACE
+from bowline.framework.structure import MAX_ERRORS
 from bowline.framework.templates import Template, Workload
 from bowline.framework.workload_kinds import BUILT_IN_KEYS
 
@@ -48,13 +51,16 @@ RESOURCE: Final = Rule(
 RULES: Final = (ANNOTATION, RESOURCE)
 
 _MOST: Final = 20_000
+# Of the path of a value that is read: no project describes a pod as deep as that.
+_LONGEST_PATH: Final = 512
 _SCHEDULER: Final = "schedulerName"
 _KEYS: Final = frozenset((*names.OWNED_ANNOTATIONS, _SCHEDULER, names.RESOURCE_GPU))
 # A short word that other projects' objects have as a field.
 _ONLY_IN_METADATA: Final = (names.MPS,)
 _CONTAINER: Final = re.compile(r".*?\.(?:initContainers|containers|ephemeralContainers)\[\d+\]")
+# The group is the path of the pod's spec.
 _RESOURCES: Final = re.compile(
-    r"\.(?:(?:initContainers|containers|ephemeralContainers)\[\d+\]\.)?resources\.(?:limits|requests)"
+    r"(.*?)(?:\.(?:initContainers|containers|ephemeralContainers)\[\d+\])?\.resources\.(?:limits|requests)"
 )
 # There a GPU's name is about nodes, or about a group of pods that request it.
 _OF_OTHERS: Final = ("nodeSelector", "matchLabels", "overhead", "minResources")
@@ -87,22 +93,36 @@ def misplaced(
 
     What some pod has at its own place is not reported elsewhere: tools copy annotations to the objects around it.
     """
-    if not templates:
-        return
+    yield from islice(_warnings(chain, workload, raw, templates), MAX_ERRORS if templates else 0)
+
+
+def _warnings(
+    chain: AdmissionChain, workload: Workload, raw: Object, templates: Sequence[Template]
+) -> Iterator[FieldError]:
+    keys_of_pods = {key for t in templates for key in _KEYS & _annotations(t.content).keys()}
+    needs_devices = _is_of_kubernetes(workload) and not any(map(_has_device, templates))
+    others = ((t, _exclusion(chain, t)) for t in templates)
+    other_template, exclusion = next(((t, why) for t, why in others if why), (None, ""))
     for entry in elsewhere(workload, raw, templates):
-        template = _nearest(templates, entry.place)
         if entry.key == _SCHEDULER:
-            yield from _scheduler_warnings(chain, entry, templates)
+            if other_template is not None and chain.settings.schedules(entry.value):
+                message = f"has no effect here, the pod has {exclusion}; set {other_template.spec_path}.schedulerName"
+                yield FieldError(SCHEDULER_PLACE, entry.path, entry.value, message)
         elif not entry.is_device:
-            if not any(entry.key in _annotations(t.content) for t in templates):
-                place = f"{workload.pod_metadata or template.metadata_path}.annotations"
+            if entry.key not in keys_of_pods:
+                place = f"{workload.pod_metadata or _nearest(templates, entry.place).metadata_path}.annotations"
                 message = f"has no effect here, the pods do not have it; set it in {place}"
                 yield FieldError(ANNOTATION, entry.path, entry.value, message)
-        elif _is_of_kubernetes(workload) and not any(map(_has_device, templates)):
+        elif needs_devices:
             container = _CONTAINER.match(entry.place)
-            place = container[0] if container else f"{template.spec_path}.containers[0]"
+            place = container[0] if container else f"{_nearest(templates, entry.place).spec_path}.containers[0]"
             message = f"has no effect here, no container requests it; set it in {place}.resources.limits"
             yield FieldError(RESOURCE, entry.path, entry.value, message)
+
+
+def _exclusion(chain: AdmissionChain, template: Template) -> str:
+    spec = template.content.get("spec") if isinstance(template.content, dict) else None
+    return chain.exclusion(spec, "") if isinstance(spec, dict) else ""
 
 
 def unknown_devices(workload: Workload, raw: Object, templates: Sequence[Template]) -> list[str]:
@@ -130,17 +150,19 @@ def elsewhere(workload: Workload, raw: Object, templates: Sequence[Template]) ->
     for entry in _occurrences(raw):
         place = entry.place
         if entry.is_device:
-            is_own = (
-                place in template_paths
-                or place in container_places
-                or any(place.startswith(spec) and _RESOURCES.fullmatch(place, len(spec)) for spec in spec_paths)
-            )
+            is_own = place in template_paths or place in container_places or _spec_path(place) in spec_paths
         elif entry.key == _SCHEDULER:
             is_own = place in spec_paths or entry.path == workload.scheduler_field or place in template_paths
         else:
             is_own = place in template_paths
         if not (is_own or _is_unread(workload, place) or _is_of_others(entry)):
             yield entry
+
+
+def _spec_path(place: str) -> str | None:
+    """Return the path of the pod's spec that has resources at the place; None if resources are never there."""
+    match = _RESOURCES.fullmatch(place)
+    return match[1] if match is not None else None
 
 
 def _canonical(path: str) -> str:
@@ -171,21 +193,6 @@ def _is_of_others(entry: Occurrence) -> bool:
     return last in _OF_OTHERS or (last in ("labels", "annotations") and not is_count)
 
 
-def _scheduler_warnings(
-    chain: AdmissionChain, entry: Occurrence, templates: Sequence[Template]
-) -> Iterator[FieldError]:
-    """Yield a warning for a scheduler of the configuration that some pod of the object does not have."""
-    if not chain.settings.schedules(entry.value):
-        return
-    for template in templates:
-        spec = template.content.get("spec") if isinstance(template.content, dict) else None
-        other = chain.exclusion(spec, "") if isinstance(spec, dict) else ""
-        if other:
-            message = f"has no effect here, the pod has {other}; set {template.spec_path}.schedulerName"
-            yield FieldError(SCHEDULER_PLACE, entry.path, entry.value, message)
-            return
-
-
 def _nearest(templates: Iterable[Template], place: str) -> Template:
     """Return the template whose path has the most in common with the place."""
 
@@ -206,41 +213,30 @@ def _annotations(content: Any) -> Object:
 def _has_device(template: Template) -> bool:
     spec = template.content.get("spec") if isinstance(template.content, dict) else None
     return any(
-        entry.is_device and _RESOURCES.fullmatch(f".{entry.place}") is not None
+        entry.is_device and _spec_path(f".{entry.place}") == ""
         for entry in _occurrences(spec if isinstance(spec, dict) else {})
     )
 
 
 def _occurrences(raw: Object) -> Iterator[Occurrence]:
     """Yield the keys that have a meaning in a pod, with simple values, in the order of the object."""
-    stack: list[tuple[Any, Any]] = [(raw, None)]
+    stack: list[tuple[Any, str]] = [(raw, "")]
     left = _MOST
     while stack and left:
         value, place = stack.pop()
         left -= 1
-        children: list[tuple[Any, Any]] = []
-        if isinstance(value, dict):
-            for key, content in value.items():
-                if isinstance(content, dict | list):
-                    if key not in ("status", "managedFields"):
-                        children.append((content, (place, key)))
-                elif (key in _KEYS or (isinstance(key, str) and key.startswith(names.RESOURCE_MIG_PREFIX))) and (
-                    content is not None
-                ):
-                    yield Occurrence(_text(place), key, content)
-        else:
-            children = [(item, (place, index)) for index, item in enumerate(value) if isinstance(item, dict | list)]
+        children: list[tuple[Any, str]] = []
+        is_object = isinstance(value, dict)
+        for key, content in value.items() if is_object else enumerate(value):
+            if isinstance(content, dict | list):
+                is_field = isinstance(key, str) and key.isidentifier()
+                path = join_path(place, str(key)) if is_field else f"{place}[{key}]"
+                if key not in ("status", "managedFields") and len(path) <= _LONGEST_PATH:
+                    children.append((content, path))
+            elif is_object and content is not None and _has_meaning(key):
+                yield Occurrence(place, str(key), content)
         stack += reversed(children)
 
 
-def _text(place: Any) -> str:
-    """Return the path of a place: pairs of a place and a key or an index."""
-    steps: list[Any] = []
-    while place is not None:
-        place, step = place
-        steps.append(step)
-    path = ""
-    for step in reversed(steps):
-        is_field = isinstance(step, str) and step.isidentifier()
-        path = join_path(path, step) if is_field else f"{path}[{step}]"
-    return path
+def _has_meaning(key: Any) -> bool:
+    return key in _KEYS or (isinstance(key, str) and key.startswith(names.RESOURCE_MIG_PREFIX))

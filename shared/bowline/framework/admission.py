@@ -435,8 +435,8 @@ def request_errors(raw: Object, old: Object | None) -> list[FieldError]:
 
 def _misspelt_fields(spec: Object) -> Iterator[FieldError]:
     """Yield a warning for each unknown field that resembles a known one; the API server stores any."""
-    for field in spec:
-        matches = () if field in SPEC_FIELDS else get_close_matches(field, SPEC_FIELDS, 1, _LIKENESS)
+    for field in islice((field for field in spec if field not in SPEC_FIELDS), structure.MAX_ERRORS):
+        matches = get_close_matches(field, SPEC_FIELDS, 1, _LIKENESS)
         if matches:
             message = f"is not read; did you mean {matches[0]}?"
             yield FieldError(FIELD_NAME, f"spec.{field}", spec[field], message)

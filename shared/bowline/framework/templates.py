@@ -11,6 +11,7 @@ labels and annotations. Both forms become a ``Template``, which maps a path in t
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final, Literal
 
 from bowline.api import names
@@ -25,6 +26,8 @@ ITEMS, VALUES = "[*]", "*"
 _TOKEN: Final = re.compile(r"\[\*\]|\*|[A-Za-z0-9_]+")
 _CONTAINER: Final = re.compile(r"spec\.containers\[(\d+)\](.*)")
 _ANNOTATION: Final = re.compile(r"metadata\.annotations\[(.*)\]")
+# Of the annotations of an object, that each of its pods gets: the policy of devices permits a pod no more.
+_MAX_INHERITED: Final = 256
 # Of an object that is more than a pod's spec only these fields are the pod's; numbers of replicas are not.
 _SPEC_FIELDS: Final = frozenset(POD_SPEC_FIELDS)
 
@@ -169,7 +172,7 @@ class Workload:
             content = {**content, "spec": {**spec, "schedulerName": scheduler}}
         origin = self.pod_metadata
         metadata_of_pods: Any = next((value for _, value in values_at(raw, steps_of(origin))), {}) if origin else {}
-        inherited = _mapping(_mapping(metadata_of_pods).get("annotations"))
+        inherited = dict(islice(_mapping(_mapping(metadata_of_pods).get("annotations")).items(), _MAX_INHERITED))
         if inherited:
             metadata = _mapping(content.get("metadata"))
             own = _mapping(metadata.get("annotations"))
