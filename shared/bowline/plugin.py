@@ -14,7 +14,6 @@ from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.post import bind_by_post
 from bowline.framework.config import Settings
-from bowline.framework.gates import Gate, Stage
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
@@ -33,7 +32,6 @@ __all__ = [
     "Code",
     "EventSource",
     "FieldError",
-    "Gate",
     "Handle",
     "MutableObject",
     "MutablePod",
@@ -46,7 +44,6 @@ __all__ = [
     "Rule",
     "Settings",
     "Severity",
-    "Stage",
     "Status",
     "Suggestion",
     "bind_by_post",

@@ -3,12 +3,13 @@
 import asyncio
 import random
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -484,6 +485,89 @@ class AppliesByIndexing(BindingPlugin):
         return SEATS in pod["metadata"]["annotations"]
 
 
+class AppliesByChance(BindingPlugin):
+    name = "applies_by_chance"
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return random.random() < 0.5  # noqa: S311 - the mistake
+
+
+class AppliesChanging(BindingPlugin):
+    name = "applies_changing"
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        pod["metadata"]["labels"] = {}
+        return True
+
+
+class Endless(BindingPlugin):
+    name = "endless"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        while True:
+            pass
+
+
+class InTheClass(BindingPlugin):
+    name = "in_the_class"
+    seats: ClassVar[set[str]] = set()
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self.seats.add(ctx.request.pod_uid)
+        return Status.ok()
+
+
+class InADefault(BindingPlugin):
+    name = "in_a_default"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self._note(ctx.request.pod_uid)
+        return Status.ok()
+
+    def _note(self, uid: str, uids: list[str] = []) -> None:  # noqa: B006 - the mistake
+        uids.append(uid)
+
+
+class RaisingInForget(BindingPlugin):
+    name = "raising_in_forget"
+
+    async def forget(self, key: ObjectKey) -> None:
+        raise KeyError(key)
+
+
+class Threading(BindingPlugin):
+    """Leaves a thread for each pod."""
+
+    name = "threading"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        return Status.ok()
+
+
+class InOthersName(BindingPlugin):
+    name = "in_others_name"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        ctx.shared["gpu_sharing/devices"] = "all"
+        return Status.ok()
+
+
+class BlockingInRelease(Licence):
+    name = "blocking_in_release"
+
+    async def release(self, ctx: BindContext) -> Status:
+        time.sleep(0.1)  # noqa: ASYNC251 - the mistake
+        return await super().release(ctx)
+
+
+class OutlivingItsTerm(BindingPlugin):
+    name = "outliving_its_term"
+
+    async def run(self) -> None:
+        _KEPT[:] = [asyncio.create_task(asyncio.sleep(30))]
+
+
 class IndexingThePod(BindingPlugin):
     """Is called for every pod, and believes that each has an annotation."""
 
@@ -587,7 +671,7 @@ class Open(BindingPlugin):
     name = "open"
 
     async def setup(self, handle: Handle) -> None:
-        self._socket = _Unclosed()
+        self._sockets = [_Unclosed()]
 
 
 class DenyingByString(AdmissionPlugin):
@@ -602,7 +686,39 @@ class ReadingTheClock(AdmissionPlugin):
     name = "reading_the_clock"
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        yield from () if time.time() > 0 else ("before 1970",)  # type: ignore[misc]
+        yield from () if time.perf_counter() > 0 else ("early",)  # type: ignore[misc]
+
+
+class RememberingPods(AdmissionPlugin):
+    """Denies a pod that it has reviewed: the API server may ask again."""
+
+    name = "remembering_pods"
+    rules = (Rule("remembering_pods/again", "a pod comes again"),)
+
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._pods: list[Object] = []
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if pod in self._pods:
+            yield FieldError(self.rules[0], "metadata.name", None, "must be new")
+        self._pods.append(pod)
+
+
+class OfAnotherRule(AdmissionPlugin):
+    """Denies by a rule that is none of its own: nobody can look it up."""
+
+    name = "of_another_rule"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        yield FieldError(Rule("gpu_request/seat", "a pod has no seat"), "metadata.labels", None, "must have a seat")
+
+
+class IndexingEphemeral(AdmissionPlugin):
+    name = "indexing_ephemeral"
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        return [*old["metadata"]["labels"]]
 
 
 class _LooseArguments(PluginConfig):

@@ -12,7 +12,7 @@ from typing import Final
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
 
-FEATURE_GATE: Final = Rule("config/feature-gate", "a feature gate is unknown, locked, or required by a plugin")
+FEATURE_GATE: Final = Rule("config/feature-gate", "a feature gate is unknown or locked")
 RULES: Final = (FEATURE_GATE,)
 
 

@@ -23,7 +23,6 @@ from bowline.api.meta import Object
 from bowline.api.rule import Rule
 from bowline.framework.access import Access
 from bowline.framework.config import Settings
-from bowline.framework.gates import Gate
 from bowline.framework.mutable import MutableObject, MutablePod
 
 
@@ -104,12 +103,8 @@ class Plugin(Generic[Args_co]):
     after: ClassVar[tuple[str, ...]] = ()
     # Plugins that, if enabled, must follow this one.
     before: ClassVar[tuple[str, ...]] = ()
-    # Feature gates that this plugin declares; their values are in ``settings.feature_gates``.
-    gates: ClassVar[tuple[Gate, ...]] = ()
     # What it needs of the cluster; the chart renders rights, conditions of hooks and policies from it.
     access: ClassVar[Access] = Access()
-    # The feature gate, if any, without which the plugin as a whole is not available.
-    gate: ClassVar[str | None] = None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

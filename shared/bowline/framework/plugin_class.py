@@ -15,7 +15,6 @@ from bowline.api.rule import Rule
 from bowline.framework.access import Access, access_errors
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.framework.gates import Gate
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 
 PLUGIN: Final = Rule(
@@ -53,9 +52,7 @@ def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
 # Required types of a plugin's class attributes.
 _ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     *((name, "a tuple of names", _is_tuple_of(str)) for name in ("requires", "after", "before")),
-    ("gates", "a tuple of Gate", _is_tuple_of(Gate)),
     ("rules", "a tuple of Rule", _is_tuple_of(Rule)),
-    ("gate", "the name of a feature gate", lambda value: value is None or isinstance(value, str)),
     ("access", "an Access", lambda value: isinstance(value, Access)),
     ("budgets", "a Budgets", lambda value: isinstance(value, Budgets)),
     ("parallel", "True or False", lambda value: isinstance(value, bool)),

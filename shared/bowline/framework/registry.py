@@ -17,7 +17,7 @@ from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
 from bowline.framework.access import Access, hooks_of
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
-from bowline.framework.gates import FEATURE_GATE, Gate, resolve_gates
+from bowline.framework.gates import Gate, resolve_gates
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_class import ACCESS, PLUGIN, class_errors
 from bowline.framework.plugin_order import PLUGIN_ORDER, PluginClass, dependency_errors, sorted_stably
@@ -98,9 +98,9 @@ class Registry:
         Raises ConfigurationError with all errors.
         """
         selection = self._select(settings)
-        gates = self._resolve_gates(settings, selection)
+        gates, errors = resolve_gates(settings.feature_gates, self._gates)
+        selection.errors += errors
         effective = settings.model_copy(update={"feature_gates": gates})
-        self._remove_gated(selection, gates)
         order = self._order(settings, selection)
         selection.errors += dependency_errors(order, {plugin.name: selection.path(plugin.name) for plugin in order})
         args = {
@@ -187,36 +187,6 @@ class Registry:
         errors = class_errors(plugin_class, name, path)
         selection.errors += errors
         return None if errors else plugin_class
-
-    # --- feature gates ---
-
-    def _resolve_gates(self, settings: Settings, selection: _Selection) -> dict[str, bool]:
-        definitions = {gate.name: gate for gate in self._gates}
-        for name, plugin_class in selection.classes.items():
-            for gate in plugin_class.gates:
-                if definitions.setdefault(gate.name, gate) != gate:
-                    message = f"declares feature gate {gate.name}, which exists with another definition; rename it"
-                    selection.error(name, message, FEATURE_GATE)
-        gates, errors = resolve_gates(settings.feature_gates, definitions.values())
-        selection.errors += errors
-        return gates
-
-    def _remove_gated(self, selection: _Selection, gates: Mapping[str, bool]) -> None:
-        """Remove the plugins whose gate is off. It is an error if the configuration enables one by name."""
-        for name, plugin_class in list(selection.enabled_classes.items()):
-            gate = plugin_class.gate
-            if gate is None or gates.get(gate):
-                continue
-            del selection.enabled_classes[name]
-            if gate not in gates:
-                message = f"has feature gate {gate}, which does not exist; declare it in the plugin's gates"
-                selection.error(name, message, FEATURE_GATE)
-            elif name in selection.entries:
-                message = (
-                    f"is enabled, but its feature gate {gate} is off; set featureGates.{gate} to true, or enabled of "
-                    "the plugin to false"
-                )
-                selection.error(name, message, FEATURE_GATE)
 
     # --- arguments and order ---
 

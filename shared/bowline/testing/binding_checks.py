@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import contextmanager, nullcontext
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -28,7 +30,7 @@ from bowline.testing.fault_proxy.faults import (
     field_paths,
 )
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from bowline.testing.lab import Lab, Trial, trial
+from bowline.testing.lab import Lab, LabProcess, Trial, trial
 from bowline.testing.pausing import Pause
 from bowline.testing.plugin_process import background_errors
 from bowline.testing.purity import BLOCKING, blocked_places, recorded
@@ -38,6 +40,8 @@ from bowline.testing.subject import Subject
 CANCEL_LIMIT_S = 2.0
 # How long a call may keep the event loop from a turn.
 BLOCK_LIMIT_S = 1.0
+# Threads of an executor stay for the next call.
+_POOLS = ("asyncio_", "ThreadPoolExecutor")
 _BLOCKING = ("time.sleep", "subprocess", BLOCKING, "socket.getaddrinfo")
 # For the kit's own reads before the first call of a plugin: on a busy machine they take seconds.
 _READ_LIMIT_S = 60.0
@@ -70,16 +74,15 @@ async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """An undisturbed attempt succeeds, raises nothing, and ends in time without blocking the event loop."""
-    async with trial(lab, subject) as made, made.process() as process:
-        with recorded() as events, blocked_places(BLOCK_LIMIT_S, subject.files) as places:
-            tasks = asyncio.all_tasks()
+    async with trial(lab, subject) as made, _term(made) as (process, texts):
+        with _unblocked(subject) as places:
+            tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
             status = await within(subject, process.attempt(), lambda: process.is_calling)
             left = asyncio.all_tasks() - tasks
+            left_threads = [thread for thread in threading.enumerate() if thread not in threads]
             pod, _ = await made.stored()
         for place in places:
-            yield f"blocks the event loop for more than {BLOCK_LIMIT_S:g} s: {place}; await, or use asyncio.to_thread"
-        for event in dict.fromkeys(event for event in events if event.startswith(_BLOCKING)):
-            yield f"blocks the event loop: {event}"
+            yield place
         if status is None and process.waits_for:
             why = f"an attempt still waits after {subject.limit_s:g} s: {process.waits_for}"
             yield f"{why}; `world` of the suite plays the other party"
@@ -93,12 +96,48 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             yield f"raises in {error}"
         for name in background_errors(process.metrics):
             yield f"the queue {name} raises"
-        for task in left:
-            yield f"leaves the task {_name_of(task)} behind; await it"
-            task.cancel()
+        for text in _left_behind(left, left_threads):
+            yield text
+    for text in texts:
+        yield text
+
+
+@asynccontextmanager
+async def _term(made: Trial) -> AsyncIterator[tuple[LabProcess, list[str]]]:
+    """Start the plugin's process; yields it, with a list of what it leaves when it has ended."""
+    tasks, texts = asyncio.all_tasks(), list[str]()
+    async with made.process() as process:
+        yield process, texts
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - tasks:
+        texts.append(f"leaves the task {_name_of(task)} when its term has ended; cancel it at the end of `run`")
+        task.cancel()
     for name, value in vars(process.plugin).items():
-        if getattr(value, "closed", getattr(value, "is_closed", None)) is False:
-            yield f"leaves self.{name} open; close it at the end of `run`"
+        clients = [value, *(value if isinstance(value, list | tuple | set) else ())]
+        if any(getattr(client, "closed", getattr(client, "is_closed", None)) is False for client in clients):
+            texts.append(f"leaves self.{name} open; close it at the end of `run`")
+
+
+@contextmanager
+def _unblocked(subject: Subject) -> Iterator[list[str]]:
+    """Yields a list, in which the texts about what blocks the event loop are when the block has ended."""
+    texts: list[str] = []
+    with recorded() as events, blocked_places(BLOCK_LIMIT_S, subject.files) as places:
+        yield texts
+    texts += [
+        f"blocks the event loop for more than {BLOCK_LIMIT_S:g} s: {place}; await, or use asyncio.to_thread"
+        for place in places
+    ]
+    texts += [f"blocks the event loop: {event}" for event in dict.fromkeys(events) if event.startswith(_BLOCKING)]
+
+
+def _left_behind(tasks: Iterable["asyncio.Task[Any]"], threads: Iterable[threading.Thread]) -> Iterator[str]:
+    for task in tasks:
+        yield f"leaves the task {_name_of(task)} behind; await it"
+        task.cancel()
+    for thread in threads:
+        if thread.is_alive() and not thread.name.startswith(_POOLS):
+            yield f"leaves the thread {thread.name} behind; use asyncio.to_thread, and await it"
 
 
 async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -107,14 +146,17 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
         others = [plugin for plugin in process.chain if plugin is not process.plugin]
+        own_prefix = f"{process.plugin.name}/"
         await within(subject, Runner(others, PluginCaller(process.calls)).run_pre_bind(ctx))
-        started = lab.proxy.latest()
+        started, shared = lab.proxy.latest(), set(ctx.shared)
         await within(subject, Runner([process.plugin], PluginCaller(process.calls)).run_pre_bind(ctx))
         writes = lab.writes(started)
         if writes and process.plugin.name not in process.runner.answers(ctx.request, ctx.pod).effects:
             is_without = not at_point([process.plugin], BindingPlugin.rollback)
             why = "it has no rollback" if is_without else "has_side_effects is False"
             yield f"pre_bind writes ({writes[0].kind}), and {why}: nothing undoes it"
+        if strangers := [key for key in ctx.shared if key not in shared and not key.startswith(own_prefix)]:
+            yield f"sets {strangers[0]!r} in ctx.shared; its own begin with {own_prefix!r}"
         view = ctx.views.get(process.plugin.name, ctx)
         if (view.pod, view.request.raw) != (ctx.pod, ctx.request.raw):
             yield "changes ctx.pod or ctx.request, which are copies; pass Status.ok what the pod is to have"
@@ -128,15 +170,31 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 
 async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """Of a request that no longer exists nothing stays in the plugin's memory."""
+    """Of a request that no longer exists nothing stays in memory: of the plugin, its classes and modules."""
     async with trial(lab, subject) as made, made.process() as process:
         await within(subject, process.succeed())
         request = (await made.context(process)).request
+        await made.end_pod()
+        await within(subject, process.release())
+        process.calls.errors.clear()
         await process.runner.drop_request(request.key, request.uid)
+        for error in process.calls.errors:
+            yield f"raises in {error}"
         marks = (request.uid, request.pod_uid, repr(request.key), str(request.key))
-        for name, value in vars(process.plugin).items():
+        for name, value in _memory(process.plugin, subject.files):
             if any(mark in repr(value) for mark in marks):
-                yield f"self.{name} keeps a request that no longer exists; drop it in forget"
+                yield f"{name} keeps a request that no longer exists; drop it in forget"
+
+
+def _memory(plugin: BindingPlugin, files: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Yield what outlives a call, by its name: also class attributes, default arguments and a module's globals."""
+    yield from ((f"self.{name}", value) for name, value in vars(plugin).items())
+    for module in [module for module in sys.modules.values() if getattr(module, "__file__", None) in files]:
+        yield from vars(module).items()
+    for kind in type(plugin).__mro__:
+        if getattr(sys.modules[kind.__module__], "__file__", None) in files:
+            for name, value in vars(kind).items():
+                yield f"{kind.__name__}.{name}", getattr(value, "__defaults__", value)
 
 
 async def survives_interruptions(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -197,7 +255,10 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         other_keys = footprint.keys() & made.footprint(expected.collections).keys()
         for times in ("", " a second time"):
             async with made.process() as process:
-                status = await within(subject, process.release())
+                with _unblocked(subject) as places:
+                    status = await within(subject, process.release())
+            for place in places:
+                yield f"release {place}"
             if status is None or status.code is not Code.OK:
                 yield f"release{times}, when the pod is gone, ends {text_of(status)}"
         remains = made.footprint(expected.collections)

@@ -77,9 +77,10 @@ def _can_be_created(subject: Subject) -> Iterator[str]:
 
 
 def _is_deterministic(subject: Subject) -> Iterator[str]:
-    """The same object gives the same result, from every instance."""
+    """The same object gives the same result, again and from every instance."""
     for point, call in _calls(subject):
-        results = [call(subject.new())[0] for _ in range(_REPETITIONS)]
+        plugin = subject.new()
+        results = [call(instance)[0] for instance in (plugin, plugin, *(subject.new() for _ in range(_REPETITIONS)))]
         if any(result != results[0] for result in results):
             yield f"{point} gives different results for one object; derive generated values from info.request_uid"
 
@@ -121,9 +122,9 @@ def _records_its_changes(subject: Subject) -> Iterator[str]:
     for point in _points(subject, "mutate_"):
         for sample in _samples(subject, point):
             body = copy.deepcopy(sample)
-            mutable = MutablePod(body) if point.endswith("_pod") else MutableObject(body)
+            mutable = MutablePod(body) if _is_of_pods(point) else MutableObject(body)
             with suppress(BaseException):  # that is another check's finding
-                getattr(plugin, point)(mutable, _info(point))
+                _mutate(plugin, point, mutable, sample)
                 mutable.revert((0, 0))
                 if mutable.raw != sample:
                     yield f"{point} changes `raw` itself, which is lost; use set, set_annotation, append or remove"
@@ -162,22 +163,26 @@ def _denies(subject: Subject) -> Iterator[str]:
 
 
 def answers_for_every_pod(subject: Subject) -> Iterator[str]:
-    """`applies` returns a bool for every pod."""
-    plugin = subject.new()
-    if not isinstance(plugin, BindingPlugin):
-        return
+    """`applies` returns a bool for every pod, the same one for the same pod, and changes nothing."""
+    plugins = [subject.new() for _ in range(_REPETITIONS)]
     findings: dict[str, str] = {}  # with the example of a pod
     for pod in [pod for sample in subject.samples() for pod in _variants(sample)]:
         request = decode_bind_request(builders.stored(_request_of(subject, pod)))
         example = f"for a pod with annotations {pod['metadata'].get('annotations')!r}"
+        body = copy.deepcopy(pod)
         try:
-            answer = plugin.applies(pod, request)
+            answers = [plugin.applies(body, request) for plugin in plugins if isinstance(plugin, BindingPlugin)]
         except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
             text = f"applies raises {type(error).__name__}: {error}"
             findings.setdefault(text, f"{example}: every such pod would wait")
             continue
-        if not isinstance(answer, bool):
-            findings.setdefault(f"applies returns {answer!r}", f"{example}; it must return True or False")
+        strangers = [answer for answer in answers if not isinstance(answer, bool)]
+        if strangers:
+            findings.setdefault(f"applies returns {strangers[0]!r}", f"{example}; it must return True or False")
+        if len(set(map(str, answers))) > 1:
+            findings.setdefault("applies gives different answers", f"{example}; decide by the pod and the request")
+        if body != pod:
+            findings.setdefault("applies changes the pod", example)
     yield from (f"{text}, {example}" for text, example in findings.items())
 
 
@@ -191,18 +196,24 @@ _TEXTS = ("", "-1", "x", "1e99")
 _POINTS: Mapping[str, Callable[..., Any]] = {
     "mutate_pod": AdmissionPlugin.mutate_pod,
     "validate_pod": AdmissionPlugin.validate_pod,
+    "mutate_ephemeral_containers": AdmissionPlugin.mutate_ephemeral_containers,
+    "validate_ephemeral_containers": AdmissionPlugin.validate_ephemeral_containers,
     "mutate_bind_request": AdmissionPlugin.mutate_bind_request,
     "validate_bind_request": AdmissionPlugin.validate_bind_request,
 }
 
 
 def _info(point: str) -> AdmissionInfo:
-    kind = "Pod" if point.endswith("_pod") else "BindRequest"
+    kind = "Pod" if _is_of_pods(point) else "BindRequest"
     return AdmissionInfo(namespace="default", kind=kind, request_uid="5f0c6d3a-0000-4000-8000-000000000000")
 
 
+def _is_of_pods(point: str) -> bool:
+    return not point.endswith("_bind_request")
+
+
 def _samples(subject: Subject, point: str) -> Sequence[dict[str, Any]]:
-    if point.endswith("_pod"):
+    if _is_of_pods(point):
         return subject.samples()
     return [_request_of(subject, pod) for pod in subject.samples()]
 
@@ -244,7 +255,8 @@ def _calls(subject: Subject, variants: Variants = lambda sample: [sample]) -> It
             if point.startswith("mutate_"):
                 yield point, partial(_mutated, point, sample)
             else:
-                yield point, partial(_validated, point, sample, None)
+                if not point.endswith("_containers"):  # those are added to a pod that exists
+                    yield point, partial(_validated, point, sample, None)
                 yield point, partial(_validated, point, sample, copy.deepcopy(sample))
                 yield point, partial(_validated, point, sample, _without_metadata(sample))
 
@@ -257,12 +269,17 @@ def _without_metadata(sample: dict[str, Any]) -> dict[str, Any]:
 
 def _mutated(point: str, raw: dict[str, Any], plugin: Plugin) -> Outcome:
     body = copy.deepcopy(raw)
-    mutable = MutablePod(body) if point.endswith("_pod") else MutableObject(body)
+    mutable = MutablePod(body) if _is_of_pods(point) else MutableObject(body)
     try:
-        result = getattr(plugin, point)(mutable, _info(point))
+        result = _mutate(plugin, point, mutable, raw)
     except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
         return f"raises {type(error).__name__}: {error}", False
     return (f"must return None, not {result!r}", False) if result is not None else (body, False)
+
+
+def _mutate(plugin: Plugin, point: str, mutable: MutableObject, raw: dict[str, Any]) -> Any:
+    old = [copy.deepcopy(raw)] if point.endswith("_containers") else []
+    return getattr(plugin, point)(mutable, *old, _info(point))
 
 
 def _validated(point: str, raw: dict[str, Any], old: Any, plugin: Plugin) -> Outcome:
@@ -271,5 +288,8 @@ def _validated(point: str, raw: dict[str, Any], old: Any, plugin: Plugin) -> Out
         errors = [*getattr(plugin, point)(body, old, _info(point))]
     except BaseException as error:  # noqa: BLE001 - any error of the plugin is a finding
         return f"raises {type(error).__name__}: {error}; it must return an iterable of FieldErrors", body != raw
-    strangers = [error for error in errors if not isinstance(error, FieldError)]
-    return (f"returns {strangers[0]!r}; it must return FieldErrors" if strangers else errors), body != raw
+    if strangers := [error for error in errors if not isinstance(error, FieldError)]:
+        return f"returns {strangers[0]!r}; it must return FieldErrors", body != raw
+    rules = getattr(plugin, "rules", ())
+    foreign = [error.rule.id for error in errors if error.rule not in rules]
+    return (f"returns an error of {foreign[0]}, which is none of its `rules`" if foreign else errors), body != raw

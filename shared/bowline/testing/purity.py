@@ -1,9 +1,10 @@
-"""What Python does during a plugin's call: I/O and sleeps, by audit events; and how long the event loop is blocked.
+"""What Python does during a plugin's call: I/O and sleeps, by audit events; and how long it keeps its thread.
 
 An audit hook cannot be removed: one is installed at the first use and records only within ``recorded``.
 """
 
 import asyncio
+import ctypes
 import socket
 import sys
 import threading
@@ -11,14 +12,21 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import CodeType, FrameType
 
 _EVENTS = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "open")
 BLOCKING = "blocking "
-_CLOCKS = (time.time, time.time_ns, time.monotonic)
+_CLOCKS = (
+    *(time.time, time.time_ns, time.monotonic, time.monotonic_ns, time.perf_counter, time.perf_counter_ns),
+    *(time.localtime, time.ctime, time.strftime),
+)
 _WRITES = ("w", "a", "x", "+")
 # How often a blocked event loop is looked at.
 _POLL_S = 0.05
+# A method that is seen this often, half a second apart, in one and the same call does not return.
+_LOOK_S, _LOOKS = 0.5, 20
+_FRAMEWORK = (f"{Path(__file__).parent}/", f"{Path(__file__).parents[1] / 'framework'}/")
 
 
 class _Recorder:
@@ -97,6 +105,51 @@ def blocked_places(limit_s: float, code: frozenset[str]) -> Iterator[list[str]]:
     finally:
         ended.set()
         watcher.join()
+
+
+class NotReturningError(BaseException):
+    """Raised in a method of a plugin that keeps its thread: without it the checks would not end."""
+
+    def __str__(self) -> str:
+        return f"it has not returned for {_LOOK_S * _LOOKS:g} s, nor awaited: the process would end"
+
+
+@contextmanager
+def interrupted_loops(files: frozenset[str]) -> Iterator[None]:
+    """Raise NotReturningError in a call of the plugin that computes without end; after one, in others soon."""
+    thread, ended = threading.get_ident(), threading.Event()
+
+    def look() -> None:
+        former, looks, limit = None, 0, _LOOKS
+        while not ended.wait(_LOOK_S):
+            call = _call_of(thread, files)
+            looks = looks + 1 if call is not None and call is former else 0
+            former = call
+            if looks >= limit:
+                limit = 1
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread), ctypes.py_object(NotReturningError)
+                )
+
+    watcher = threading.Thread(target=look, name="watch of the plugin", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _call_of(thread: int, files: frozenset[str]) -> FrameType | None:
+    """Return the frame of the plugin that the framework or a check has called."""
+    call = None
+    for frame, _ in traceback.walk_stack(sys._current_frames().get(thread)):
+        name = frame.f_code.co_filename
+        if name.startswith(_FRAMEWORK):
+            break
+        if name in files:
+            call = frame
+    return call
 
 
 def _place(thread: int, files: frozenset[str]) -> str:

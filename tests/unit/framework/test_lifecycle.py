@@ -92,6 +92,31 @@ async def test_a_worker_that_fails_is_noticed_and_raised_when_all_are_stopped(
     assert plugin.reconciled_keys == ["sound", "any"]
 
 
+class Spinning(BindingPlugin):
+    """Requeues its key at once, without an await."""
+
+    name = "spinning"
+
+    async def setup(self, handle: Handle) -> None:
+        self.passes = 0
+        self.add = handle.worker("own", self._reconcile)
+
+    async def _reconcile(self, _: ObjectKey) -> timedelta | None:
+        self.passes += 1
+        return timedelta()
+
+
+@pytest.mark.looptime
+async def test_a_queue_that_requeues_at_once_does_not_keep_the_event_loop() -> None:
+    plugin = Spinning(PluginConfig(), Settings())
+    lifecycle = lifecycle_of(plugin)
+    await begin(lifecycle)
+    plugin.add(ObjectKey("", "any"))
+    await asyncio.sleep(1)
+    assert 2 < plugin.passes <= 11
+    await lifecycle.stop()
+
+
 class Hanging(BindingPlugin):
     """Its reconciles hang, except those of keys named free."""
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -11,7 +11,6 @@ from bowline.api.field_error import FieldError
 from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
-from bowline.framework.gates import Gate, Stage
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_order import PluginClass
 from bowline.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
@@ -32,12 +31,10 @@ def plugin(
 BUILTINS = (Builtin(plugin("one")), Builtin(plugin("off"), is_enabled=False), Builtin(plugin(LAST)))
 
 
-def registry_of(
-    *builtins: Builtin, offers: Mapping[str, Callable[[], Any]] | None = None, gates: tuple[Gate, ...] = ()
-) -> Registry:
+def registry_of(*builtins: Builtin, offers: Mapping[str, Callable[[], Any]] | None = None) -> Registry:
     loaders = dict(offers or {})
     kind = type("Offer", (EntryPoint,), {"load": lambda point: loaders[point.name]()})
-    return Registry(builtins or BUILTINS, gates, lambda: [kind(name, "tests", ENTRY_POINT_GROUP) for name in loaders])
+    return Registry(builtins or BUILTINS, (), lambda: [kind(name, "tests", ENTRY_POINT_GROUP) for name in loaders])
 
 
 def settings_of(*plugins: dict[str, Any], **more: Any) -> Settings:
@@ -123,17 +120,9 @@ def test_an_order_of_its_own_replaces_the_built_in_one() -> None:
     assert plugin_names(registry_of(), settings_of(plugin_order=(LAST, "one"))) == [LAST, "one"]
 
 
-class TestGates:
-    GATES: ClassVar = (Gate("New", Stage.ALPHA, default=False, description=""),)
-
-    @pytest.mark.parametrize(("value", "expectation"), [(True, ["gated"]), (False, [])])
-    def test_a_plugin_behind_a_gate_exists_only_with_it(self, value: bool, expectation: list[str]) -> None:
-        registry = registry_of(Builtin(plugin("gated", gate="New")), gates=self.GATES)
-        assert plugin_names(registry, settings_of(feature_gates={"New": value})) == expectation
-
-    def test_an_unknown_gate_is_rejected(self) -> None:
-        faults = errors(registry_of(gates=self.GATES), settings_of(feature_gates={"Nope": True}))
-        assert places(faults) == [("config/feature-gate", "featureGates.Nope")]
+def test_an_unknown_gate_is_rejected() -> None:
+    faults = errors(registry_of(), settings_of(feature_gates={"Nope": True}))
+    assert places(faults) == [("config/feature-gate", "featureGates.Nope")]
 
 
 def _broken() -> PluginClass:
@@ -254,33 +243,6 @@ def test_a_configured_order_that_breaks_a_dependency_is_an_error() -> None:
     ]
 
 
-class TestGatesOfPlugins:
-    ALPHA = Gate("MyAlpha", Stage.ALPHA, default=False, description="Mine.")
-    BETA = Gate("MyBeta", Stage.BETA, default=True, description="Mine as well.")
-
-    def registry_with(self, **attributes: Any) -> Registry:
-        mine = depends("mine", **{"gates": (self.ALPHA, self.BETA), **attributes})
-        return registry_of(offers={"mine": lambda: mine})
-
-    def test_a_third_party_plugin_declares_its_gates_and_their_defaults(self) -> None:
-        settings = settings_of({"name": "mine"}, feature_gates={"MyAlpha": True})
-        effective, plugins = self.registry_with(gate="MyAlpha").configure(settings)
-        assert effective.feature_gates == {"MyAlpha": True, "MyBeta": True}
-        assert [entry.name for entry in plugins] == ["one", "mine", LAST]
-        assert all(entry.settings.feature_gates == effective.feature_gates for entry in plugins)
-
-    def test_a_plugin_enabled_by_name_without_its_gate_is_an_error(self) -> None:
-        faults = errors(self.registry_with(gate="MyAlpha"), settings_of({"name": "mine"}))
-        assert places(faults) == [("config/feature-gate", "plugins[0]")]
-
-    def test_a_gate_declared_twice_with_different_defaults_is_an_error(self) -> None:
-        duplicate = depends("one", gates=(Gate("MyAlpha", Stage.GA, default=True, description="Another."),))
-        registry = registry_of(
-            Builtin(duplicate), Builtin(plugin(LAST)), offers={"mine": lambda: depends("mine", gates=(self.ALPHA,))}
-        )
-        assert places(errors(registry, settings_of({"name": "mine"}))) == [("config/feature-gate", "plugins[0]")]
-
-
 class Required(PluginConfig):
     size: int
 
@@ -310,7 +272,6 @@ WRONG_PLUGINS: list[Any] = [
         id="a constructor that raises"),
     pytest.param({"requires": "base"}, "class attribute `requires` must be a tuple of names", id="requires"),
     pytest.param({"before": ["base"]}, "class attribute `before` must be a tuple of names", id="before"),
-    pytest.param({"gates": ("MyAlpha",)}, "class attribute `gates` must be a tuple of Gate", id="gates"),
     pytest.param({"budgets": {"call_s": 1}}, "class attribute `budgets` must be a Budgets", id="budgets"),
     pytest.param({"config_model": dict}, "class attribute `config_model` must be a subclass", id="config_model"),
 ]  # fmt: skip

@@ -50,8 +50,8 @@ class EventSource:
     optional: bool = False
 
 
-# Reconciles one key of a plugin's own queue; returns the delay after which to requeue it, None when done. A key whose
-# reconcile raises is retried.
+# Reconciles one key of a plugin's own queue; returns the delay after which to requeue it (at least a tenth of a
+# second), None when done. A key whose reconcile raises is retried.
 Reconcile = Callable[[ObjectKey], Awaitable[timedelta | None]]
 
 

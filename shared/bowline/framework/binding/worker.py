@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 WORKERS = 32
 # The shortest pause of a ``run`` that has raised.
 _PAUSE = timedelta(seconds=1)
+# The shortest delay of a requeue: a queue without one would keep the event loop.
+_SHORTEST = timedelta(milliseconds=100)
 
 
 class PluginWorker:
@@ -66,7 +68,8 @@ class PluginWorker:
         try:
             with limited_to(self._permit):
                 async with limit:
-                    return Result(await self._reconcile(key))
+                    delay = await self._reconcile(key)
+                    return Result(None if delay is None else max(delay, _SHORTEST))
         except TimeoutError as error:
             if limit.expired():
                 raise TimeoutError(f"took longer than {self._limit_s:g} s") from error
