@@ -1,12 +1,14 @@
-"""Which files a kustomization uses as parts of objects: its patches are no whole objects, whatever they contain.
+"""Which files a kustomization uses as parts of objects: its patches are no whole objects, whatever they contain, and
+its resources may get their selector from it.
 
 A kustomization names them by paths, often of files below its own folder. A file is looked up from its own folder
 upwards, so that one that is named alone, as a hook for commits does, is recognised as well.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,26 +22,40 @@ _FOLDERS: Final = 4
 _MOST_BYTES: Final = 1 << 20
 
 
+class Part(Enum):
+    """As what a kustomization names a file."""
+
+    RESOURCE = "resource"
+    PATCH = "patch"
+
+
+_FIELDS: Final = (
+    ("resources", Part.RESOURCE),
+    *((key, Part.PATCH) for key in ("patches", "patchesStrategicMerge", "patchesJson6902")),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Kustomizations:
     """Answers for files; each kustomization is read once."""
 
     budget: YamlBudget
-    parts: dict[Path, frozenset[Path]] = field(default_factory=dict)
+    parts: dict[Path, Mapping[Path, Part]] = field(default_factory=dict)
 
-    def has_part(self, file: str) -> bool:
-        """Return whether a kustomization names the file as a patch."""
+    def part(self, file: str) -> Part | None:
+        """Return as what a kustomization names the file; None if none does."""
         path = Path(os.path.realpath(file))  # Path.resolve raises RuntimeError at a circle of links
-        return any(path in self._parts_of(folder) for folder in path.parents[:_FOLDERS])
+        parts = [self._parts_of(folder).get(path) for folder in path.parents[:_FOLDERS]]
+        return Part.PATCH if Part.PATCH in parts else next(filter(None, parts), None)
 
-    def _parts_of(self, folder: Path) -> frozenset[Path]:
+    def _parts_of(self, folder: Path) -> Mapping[Path, Part]:
         if folder not in self.parts:
-            paths = (path for name in FILES for path in self._paths(folder / name))
-            self.parts[folder] = frozenset(Path(os.path.realpath(folder / path)) for path in paths)
+            entries = (entry for name in FILES for entry in self._paths(folder / name))
+            self.parts[folder] = {Path(os.path.realpath(folder / path)): part for path, part in entries}
         return self.parts[folder]
 
-    def _paths(self, file: Path) -> Iterator[str]:
-        """Yield the paths of the patches in a kustomization; none of one that cannot be read."""
+    def _paths(self, file: Path) -> Iterator[tuple[str, Part]]:
+        """Yield the paths in a kustomization, the patches last; none of one that cannot be read."""
         try:
             text = file.read_text() if file.stat().st_size <= _MOST_BYTES else ""
             loader = StrictLoader(text, self.budget)
@@ -49,9 +65,9 @@ class Kustomizations:
                 loader.dispose()
         except (OSError, ValueError, RecursionError, yaml.YAMLError):
             return
-        for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+        for key, part in _FIELDS:
             entries = content.get(key) if isinstance(content, dict) else None
             for entry in entries if isinstance(entries, list) else ():
                 path = entry.get("path") if isinstance(entry, dict) else entry
                 if isinstance(path, str) and "\n" not in path and "\0" not in path:
-                    yield path
+                    yield path, part

@@ -24,7 +24,7 @@ from bowline.plugins.reads import unread_annotations
 from bowline_cli.embedded import embedded_manifests
 from bowline_cli.findings import UNREADABLE, Finding
 from bowline_cli.kustomize import Kustomizations
-from bowline_cli.lint_output import LintReading, as_json, as_text, out_of_scope, subjects
+from bowline_cli.lint_output import LintReading, as_json, as_text, counted, subjects
 from bowline_cli.lint_settings import FILE, LintSettings, read_settings, require_rules
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
 from bowline_cli.schema import UNCHECKED, open_schema
@@ -77,7 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a named file may be no manifest, as those of directories: for a hook that passes all changed files",
     )
-    parser.add_argument("--all", action="store_true", help="list objects without pods and those out of scope, too")
+    parser.add_argument(
+        "--all", action="store_true", help="list objects without pods, patches and those out of scope, too"
+    )
     parser.add_argument(
         "--kubernetes-version",
         default="",
@@ -187,7 +189,7 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
         else:
             places = {finding.file for subject in listed for finding in subject.findings}
             files = {file for file in places if os.path.isfile(file)}  # noqa: PTH113 - it raises no OSError
-            notes = [*out_of_scope(results), *filter(None, (unchecked,))]
+            notes = [*counted(results), *filter(None, (unchecked,))]
             print(reports.as_github(listed, len(results), files, notes))
     if options.output != "github":  # it has them as annotations
         for finding in reading.unreadable:
@@ -217,9 +219,9 @@ def _read_all(paths: Sequence[str], options: argparse.Namespace) -> LintReading:
         reading.unreadable.append(Finding(UNREADABLE, str(error.filename), 1, f"{error.filename}: {error.strerror}"))
     for file, is_named in with_progress(sources.files, "files", sys.stderr):
         content = read_file(file, budget, is_named=is_named and not options.skip_others)
-        is_part = bool(content.manifests) and file != STANDARD_INPUT and kustomizations.has_part(file)
+        part = kustomizations.part(file) if content.manifests and file != STANDARD_INPUT else None
         for entry in content.manifests:
-            manifest = replace(entry, file=_chart_file(entry, options.chart_path), is_part=is_part)
+            manifest = replace(entry, file=_chart_file(entry, options.chart_path), part=part)
             reading.manifests += [manifest, *embedded_manifests(manifest)]
         reading.others += content.others
         reading.unreadable += [Finding(UNREADABLE, file, 1, message) for message in content.errors]

@@ -17,7 +17,7 @@ from bowline_cli.findings import DUPLICATE_KEY, Finding, FindingSubject
 from bowline_cli.manifests import Manifest
 from bowline_cli.schema import UNCHECKED
 from bowline_cli.terminal import GREEN, RED, YELLOW, inert_json, shown
-from bowline_cli.verdicts import LintResult, LintVerdict
+from bowline_cli.verdicts import COUNTED, LintResult, LintVerdict
 
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 2
@@ -123,7 +123,7 @@ def as_text(
     lines += [(f"{file}: unrendered ({reason.removeprefix(f'{file}: ')})", "") for file, reason in reading.unrendered]
     lines += [(f"{charts}: {_CHART}", "") for charts in _charts(reading)]
     lines.append((_summary(results, reading), ""))
-    lines += [(note, "") for note in out_of_scope(results)] if not shows_all else []
+    lines += [(note, "") for note in counted(results)] if not shows_all else []
     if results and not reading.schema:
         lines.append((UNCHECKED, YELLOW))
     return shown(lines, colours=colours)
@@ -142,17 +142,19 @@ def _charts(reading: LintReading) -> list[str]:
     return [f"{text} and {rest} more" if rest > 0 else text] if charts else []
 
 
-def out_of_scope(results: Sequence[LintResult]) -> list[str]:
-    """Return the line about the objects that are only counted; none without such objects."""
-    hidden = [result.reason for result in results if result.is_hidden]
-    if not hidden:
-        return []
-    counts = ", ".join(f"{reason}: {count}" for reason, count in Counter(hidden).most_common(_NAMED_REASONS))
-    are_all = not any(result.verdict.is_review for result in results)
-    text = f"{len(hidden)} of {len(results)} objects are out of scope ({counts})"
-    names_none = any(reason.startswith(f"scheduler {names.DEFAULT_SCHEDULER}") for reason in hidden)
-    flag = "--assume-scheduler NAME reviews pods that name no scheduler, " if names_none else ""
-    return [f"{'nothing was reviewed: ' if are_all else ''}{text}; {flag}--all lists them"]
+def counted(results: Sequence[LintResult]) -> list[str]:
+    """Return the lines about the objects that are only counted."""
+    lines, prefix = [], "" if any(result.verdict.is_review for result in results) else "nothing was reviewed: "
+    for verdict in COUNTED:
+        reasons = [result.reason for result in results if result.verdict is verdict]
+        if not reasons:
+            continue
+        counts = ", ".join(f"{reason}: {count}" for reason, count in Counter(reasons).most_common(_NAMED_REASONS))
+        names_none = any(reason.startswith(f"scheduler {names.DEFAULT_SCHEDULER}") for reason in reasons)
+        flag = "--assume-scheduler NAME reviews pods that name no scheduler, " if names_none else ""
+        text = f"{len(reasons)} of {len(results)} objects are {verdict} ({counts})"
+        lines.append(f"{prefix}{text}; {flag}--all lists them")
+    return lines
 
 
 def _summary(results: Sequence[LintResult], reading: LintReading) -> str:

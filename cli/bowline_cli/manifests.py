@@ -18,6 +18,7 @@ from typing import Any, Final
 import yaml
 
 from bowline.framework.strict_yaml import StrictLoader, YamlBudget
+from bowline_cli.kustomize import Part
 from bowline_cli.lines import DocumentText, TextNodes
 
 STANDARD_INPUT = "-"
@@ -44,7 +45,7 @@ class Manifest:
     modified; no part of it is shared.
 
     ``text``: where it was read; None if unknown. ``duplicates``: line and key of keys of the document that are given
-    twice. ``is_part``: a kustomization uses it as a patch. ``is_rendered``: the file is a template, whose lines and
+    twice. ``part``: as what a kustomization names the file. ``is_rendered``: the file is a template, whose lines and
     perhaps path are others.
     """
 
@@ -53,7 +54,7 @@ class Manifest:
     object: dict[str, Any]
     text: DocumentText | None = None
     duplicates: tuple[tuple[int, str], ...] = ()
-    is_part: bool = False
+    part: Part | None = None
     is_rendered: bool = False
 
     @property

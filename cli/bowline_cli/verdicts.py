@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.field_error import FieldError
@@ -25,6 +25,7 @@ from bowline.framework.workloads import resolve_workloads
 from bowline.plugins.gpu_sharing.guards import guard_errors
 from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
 from bowline_cli.findings import DUPLICATE_KEY, SCHEDULER, Finding, duplicate_text
+from bowline_cli.kustomize import Part
 from bowline_cli.manifests import Manifest
 from bowline_cli.quantities import quantity_errors
 from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema
@@ -66,6 +67,10 @@ class LintVerdict(StrEnum):
         return self in (LintVerdict.ALLOWED, LintVerdict.DENIED)
 
 
+# Verdicts whose objects are counted, each in one line: a repository may have hundreds.
+COUNTED: Final = (LintVerdict.OUT_OF_SCOPE, LintVerdict.PARTIAL)
+
+
 @dataclass(frozen=True, slots=True)
 class LintResult:
     """The verdict on one object. ``has_wrong_path``: see ``Template``. ``has_unread``: a part changes its pods and
@@ -91,12 +96,7 @@ class LintResult:
     def is_listed(self) -> bool:
         """Whether people want to see it: not an object without pods and without findings."""
         has_findings = bool(self.review.errors or self.review.warnings or self.manifest.duplicates)
-        return has_findings or (not self.is_hidden and (self.verdict.may_have_pods or bool(self.reason)))
-
-    @property
-    def is_hidden(self) -> bool:
-        """Whether one line counts it with others: it is out of scope."""
-        return self.verdict is LintVerdict.OUT_OF_SCOPE
+        return has_findings or (self.verdict not in COUNTED and (self.verdict.may_have_pods or bool(self.reason)))
 
     def ignoring(self, ids: Collection[str]) -> "LintResult":
         """Return the result without the findings of these rules."""
@@ -316,17 +316,17 @@ def _scheduler_errors(
 
 def _is_partial(chain: AdmissionChain, manifest: Manifest) -> bool:
     """Return whether the object is a patch: a kustomization says so, a pod of it has no containers, or a workload has
-    neither a selector nor labels.
+    no selector, and no labels or a kustomization, which may add both.
     """
     raw, key = manifest.object, manifest.key
     if not isinstance(raw.get("metadata"), dict) or key == _BIND_REQUEST:
         return False
-    if manifest.is_part:
+    if manifest.part is Part.PATCH:
         return True
     templates = _templates(chain, manifest)
     spec = raw.get("spec")
     lacks_selector = key in _SELECTING and isinstance(spec, dict) and spec.get("selector") is None
-    if lacks_selector and not any(_metadata_of(template).get("labels") for template in templates):
+    if lacks_selector and (manifest.part or not any(_metadata_of(each).get("labels") for each in templates)):
         return True
     if key == _POD or key in BUILT_IN_KEYS:
         return not templates or any(map(_lacks_containers, templates))

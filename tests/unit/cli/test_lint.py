@@ -286,7 +286,7 @@ spec: {template: {metadata: {annotations: {gpu-fraction: "0.5", gpu-fraction-con
     ],
 )  # fmt: skip
 def test_what_is_incomplete_has_no_verdict_instead_of_errors(lint: Any, text: str, word: str) -> None:
-    status, out, _ = lint(text, options=("-o", "text"))
+    status, out, _ = lint(text, options=("-o", "text", "--all"))
     first, *findings, _ = out.splitlines()
     assert f": {word}" in first
     assert (status, findings) == (0, [])

@@ -180,14 +180,21 @@ KUSTOMIZATION = "patches: [{path: patches/manager.yaml}]\n"
         pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", "$patch: delete")
             .replace("{containers", "{$setElementOrder/containers: [{name: manager}], containers")},
             ("config",), id="directives"),
+        pytest.param({"config/kustomization.yaml": "commonLabels: {a: b}\nresources: [manager.yaml]\n",
+            "config/manager.yaml": WHOLE},
+            ("config",), id="a resource whose kustomization adds the selector"),
     ],
 )  # fmt: skip
 def test_a_patch_is_no_object_that_lacks_fields(
     lint: Lint, files: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
-    status, lines, _ = lint(*arguments, files=files)
+    status, lines, _ = lint(*arguments, "--all", files=files)
     assert status == 0
     assert ": partial (a patch: review the output of kustomize build)" in lines[0]
+    _, lines, _ = lint(*arguments)
+    reason = "a patch: review the output of kustomize build: 1"
+    assert lines[-1] == f"nothing was reviewed: 1 of 1 objects are partial ({reason}); --all lists them"
+    assert len(lines) == 2
 
 
 @pytest.mark.parametrize("metadata", ["foo", "[1]"])
