@@ -1,9 +1,9 @@
 """Where the API server is and who the user is: from kubeconfig files as kubectl reads them, or from a pod's account.
 
 It reads what client-go reads for one call: several files merged, tokens, token files, client certificates, exec
-plugins, basic authentication, impersonation, and the ID token of `auth-provider: oidc` (which is not refreshed).
-Nothing is written. Each file is read once, because it may be a pipe. The package `kubernetes` is not used: its import
-alone takes longer than a whole command, and the image lacks it.
+plugins, basic authentication, impersonation, the proxy of the environment, and the ID token of `auth-provider: oidc`
+(which is not refreshed). Nothing is written. Each file is read once, because it may be a pipe. The package
+`kubernetes` is not used: its import alone takes longer than a whole command, and the image lacks it.
 """
 
 import base64
@@ -16,9 +16,11 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+from urllib.request import getproxies_environment
 
 import yaml
 
@@ -74,9 +76,10 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
     server = cluster.text("server").rstrip("/")
     if not _is_url(server, "https", "http"):
         raise _unusable(where, f"server {server!r} must be an http or https URL")
-    proxy = cluster.text("proxy-url")
+    proxy = cluster.text("proxy-url") or environment_proxy(server)
     if proxy and not _is_url(proxy, "http"):  # it may have a password
-        raise _unusable(where, "proxy-url must be an http URL, such as http://proxy:3128")
+        name = "proxy-url" if cluster.text("proxy-url") else "the proxy of the environment"
+        raise _unusable(where, f"{name} must be an http URL, such as http://proxy:3128")
     headers, certificate = _credentials(user, cluster, where) if user is not None else ({}, None)
     if server.startswith("https:") and not headers and certificate is None:
         raise ClusterError(f"{where}: gives no token and no client certificate for the context's user; {REMEDY}")
@@ -100,6 +103,29 @@ def _is_url(text: str, *schemes: str) -> bool:
         url = urlsplit(text)
         return url.scheme in schemes and bool(url.hostname) and url.port != 0
     except ValueError:  # of a port that is no number
+        return False
+
+
+def environment_proxy(server: str) -> str:
+    """Return the proxy of the environment for a server, as kubectl has it: HTTPS_PROXY, unless NO_PROXY has its host
+    or network. Servers of this machine have none.
+    """
+    url, proxies = urlsplit(server), getproxies_environment()
+    host, proxy = url.hostname or "", proxies.get(url.scheme, "")
+    exceptions = ("localhost", "127.0.0.0/8", "::1", *map(str.strip, proxies.get("no", "").split(",")))
+    if not proxy or any(_is_exception(host, exception) for exception in exceptions):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_exception(host: str, exception: str) -> bool:
+    """Return whether an entry of NO_PROXY has a host: as ``*``, a domain, an address, or a network."""
+    domain = exception.lower().lstrip(".")
+    if exception == "*" or (domain and f".{host}".endswith(f".{domain}")):
+        return True
+    try:
+        return ip_address(host) in ip_network(exception, strict=False)
+    except ValueError:  # of names
         return False
 
 

@@ -150,6 +150,31 @@ def test_a_server_is_an_url(tmp_path: Path, server: str) -> None:
         load(tmp_path, document({"token": "t"}, {"server": server}))
 
 
+@pytest.mark.parametrize(
+    ("server", "exceptions", "proxy"),
+    [
+        ("https://api.corp.example:6443", "", "http://proxy:3128"),
+        ("http://api.corp.example:6443", "", ""),
+        ("https://api.corp.example:6443", "other.example,.corp.example", ""),
+        ("https://10.1.2.3:6443", "corp.example, 10.0.0.0/8", ""),
+        ("https://11.1.2.3:6443", "10.0.0.0/8", "http://proxy:3128"),
+        ("https://[fd00::1]:6443", "fd00::/8", ""),
+        ("https://api.corp.example:6443", "*", ""),
+        ("https://localhost:6443", "", ""),
+        ("https://127.0.0.2:6443", "", ""),
+    ],
+)
+def test_a_server_has_the_proxy_of_the_environment_as_with_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, exceptions: str, proxy: str
+) -> None:
+    for name, value in (("HTTPS_PROXY", "proxy:3128"), ("NO_PROXY", exceptions)):
+        monkeypatch.delenv(name.lower(), raising=False)
+        monkeypatch.setenv(name, value)
+    assert load(tmp_path, document({"token": "t"}, {"server": server})).proxy == proxy
+    content = document({"token": "t"}, {"server": server, "proxy-url": "http://own:1"})
+    assert load(tmp_path, content).proxy == "http://own:1"
+
+
 @pytest.mark.parametrize("proxy", ["https://u:secret@p", "socks5://u:secret@p:1080", "p:3128", "http://p:x"])
 def test_a_proxy_of_another_scheme_is_refused_and_its_password_is_not_shown(tmp_path: Path, proxy: str) -> None:
     with pytest.raises(ClusterError, match="proxy-url must be an http URL") as caught:
