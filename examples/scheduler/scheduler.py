@@ -35,16 +35,17 @@ def share(pod, node):  # part of each device, number of devices; (0, 0) without 
     return part, number
 
 
-def allows(pod, node):  # taints by their keys, nodeSelector, required nodeAffinity with the operator In
+def allows(pod, node):  # taints by key and effect, nodeSelector, required nodeAffinity with the operator In
     spec, labels = pod["spec"], node["metadata"].get("labels", {}) | {"metadata.name": node["metadata"]["name"]}
-    keys = {toleration.get("key") for toleration in spec.get("tolerations", [])}
-    taints = {taint["key"] for taint in node["spec"].get("taints", []) if taint["effect"] != "PreferNoSchedule"}
-    taints |= {"node.kubernetes.io/unschedulable"} if node["spec"].get("unschedulable") else set()
+    kinds = {(toleration.get("key"), toleration.get("effect")) for toleration in spec.get("tolerations", [])}
+    taints = {(t["key"], t["effect"]) for t in node["spec"].get("taints", []) if t["effect"] != "PreferNoSchedule"}
+    taints |= {("node.kubernetes.io/unschedulable", "NoSchedule")} if node["spec"].get("unschedulable") else set()
+    tolerates = all({(k, e), (k, None), (None, e), (None, None)} & kinds for k, e in taints)
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [{}])
     rules = [term.get("matchExpressions", []) + term.get("matchFields", []) for term in terms]
     matches = any(all(r["operator"] == "In" and labels.get(r["key"]) in r["values"] for r in rule) for rule in rules)
-    return matches and spec.get("nodeSelector", {}).items() <= labels.items() and (None in keys or taints <= keys)
+    return matches and tolerates and spec.get("nodeSelector", {}).items() <= labels.items()
 
 
 def take(pod, node, groups, free, used):  # count a pod; the GPU of a reservation pod is counted as its group's

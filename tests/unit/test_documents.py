@@ -228,6 +228,23 @@ def test_the_example_scheduler_reads_what_api_servers_store(scheduler: dict[str,
     assert scheduler["read"](lambda **_: SimpleNamespace(data=b'{"items":[{"a":' + text + b"}]}"))["items"]
 
 
+@pytest.mark.parametrize(
+    ("toleration", "is_allowed"),
+    [
+        ({"key": "a", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "a", "operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "a", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "b", "operator": "Exists"}, False),
+    ],
+)
+def test_the_example_scheduler_tolerates_a_taint_of_the_same_effect(
+    scheduler: dict[str, Any], toleration: dict[str, str], is_allowed: bool
+) -> None:
+    node = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
+    assert scheduler["allows"]({"spec": {"tolerations": [toleration]}}, node) is is_allowed
+
+
 @pytest.mark.parametrize("label", ["0", "", "81559MiB", "-1"])
 def test_a_node_of_unknown_gpu_memory_prevents_no_other_decision(scheduler: dict[str, Any], label: str) -> None:
     memory = {"unknown": label, "large": "80000"}
