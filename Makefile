@@ -11,7 +11,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission recording dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -132,6 +132,9 @@ $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 bench-costs: setup ## Where the time of a drain goes: CPU by process
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.benchmarks costs --record
+
+recording: setup ## Draw docs/diagrams/demo.svg from a run of the demo; a test compares it with another run
+	$(BIN)/python -m tests.examples.recording
 
 dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of five minutes with a real Prometheus
 	$(BIN)/python -m bowline.localcluster assets
