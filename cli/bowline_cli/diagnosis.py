@@ -62,7 +62,7 @@ def explain(facts: Facts) -> Explanation | None:
         cause = f"the pod has ended without a node: {pod_state(facts.pod)}"
         return Explanation(cause, creation_time(facts.pod), _replacement(facts.pod), is_stuck=False)
     if request is None:
-        return explain_undecided(facts, facts.pod)
+        return _earlier(facts, facts.requests[0]) if facts.requests else explain_undecided(facts, facts.pod)
     return _explain_decision(facts, facts.pod, request)
 
 
@@ -80,8 +80,7 @@ def _explain_decision(facts: Facts, pod: Object, request: Object) -> Explanation
         if pod_uid(request) == pod["metadata"].get("uid"):
             # It was read before the request was.
             return Explanation(f"the pod is bound to node {node} since a moment ago", is_stuck=False)
-        cause = f"its BindRequest has Succeeded for node {node}, of an earlier pod of that name"
-        return Explanation(cause, commands=(delete_request(request),))
+        return _earlier(facts, request)
     lack = _lack_of_reconciler(facts, request)
     if lack is not None:
         return lack
@@ -101,8 +100,9 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
     describe = (describe_pod(facts),)
     if rollback.get("status") == "False":
         since = parse_time(rollback.get("lastTransitionTime")) or created
-        cause, until = str(status.get("reason") or ""), "the rollback is complete"
-        return Explanation(cause, since, until, describe, section=Section.DELETION)
+        cause = f"what was prepared cannot be undone: {rollback.get('message')}"
+        details: tuple[str, ...] = (f"reported: {status.get('reason')}",)
+        return Explanation(cause, since, "the rollback is complete", describe, details, section=Section.DELETION)
     wait, next_attempt = wait_of(status), parse_time(status.get("nextAttemptTime"))
     if wait is not None:
         since = _earliest(since, record, cause, Reason.WAIT_TIMEOUT)
@@ -167,7 +167,9 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     until = f"the cause is corrected; then scheduler {scheduler} decides again, or the request is deleted"
     if suggestion is not None:
         until = suggestion.next_step.format(scheduler=f"scheduler {scheduler}")
-        if end is not None and facts.now - end > IDLE:
+        if suggestion is Suggestion.DELETE_POD:
+            until = "; ".join(filter(None, (until, _replacement(pod))))
+        elif end is not None and facts.now - end > IDLE:
             until += f"; it has not for {age(facts.now - end)}: is it running?"
     failure = failure_of(status) or FailureFact("")
     reason = failure.plugin_reason or failure.reason
@@ -187,6 +189,15 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     details = (*object_states(facts, failure.objects, cause), summary, *scheduler_state(facts, pod))
     details += driver_state(facts, pod)
     return Explanation(cause, since, until, commands, details, afterwards=afterwards, section=Section.FAILURES)
+
+
+def _earlier(facts: Facts, request: Object) -> Explanation:
+    """Explain a request of an earlier pod of that name: its name is taken until it is deleted."""
+    if is_deleting(request):
+        explanation = _deleting(facts, request)
+        return replace(explanation, cause=f"no decision is possible: of an earlier pod, {explanation.cause}")
+    cause = f"no decision is possible while BindRequest {key_of(request)} exists, which is of an earlier pod"
+    return Explanation(cause, creation_time(facts.pod or request), commands=(delete_request(request),))
 
 
 def _orphan(facts: Facts, request: Object) -> Explanation:
@@ -246,8 +257,9 @@ def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
         f"kubectl -n {facts.system} logs --selector app.kubernetes.io/component=reconciler --tail 20",
     )
     replicas = ready_replicas(facts, "reconciler")
-    since, until = creation_time(request), "a reconciler leads"
-    return Explanation(cause, since, until, commands, replicas, section=Section.UNREAD)
+    ends = [parse_time((lease.get("spec") or {}).get("renewTime")) for lease in facts.leases]
+    since = max(filter(None, (creation_time(request), *ends)), default=None)
+    return Explanation(cause, since, "a reconciler leads", commands, replicas, section=Section.UNREAD)
 
 
 # --- after the bind ---
@@ -256,8 +268,8 @@ def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
 def _replacement(pod: Object) -> str:
     """Return what follows the end of a pod; empty for one without a controller, and for one that has Succeeded."""
     is_controlled = any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences") or ())
-    is_failed = status_of(pod).get("phase") == "Failed"
-    return "its controller creates another one" if is_failed and is_controlled else ""
+    has_succeeded = status_of(pod).get("phase") == "Succeeded"
+    return "its controller creates another one" if is_controlled and not has_succeeded else ""
 
 
 def _bound(facts: Facts, pod: Object) -> Explanation:

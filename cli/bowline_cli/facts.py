@@ -17,7 +17,16 @@ from bowline_cli.rights import plural_of
 
 # Kinds that requests wait for and that failures are about; others are a plugin's own.
 KINDS: Final = frozenset(
-    {names.KIND, names.POD_GROUP_KIND, "ConfigMap", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod"}
+    {
+        names.KIND,
+        names.POD_GROUP_KIND,
+        "ConfigMap",
+        "Namespace",
+        "Node",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "Pod",
+    }
     | {"ResourceClaim", "StorageClass"}
 )
 NOT_READ: Final = Unread("not read")
@@ -179,7 +188,7 @@ def helping_commands(facts: Facts, objects: Sequence[ObjectRef], reason: str = "
     commands = [
         _show(ref, is_absent=facts.objects.get(ref, NOT_READ) is None)
         for ref in objects
-        if ref.kind != "Node"  # the remedies of their reasons are shorter
+        if ref.kind not in ("Namespace", "Node")  # the remedies of their reasons are shorter
     ]
     commands.append(_remedy(facts, reason, node))
     return tuple(dict.fromkeys(filter(None, commands))) or (describe_pod(facts),)

@@ -18,6 +18,8 @@ _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # API groups of the resources that commands name; of the others the core group.
 _GROUPS: Final[Mapping[str, str]] = {
     "bindrequests": names.GROUP,
+    "clusterroles": "rbac.authorization.k8s.io",
+    "roles": "rbac.authorization.k8s.io",
     "podgroups": names.GROUP,
     "deployments": "apps",
     "statefulsets": "apps",

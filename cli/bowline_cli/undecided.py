@@ -52,8 +52,12 @@ def explain_uncreated(
     if (owner.get("spec") or {}).get("replicas") == 0:
         return Explanation(f"{kind} {key} has replicas 0, so it has no pods", since, is_stuck=False)
     if failure is None:
-        what = "no creation has failed"
-        if "events" in facts.unreadable:
+        spec, what = owner.get("spec") or {}, "no creation has failed"
+        if spec.get("paused"):
+            what = "spec.paused is true"
+        elif "schedule" in spec:
+            what = f"it creates a Job at the times {spec['schedule']}"
+        elif "events" in facts.unreadable:
             what = "whether a creation has failed is not known without the right to list events"
         return Explanation(f"{kind} {key} has no pods yet; {what}", since, "", (describe,))
     message, failed_since = failure

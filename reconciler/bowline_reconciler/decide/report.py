@@ -136,12 +136,17 @@ def waiting_event(wait: Wait) -> Event:
 
 
 def unfinished_status(request: BindRequest, cause: Unfinished, now: datetime) -> dict[str, Any]:
-    """Return the status of a request that is unfinished; no attempt has failed."""
+    """Return the status of a request that is unfinished; no attempt has failed.
+
+    Prepared has the cause, and since when the pod waits; the reason of a wait stays, whose time is counted.
+    """
     times = f", since {format_time(now - cause.lasts)}" if cause.lasts else ""
     times += f"; continues at {format_time(cause.until)}" if cause.until is not None else ""
+    word = "Waiting" if request.condition(PREPARED).get("reason") == "Waiting" else cause.word
     return _block(request, None) | {
         "phase": Phase.PENDING.value,
         "reason": reason_text(cause.word, cause.why + times),
+        "conditions": conditions(request, {PREPARED: ("False", word, cause.why)}, now),
     }
 
 

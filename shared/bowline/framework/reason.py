@@ -39,7 +39,7 @@ class Suggestion(StrEnum):
     DELETE_POD = (
         "DeletePod",
         "this pod cannot be bound to any node: delete it, so that its controller creates another one",
-        "the pod is deleted; its controller creates another one",
+        "the pod is deleted",
     )
 
 
@@ -134,7 +134,7 @@ class Reason(StrEnum):
     RBAC_MISSING = (
         "RBACMissing",
         {None: "the reconciler has lacked a right for at least a minute"},
-        "",
+        "kubectl describe clusterroles,roles -A --selector app.kubernetes.io/name=bowline",
         Alert.INSTALLATION,
     )
     BACKOFF_LIMIT_EXCEEDED = (

@@ -18,7 +18,9 @@ _WEBHOOK: Final = re.compile(r'admission webhook "([^"]*)" denied the request')
 _FAILED_WEBHOOK: Final = re.compile(r'failed calling webhook "([^"]*)"')
 _QUOTA: Final = re.compile(r"exceeded quota: ([^,\s]+)")
 # The authorizer's; a policy's denial is worded differently.
-_RIGHT: Final = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
+_RIGHT: Final = re.compile(
+    r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?(?: in the namespace "([^"]+)")?'
+)
 _NO_DRY_RUN: Final = "does not support dry run"
 # For a custom resource without selectable fields, and for a resource without its own conversion.
 _NO_SUCH_FIELD: Final = ("field label not supported", "is not a known field selector")
@@ -26,11 +28,12 @@ _NO_SUCH_FIELD: Final = ("field label not supported", "is not a known field sele
 
 @dataclass(frozen=True, slots=True)
 class MissingRight:
-    """A right that a user lacks. ``resource``: its plural, with the subresource."""
+    """A right that a user lacks. ``resource``: its plural, with the subresource. ``namespace``: empty: of all."""
 
     verb: str
     resource: str
     group: str
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Denial:
             webhook=_name(_WEBHOOK, message),
             failed_webhook=_name(_FAILED_WEBHOOK, message),
             quota=_name(_QUOTA, message),
-            right=MissingRight(right[1], right[2], right[3] or "") if right is not None else None,
+            right=MissingRight(right[1], right[2], right[3] or "", right[4] or "") if right is not None else None,
             has_no_dry_run=_NO_DRY_RUN in message,
             has_no_such_field=any(text in message for text in _NO_SUCH_FIELD),
         )

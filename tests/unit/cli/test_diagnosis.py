@@ -53,6 +53,7 @@ def ago(seconds: float) -> str:
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
 HOSTILE = ObjectRef("scheduling.k8s.io/v1beta1", "PodGroup", ObjectKey("team", "--server=x; sh #"))
+NAMESPACE = ObjectRef("v1", "Namespace", ObjectKey("", "reservations"))
 NODE = ObjectRef("v1", "Node", ObjectKey("", "gpu-1"))
 RESERVATION = ObjectRef("v1", "Pod", ObjectKey("reserved", "gpu-1"))
 WAIT = WaitFact("plugin volume_binding", (CLAIM,), NOW + timedelta(minutes=10))
@@ -125,7 +126,12 @@ TABLE = [
     pytest.param({"request": request("", "Failed", completionTime=ago(10))},
         "the bind has failed without a reason", "the request is deleted", 10, id="a failure without a reason"),
     pytest.param({"request": request("RollbackFailed: busy", conditions=condition("RolledBack", "False", "busy"))},
-        "busy", "the rollback is complete", 40, id="an incomplete rollback"),
+        "what was prepared cannot be undone: busy", "the rollback is complete", 40, id="an incomplete rollback"),
+    pytest.param({"request": request("Invalid: x", "Failed", completionTime=ago(1440), suggestion="DeletePod")},
+        "x", "the pod is deleted", 1440, id="a pod without a controller that no node can bind"),
+    pytest.param({"pod": pod(metadata={"ownerReferences": [{"controller": True}]}),
+        "request": request("Invalid: x", "Failed", completionTime=ago(1440), suggestion="DeletePod")},
+        "x", "the pod is deleted; its controller creates another one", 1440, id="a pod that no node can bind"),
     pytest.param({"request": request("Released: uninstalled", conditions=condition("Prepared", "False",
         "uninstalled", reason="Released"))}, "uninstalled", "a reconciler that is not being uninstalled leads", 40,
         id="a request of an uninstalled release"),
@@ -137,14 +143,19 @@ TABLE = [
         "the reconciler has not reported on the BindRequest yet", "the reconciler reports", 50,
         id="a request that was created now"),
     pytest.param({"request": request("", "Succeeded")},
-        "its BindRequest has Succeeded for node gpu-1, of an earlier pod of that name", "", None,
+        "no decision is possible while BindRequest team/train exists, which is of an earlier pod", "", 60,
         id="the request of an earlier pod"),
+    pytest.param({"pod": pod(metadata={"uid": "u2"}), "leases": [lease(holder="")],
+        "request": request(metadata={"deletionTimestamp": ago(30), "finalizers": [names.FINALIZER]})
+        | {"spec": {"selectedNode": "gpu-1", "podUID": "u1"}}},
+        "no decision is possible: of an earlier pod, its BindRequest is being deleted; finalizer",
+        "a reconciler leads", 30, id="the request of an earlier pod that no reconciler rolls back"),
     pytest.param({"pod": pod(metadata={"uid": "u1"}), "request": {**request("", "Succeeded"),
         "spec": {"selectedNode": "gpu-1", "podUID": "u1"}}}, "the pod is bound to node gpu-1 since a moment ago", "",
         None, id="a pod that was bound between two reads"),
     pytest.param({"request": waiting(), "leases": [lease(holder="")]},
         "no reconciler leads: no Lease of a reconciler is held (bowline-system/bowline-reconciler, last renewed ",
-        "a reconciler leads", 50, id="a wait that no reconciler continues"),
+        "a reconciler leads", 1, id="a wait that no reconciler continues"),
     pytest.param({"request": request("", ""), "leases": []},
         "no reconciler leads: no Lease of a reconciler is held (none exists)", "a reconciler leads", 50,
         id="no Lease"),
@@ -281,6 +292,9 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
             failure=FailureFact("NodeUnschedulable", objects=(NODE,)).as_field()),
             "objects": {NODE: {"metadata": {}, "spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}}},
             "Node gpu-1 has now a:NoExecute", id="whether a taint is still there"),
+        pytest.param({"request": request("x", "Failed",
+            failure=FailureFact("RBACMissing", objects=(NAMESPACE,)).as_field()), "objects": {NAMESPACE: None}},
+            "Namespace reservations does not exist", id="a namespace that was deleted"),
         pytest.param({"request": request("x", "Failed",
             failure=FailureFact("NodeUnschedulable", objects=(NODE,)).as_field()),
             "objects": {NODE: {"metadata": {}, "spec": {"unschedulable": True}}}},

@@ -118,6 +118,21 @@ def test_without_events_a_failed_creation_is_not_denied() -> None:
     assert "whether a creation has failed is not known" in subject.explanation.cause
 
 
+@pytest.mark.parametrize(
+    ("target", "spec", "what"),
+    [
+        ("deploy/db", {"paused": True}, "spec.paused is true"),
+        ("cj/db", {"schedule": "0 0 1 * *"}, "at the times 0 0 1"),
+    ],
+)
+def test_a_workload_that_creates_no_pods_now_says_why(target: str, spec: Json, what: str) -> None:
+    owner = named("db", spec=spec)
+    objects: Json = {f"{APPS}/deployments/db": owner, "/apis/batch/v1/namespaces/team/cronjobs/db": owner, PODS: []}
+    subject = find_subject(reading(**objects), "team", target)
+    assert subject is not None
+    assert what in subject.explanation.cause
+
+
 def test_of_a_workload_the_pod_that_waits_is_explained_and_not_an_older_one_that_has_failed() -> None:
     owners = {"ownerReferences": [{"uid": "db", "controller": True}]}
     failed_pod = named("db-0", "11:00", metadata=owners, spec={"nodeName": "n"}, status={"phase": "Failed"})

@@ -22,7 +22,7 @@ from bowline_reconciler.binding.pod_conditions import stored_conditions
 from bowline_reconciler.decide.actions import Fail, PodBound, RetryAt, Wait
 from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import Unfinished, failure_report, unfinished_status, waiting_status
-from bowline_reconciler.decide.snapshot import Outcome, Times
+from bowline_reconciler.decide.snapshot import Outcome, Times, stored_wait
 
 START, LENGTH = datetime(2026, 1, 1, tzinfo=UTC), timedelta(minutes=3)
 SECOND = timedelta(seconds=1)
@@ -126,7 +126,19 @@ def test_a_call_that_fails_has_the_cause_of_the_failure_that_follows() -> None:
     cluster.request["status"] = unfinished_status(decode_bind_request(cluster.request), unfinished, cluster.now)
     before, cluster.now = cluster.explanation(), cluster.now + 60 * SECOND
     for explanation in decision:
-        assert explanation.cause == before.cause
+        assert (explanation.cause, explanation.since) == (before.cause, START)
+
+
+def test_calls_that_fail_while_a_wait_is_counted_are_the_cause_and_the_wait_goes_on() -> None:
+    cluster = Cluster(Status.wait("claim dataset does not exist", CLAIM, timeout=30 * SECOND))
+    decision = cluster.decide("node-0")
+    next(decision), next(decision)
+    assert cluster.request is not None
+    waiting = decode_bind_request(cluster.request)
+    cluster.request["status"] = unfinished_status(waiting, Unfinished("Retrying", "503", until=START), cluster.now)
+    unfinished = decode_bind_request(cluster.request)
+    assert (cluster.explanation().cause, cluster.explanation().since) == ("503", START)
+    assert stored_wait(unfinished, cluster.now, is_limited=False) == 5 * SECOND
 
 
 def test_another_cause_has_its_own_time() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import decode_bind_request
+from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import Budgets
@@ -94,3 +95,8 @@ def test_a_rejected_write_is_terminal_unless_a_quota_or_an_own_policy_rejects_it
 ) -> None:
     status = denied_status(message)
     assert (status.code, status.reason) == (code, reason)
+
+
+def test_a_missing_right_is_about_its_namespace_which_may_have_been_deleted() -> None:
+    status = denied_status('User "u" cannot create resource "pods" in API group "" in the namespace "reservations"')
+    assert status.wake_on == (ObjectRef("v1", "Namespace", ObjectKey("", "reservations")),)

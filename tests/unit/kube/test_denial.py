@@ -20,7 +20,9 @@ from bowline.kube.denial import Denial, MissingRight
             Denial(quota="team-a"), id="a quota"),
         pytest.param(
             'pods is forbidden: User "u" cannot create resource "pods/binding" in API group "" in the namespace "n"',
-            Denial(right=MissingRight("create", "pods/binding", "")), id="a missing right"),
+            Denial(right=MissingRight("create", "pods/binding", "", "n")), id="a missing right"),
+        pytest.param('nodes is forbidden: User "u" cannot list resource "nodes" in API group "" at the cluster scope',
+            Denial(right=MissingRight("list", "nodes", "", "")), id="a missing right of the cluster"),
         pytest.param('admission webhook "a.b" does not support dry run', Denial(has_no_dry_run=True),
             id="no dry run"),
         pytest.param("field label not supported: spec.x", Denial(has_no_such_field=True), id="no such field"),

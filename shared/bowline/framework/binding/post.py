@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bowline.api.failed_decision import denial_print, failed_decision_of
-from bowline.api.meta import Object
+from bowline.api.meta import Object, ObjectKey, ObjectRef
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import UNLIMITED, Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -113,4 +113,7 @@ def denied_status(message: str) -> Status:
     if right is None:
         return Status.fatal(message)
     rule = f'apiGroups: ["{right.group}"], resources: ["{right.resource}"], verbs: ["{right.verb}"]'
-    return Status.fatal(f"the reconciler lacks a right ({rule}); add it to its role: {message}", Reason.RBAC_MISSING)
+    why = f"the reconciler lacks a right ({rule}); add it to its role: {message}"
+    # Of a namespace that was deleted with its roles, the API server states a right that is missing, too.
+    namespaces = (ObjectRef("v1", "Namespace", ObjectKey("", right.namespace)),) if right.namespace else ()
+    return Status.fatal(why, Reason.RBAC_MISSING).about(*namespaces)

@@ -248,7 +248,7 @@ def claim_conflict(claim: Object, requirement: RequiredClaim) -> Status | None:
     if requirement.is_generated and not _is_own(claim, requirement):
         return _conflict(_foreign(claim, requirement))
     if is_deleting(claim):
-        why = "is being deleted; create it again, or let the pod name another one"
+        why = "is being deleted; when it is gone, create it again, or let the pod name another one"
         return _conflict(f"{requirement.label} {why}")
     consumers = consumers_of(claim)
     is_reserved = requirement.consumer.uid in uids_of(consumers)
