@@ -97,6 +97,7 @@ class AllocationKind(StrEnum):
 MAX_ITEMS = 1024
 MAX_WORD = 256
 # The fraction of a device. "0.00" is written for CPU and MIG pods. Python's float() would accept more than this.
+_NODE = "^[a-z0-9.-]+$"  # it becomes part of field selectors
 PORTION_PATTERN = r"^(0(\.[0-9]+)?|1(\.0+)?)$"
 _DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 # A resource quantity as in Kubernetes' own CRDs.
@@ -240,7 +241,7 @@ class BindRequestSpec(_Wire):
             description="UID of that pod. Filled from the owner reference at creation if absent.",
         ),
     ] = ""
-    selected_node: Annotated[str, Field(min_length=1, max_length=253, description="Node the pod is to run on.")]
+    selected_node: Annotated[str, Field(min_length=1, max_length=253, pattern=_NODE, description="Node of the pod.")]
     received_resource_type: Annotated[ResourceType, Field(description="What the pod received; empty is Regular.")] = (
         ResourceType.NONE
     )

@@ -60,6 +60,12 @@ def test_a_null_in_the_metadata_reads_as_absent() -> None:
     assert (request.finalizers, request.pod_uid) == ((), "")
 
 
+@pytest.mark.parametrize("node", ["a,b", "a=b", "A", "a\n"])
+def test_a_node_that_no_field_selector_can_contain_makes_the_spec_invalid(node: str) -> None:
+    request = decode_bind_request(bind_request("train", node))
+    assert [error.path for error in request.errors] == ["spec.selectedNode"]
+
+
 def test_long_labels_and_annotations_of_a_request_are_not_kept() -> None:
     raw = bind_request("train")
     short = {"bowline.dev/effects": "a", "team": "research"}
