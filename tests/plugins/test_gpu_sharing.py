@@ -104,6 +104,9 @@ def test_a_device_is_not_given_away_twice(shares: Shares) -> None:
     for name in ("over-a", "over-b"):
         shares.share(name, "over")
         shares.live.phase(name, "Succeeded")
+    # As KAI-Scheduler's binder leaves a pod: it uses its device all the same.
+    metadata = {"labels": {names.LABEL_GPU_SHARING: None}, "annotations": {names.ANNOTATION_GPU_PORTION: None}}
+    shares.api.patch(f"{shares.pods}/over-b", {"metadata": metadata})
     shares.share("over-c", "over")
     status = shares.live.phase("over-c", "Failed")["status"]
     assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
@@ -114,6 +117,15 @@ def test_a_device_is_not_given_away_twice(shares: Shares) -> None:
     shares.live.until("the pod is gone", lambda: shares.live.not_found(f"{shares.pods}/over-a"))
     shares.share("over-d", "over")
     shares.live.phase("over-d", "Succeeded")
+
+
+def test_a_pod_with_a_share_for_which_none_was_decided_is_not_bound(shares: Shares) -> None:
+    """Its containers would wait for ConfigMaps that nobody creates."""
+    shares.make("undecided")
+    shares.live.request_bind("undecided")
+    status = shares.live.phase("undecided", "Failed")["status"]
+    assert status["failure"]["reason"] == "Invalid"
+    assert "spec.receivedResourceType: Regular must be Fraction" in status["reason"]
 
 
 def left_over(shares: Shares, group: str, node: str) -> None:

@@ -20,7 +20,7 @@ from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import BINDREQUESTS, NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
-from bowline.plugins.gpu_sharing.rules import owning_pods
+from bowline.plugins.gpu_sharing.share_maps import owning_pods
 from tests.plugins.sharing import device_of
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working

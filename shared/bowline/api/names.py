@@ -97,8 +97,6 @@ GPU_PORTION: Final = "GPU_PORTION"
 NUM_OF_GPUS: Final = "RUNAI_NUM_OF_GPUS"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 DEVICE_MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
-# Deprecated: read by containers of old run:ai releases. Updated where present, never added.
-LEGACY_VISIBLE_DEVICES: Final = "RUNAI-VISIBLE-DEVICES"
 # On a sharing pod, beside its group labels: the part of each device that it was given.
 ANNOTATION_GPU_PORTION: Final = "bowline.dev/gpu-portion"
 # On a share's ConfigMap: the GPU groups of its devices, in the order of the devices.

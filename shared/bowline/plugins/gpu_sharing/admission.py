@@ -111,7 +111,12 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
             AccessRule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
         ),
         # Of reservation pods; of their users.
-        pod_annotations=(names.ANNOTATION_LAST_JOINED, names.LABELLED_FOR, names.ANNOTATION_GPU_PORTION),
+        pod_annotations=(
+            names.ANNOTATION_LAST_JOINED,
+            names.ANNOTATION_EXPECTED_DEVICES,
+            names.LABELLED_FOR,
+            names.ANNOTATION_GPU_PORTION,
+        ),
         pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
     )
 

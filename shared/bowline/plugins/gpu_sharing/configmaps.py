@@ -8,7 +8,7 @@ namespace. So a ConfigMap of that name which is not owned by this pod (by UID) i
 One of a share that nothing owns was left behind by its pod: nobody reads it any more, and it is replaced.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -21,13 +21,12 @@ from bowline.kube.errors import AlreadyExists, Conflict, NotFound
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.kube.stored import is_stored
-from bowline.plugins.gpu_sharing.rules import (
+from bowline.plugins.gpu_sharing.share_maps import (
     ShareConfigMaps,
     configmap_object,
     is_left_behind,
     is_prepared_by,
     owning_pods,
-    renewed_data,
 )
 
 # The garbage collector deletes the ConfigMaps of a deleted pod within seconds.
@@ -35,22 +34,19 @@ COLLECTED_SOON = timedelta(seconds=2)
 
 
 async def write_configmaps(
-    client: ObjectClient, maps: ShareConfigMaps, pod: Object, request_uid: ObjectUID, *, is_written: bool
+    client: ObjectClient, maps: ShareConfigMaps, pod: Object, request_uid: ObjectUID
 ) -> Status:
     """Write each ConfigMap for the request, complete. OK also if they exist with the expected content.
 
-    Raises NotStoredError. ``is_written``: an earlier attempt has written them, so that they are read first.
-
-    Returns RETRY on a race with another writer, FATAL if a ConfigMap of that name belongs to another owner.
+    Raises NotStoredError. Returns RETRY on a race with another writer, FATAL if a ConfigMap of that name belongs to
+    another owner.
     """
     for name in maps.data:
         body = configmap_object(name, maps, pod, request_uid)
-        if is_written and await _is_written(client, body, maps):
-            continue
         try:
             await client.create(CONFIGMAPS, body["metadata"]["namespace"], body, essential=body)
         except AlreadyExists:
-            status = await _replace_own(client, body, maps, pod)
+            status = await _replace_own(client, body, pod)
             if status is not None:
                 return status
     return Status.ok()
@@ -86,29 +82,7 @@ async def delete_configmaps(
     return Status.ok()
 
 
-async def _is_written(client: ObjectClient, body: dict[str, Any], maps: ShareConfigMaps) -> bool:
-    """Return whether the ConfigMap exists as it was written."""
-    key = key_of(body)
-    try:
-        existing = await client.get(CONFIGMAPS, key.namespace, key.name)
-    except NotFound:
-        return False
-    return _is_complete(existing, _expected(existing.get("data") or {}, body, maps)) and not is_deleting(existing)
-
-
-def _expected(data: Mapping[str, str], body: dict[str, Any], maps: ShareConfigMaps) -> dict[str, Any]:
-    """Return the ConfigMap as it must be, if there is one with this data."""
-    return {**body, "data": dict(renewed_data(data, body.get("data", {}), maps.visible))}
-
-
-def _is_complete(existing: Object, expected: Object) -> bool:
-    """Return whether the ConfigMap is as expected; further data is a difference, it may name devices."""
-    return is_stored(expected, existing) and (existing.get("data") or {}) == expected["data"]
-
-
-async def _replace_own(
-    client: ObjectClient, body: dict[str, Any], maps: ShareConfigMaps, pod: Object
-) -> Status | None:
+async def _replace_own(client: ObjectClient, body: dict[str, Any], pod: Object) -> Status | None:
     """Replace an existing ConfigMap by the expected one if the pod owns it. None on success."""
     key = key_of(body)
     try:
@@ -119,13 +93,13 @@ async def _replace_own(
         is_left = is_left_behind(existing)
         if uid_of(pod) not in owners and not is_left:
             return await _foreign(client, existing, owners)
-        data = {} if is_left else existing.get("data") or {}
-        expected = _expected(data, body, maps)
-        if is_left or not _is_complete(existing, expected):
+        # Further data is a difference, it may name devices.
+        is_complete = is_stored(body, existing) and (existing.get("data") or {}) == body.get("data", {})
+        if is_left or not is_complete:
             await client.delete(
                 CONFIGMAPS, key.namespace, key.name, uid=uid_of(existing), resource_version=version_of(existing)
             )
-            await client.create(CONFIGMAPS, key.namespace, expected, essential=expected)
+            await client.create(CONFIGMAPS, key.namespace, body, essential=body)
     except (NotFound, Conflict, AlreadyExists) as error:
         return Status.retry(f"ConfigMap {key} has just been changed: {error.message}")
     return None

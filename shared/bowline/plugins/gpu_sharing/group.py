@@ -6,21 +6,11 @@ labels show which devices are in use. Times are monotonic, because the wall cloc
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from bowline.api.meta import ObjectKey, ObjectUID
-from bowline.kube.late_writes import LateWrites
 from bowline.plugins.gpu_sharing.recovery import Loss
-from bowline.plugins.gpu_sharing.reservation import Answer, DeviceRequest, Reservation
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query to a group's reconcile: a claim, or None for a release. ``node``: where names are looked up."""
-
-    claim: DeviceRequest | None
-    node: str
-    answer: "asyncio.Future[Answer]"
-    writes: LateWrites | None  # where the caller's writes are noted
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Reservation, unreported_reservations
 
 
 @dataclass(slots=True)
@@ -28,14 +18,16 @@ class Group:
     """The state of one group, kept while any of it says something."""
 
     name: str
-    # In the queue: one key only, of the namespace that was the first to ask for the group.
-    key: ObjectKey | None = None
-    is_enqueued: bool = False  # since its last reconcile began
+    agent_timeout: timedelta
+    # Held during a pass, so that one at a time reads and writes the group's reservation pods.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    passes: int = 0  # those that wait for the lock, and the one in progress
+    read_at: float = 0.0  # when the last read of its reservation pods began
     # To be checked for unused devices. A claim may keep one from the check, which follows the claim's end.
     is_unchecked: bool = False
+    retry_at: float | None = None  # when a check is repeated that could not release a device
     claims: dict[ObjectKey, DeviceRequest] = field(default_factory=dict)  # by request
-    queries: list[Query] = field(default_factory=list)
-    reservations: list[Reservation] = field(default_factory=list)  # as of the reconcile in progress
+    reservations: list[Reservation] = field(default_factory=list)  # as of the pass in progress
     unreported_since: dict[ObjectUID, float] = field(default_factory=dict)  # reservations without a device
     # Why reservations were deleted whose agents exceeded the timeout, for the requests that wait for them.
     timeouts: dict[ObjectUID, str] = field(default_factory=dict)
@@ -44,18 +36,32 @@ class Group:
     @property
     def is_empty(self) -> bool:
         """Whether nothing has to be kept of the group."""
-        state = (
-            self.key,
-            self.is_unchecked,
-            self.claims,
-            self.queries,
-            self.unreported_since,
-            self.timeouts,
-            self.loss,
-        )
-        return not any(state)
+        state = (self.passes, self.is_unchecked, self.claims, self.unreported_since, self.timeouts, self.loss)
+        return not any(state) and self.retry_at is None
 
     @property
     def claimed_nodes(self) -> set[str]:
         """The nodes on which a claim needs the device."""
         return {claim.node for claim in self.claims.values()}
+
+    def due_in(self, now: float) -> timedelta | None:
+        """Return the delay until the group's next pass without an event; None if there is none."""
+        dues = [since + self.agent_timeout.total_seconds() for since in self.unreported_since.values()]
+        dues += [self.loss.until] if self.loss is not None and self.loss.last_uid is None else []
+        dues += [self.retry_at] if self.retry_at is not None else []
+        return timedelta(seconds=min(dues) - now) if dues else None
+
+    def time_left(self, reservation: Reservation, now: float) -> timedelta:
+        """Return how long the agent of a reservation may still take to report its device."""
+        since = self.unreported_since.get(reservation.uid, now)
+        return self.agent_timeout - timedelta(seconds=now - since)
+
+    def overdue(self, now: float) -> list[Reservation]:
+        """Return the reservations whose agent has exceeded the timeout."""
+        unreported = unreported_reservations(self.reservations)
+        return [reservation for reservation in unreported if self.time_left(reservation, now) <= timedelta(0)]
+
+    def note_unreported(self, now: float) -> None:
+        """Note since when reservations have no device."""
+        before, unreported = self.unreported_since, unreported_reservations(self.reservations)
+        self.unreported_since = {reservation.uid: before.get(reservation.uid, now) for reservation in unreported}

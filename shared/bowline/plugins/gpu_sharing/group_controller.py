@@ -1,7 +1,7 @@
 """The controller of all groups: creates reservation pods, and deletes them when their device has no users.
 
-Requests ask it for a group's device or release it. A group is reconciled once at a time, different groups
-concurrently and in turns of the namespaces that asked for them, from live reads:
+Requests ask it for a group's device or release it. Each call is a pass over the group from live reads; a group has
+one pass at a time, different groups have theirs concurrently:
 
 - a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
   that makes the pod a user. It is answered with the device, what to wait for, or the pods that leave it no room;
@@ -10,46 +10,42 @@ concurrently and in turns of the namespaces that asked for them, from live reads
   live only before a delete.
 
 The device of a group that pods use without a reservation is recovered first (``lost_devices``).
-A reconcile waits for API responses only. If an agent has not reported its device, the claim is answered with Pending,
-and the request waits without a worker.
+A pass waits for API responses only. If an agent has not reported its device, the claim is answered with Pending, and
+the request waits without a worker.
 
 The state may be lost: after a restart, unfinished requests and labels show which devices are in use. Decision 35.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
-from typing import assert_never
 
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.handle import Handle
+from bowline.framework.plugin_status import Status
 from bowline.kube.accounting import api_time
-from bowline.kube.errors import ApiStatus, Conflict, ConnectionFailed, KubeError
-from bowline.kube.late_writes import current_writes, noting
-from bowline.plugins.gpu_sharing.group import Group, Query
+from bowline.kube.errors import ApiStatus, Conflict, KubeError
+from bowline.plugins.gpu_sharing.group import Group
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.lost_devices import LostDevices
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.reservation import (
+    ELSEWHERE,
     RELEASE_RETRY,
     REQUEUE_DELAY,
-    Answer,
     Create,
     DeviceRequest,
-    Full,
     Held,
-    Lost,
     Pending,
     Reservation,
-    ReservationState,
     Unreleased,
     check_reservations,
     excess,
-    overdue,
-    unreported_reservations,
+    overdue_reason,
     unused_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
@@ -64,7 +60,7 @@ KEPT_RETRY = timedelta(seconds=30)
 
 
 class GroupController:
-    """Answers for all groups of the cluster while this process is the leader."""
+    """Answers for all groups of the cluster while this process is the leader. Methods raise the client's errors."""
 
     def __init__(
         self,
@@ -89,22 +85,23 @@ class GroupController:
 
     # --- called by requests ---
 
-    async def claim(self, claims: Sequence[DeviceRequest]) -> list[ReservationState]:
-        """Return the answer to each claim, in order. Raises the client's errors."""
-        for claim in claims:
-            self._withdrawn.pop(claim.request, None)
-            self._group(claim.group).claims[claim.request] = claim
-            self._claimed_by.setdefault(claim.request, set()).add(claim.group)
-        answers = await asyncio.gather(
-            *(self._query(claim.group, claim, claim.request.namespace) for claim in claims)
-        )
-        return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
+    async def claim(self, claim: DeviceRequest) -> Held | Pending | Status:
+        """Return the group's device, what to wait for, or why the request gets none."""
+        self._withdrawn.pop(claim.request, None)
+        group = self._group(claim.group)
+        group.claims[claim.request] = claim
+        self._claimed_by.setdefault(claim.request, set()).add(claim.group)
+        async with self._pass(group):
+            orphan = await self._lost_devices.recover(group, claim)
+            answer = orphan if orphan is not None else await self._answer(group, claim)
+        self._schedule(group, claim.request.namespace)
+        return answer
 
     def time_left(self, reservation: Reservation) -> timedelta:
         """Return how long the agent of a reservation may still take to report its device, at least REQUEUE_DELAY."""
-        group, now = self._groups.get(reservation.group), self._clock.monotonic()
-        since = group.unreported_since.get(reservation.uid, now) if group is not None else now
-        return max(self._agent_timeout - timedelta(seconds=now - since), REQUEUE_DELAY)
+        group = self._groups.get(reservation.group)
+        now = self._clock.monotonic()
+        return max(self._agent_timeout if group is None else group.time_left(reservation, now), REQUEUE_DELAY)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -120,7 +117,7 @@ class GroupController:
             if not group.claims:
                 group.timeouts.clear()
                 if group.is_unchecked:
-                    self._add(group, request.namespace)
+                    self._enqueue(ObjectKey(request.namespace, name))
             self._drop_empty(group)
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str], node: str) -> None:
@@ -131,15 +128,15 @@ class GroupController:
         """
         self._withdrawn[request] = uid
         self.release_claims(request)
-        await asyncio.gather(*(self._query(group, None, request.namespace, node) for group in groups))
+        await asyncio.gather(*(self._release(group, request.namespace, {node}) for group in groups))
 
     async def release_unused(self, groups: Iterable[str], node: str, tenant: str) -> list[Unreleased]:
         """Try to delete the unused reservations of the groups without claims, for a pod of ``tenant``, a namespace.
         Returns those on the node that cannot be deleted now.
         """
         unclaimed = [name for name in groups if not (group := self._groups.get(name)) or not group.claims]
-        answers = await asyncio.gather(*(self._query(name, None, tenant) for name in unclaimed))
-        return [answer for answer in answers if isinstance(answer, Unreleased) and answer.reservation.node == node]
+        failures = await asyncio.gather(*(self._release(name, tenant) for name in unclaimed))
+        return [failure for failure in failures if failure is not None and failure.reservation.node == node]
 
     def forget(self, request: ObjectKey) -> None:
         """Drop the state of a request that does not exist any more."""
@@ -151,109 +148,114 @@ class GroupController:
     def enqueue(self, groups: Iterable[str], tenant: str = "") -> None:
         """Enqueue the groups for a check, because of a pod of ``tenant``. On a standby no effect."""
         for name in groups if self._leads else ():
-            group = self._group(name)
-            group.is_unchecked = True
-            self._add(group, tenant)
+            self._group(name).is_unchecked = True
+            self._enqueue(ObjectKey(tenant, name))
 
     def begin(self) -> None:
         """Record that this process is the leader."""
         self._leads = True
 
     def clear(self) -> None:
-        """Drop all state and cancel pending queries: this process is not the leader any more."""
+        """Drop all state: this process is not the leader any more."""
         self._leads = False
-        for group in self._groups.values():
-            _refuse(group.queries)
         for memory in (self._groups, self._claimed_by, self._withdrawn):
             memory.clear()
 
-    # --- one reconcile of one group ---
+    # --- one pass over one group ---
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
+        """Check the group if an event or its time asks for it; returns the delay until its next pass."""
         group = self._groups.get(key.name)
         if group is None:
-            return None  # of an earlier term
-        group.is_enqueued = False
-        again = await self._check(group)
-        if again is None and not group.is_enqueued:
-            group.key = None
-            self._drop_empty(group)
-        return again
+            return None  # of an earlier term, or nothing is left to do
+        due = group.due_in(self._clock.monotonic())
+        if group.is_unchecked or (due is not None and due <= timedelta(0)):
+            await self._check(group)
+            due = group.due_in(self._clock.monotonic())
+        return None if due is None else max(due, REQUEUE_DELAY)
 
-    async def _check(self, group: Group) -> timedelta | None:
-        queries, group.queries = group.queries, []
-        try:
-            nodes = {query.node for query in queries} - {""}
-            group.reservations = await self._client.reservations(group.name, nodes)
-            await self._delete_overdue(group)
-            is_released = any(query.claim is None for query in queries)
-            claims = [query.claim for query in queries if query.claim]
-            orphan = await self._lost_devices.recover(group, claims, is_released)
-            for query in queries:
-                # Done if the caller was cancelled: create nothing for a withdrawn request.
-                if query.claim is not None and not query.answer.done():
-                    with noting(query.writes):
-                        answer = orphan if orphan is not None else await self._answer(group, query.claim)
-                    if not query.answer.done():
-                        query.answer.set_result(answer)
-            timeout = self._update_unreported(group)
+    def _schedule(self, group: Group, tenant: str) -> None:
+        if group.due_in(self._clock.monotonic()) is not None:
+            self._enqueue(ObjectKey(tenant, group.name))
+
+    async def _release(self, name: str, tenant: str, nodes: Collection[str] = ()) -> Unreleased | None:
+        group = self._group(name)
+        failure = await self._check(group, nodes, is_release=True)
+        self._schedule(group, tenant)
+        return failure
+
+    async def _check(
+        self, group: Group, nodes: Collection[str] = (), *, is_release: bool = False
+    ) -> Unreleased | None:
+        """Recover a lost device, and delete unused reservations; returns one that cannot be deleted now."""
+        group.is_unchecked = True
+        async with self._pass(group, nodes, is_check=True):
+            await self._lost_devices.recover(group, is_release=is_release)
             # A release is answered from live reads, so watch lag does not matter.
-            again, release_failure = None, None
-            if is_released or not self._idle.has_users(group.name):
-                again, release_failure = await self._delete_unused(group)
-            if not group.claims and not group.queries:
-                group.is_unchecked = False
-            again = min(filter(None, (again or timeout, self._lost_devices.pause(group))), default=None)
-            for query in queries:
-                if not query.answer.done():
-                    query.answer.set_result(release_failure)
-        except Exception as error:
-            pending = [query for query in queries if not query.answer.done()]
-            for query in pending:
-                query.answer.set_exception(error)
-            if not pending or not isinstance(error, KubeError):
+            if is_release or not self._idle.has_users(group.name):
+                return await self._delete_unused(group)
+            group.retry_at = None
+        return None
+
+    @asynccontextmanager
+    async def _pass(
+        self, group: Group, nodes: Collection[str] = (), *, is_check: bool = False
+    ) -> AsyncIterator[None]:
+        """Wait for the passes before this one, and read the group's reservation pods.
+
+        A claim needs no read of its own if the pass before it has read since the claim was made.
+        """
+        group.passes += 1
+        asked_at = self._clock.monotonic()
+        try:
+            with api_time():  # the pass before this one waits for the API server
+                await group.lock.acquire()
+            try:
+                if is_check:
+                    group.is_unchecked = False  # an event of a later moment asks for another check
+                if is_check or group.read_at <= asked_at:
+                    read_at = self._clock.monotonic()
+                    group.reservations = await self._client.reservations(group.name, nodes)
+                    group.read_at = read_at
+                    await self._delete_overdue(group)
+                yield
+                group.is_unchecked |= is_check and bool(group.claims)
+                group.note_unreported(self._clock.monotonic())
+            except BaseException:
+                group.is_unchecked |= is_check
                 raise
-            # The callers retry; nobody else checks the group.
-            return RELEASE_RETRY if group.is_unchecked else None
+            finally:
+                group.lock.release()
         finally:
-            # Pending only if this worker was cancelled, at the end of the leadership or of its budget.
-            _refuse(queries)
-        return again
+            group.passes -= 1
+            self._drop_empty(group)
 
-    async def _answer(self, group: Group, claim: DeviceRequest) -> ReservationState:
+    async def _answer(self, group: Group, claim: DeviceRequest) -> Held | Pending | Status:
         verdict = check_reservations(claim, group.reservations, group.timeouts)
-        match verdict:
-            case Held():
-                full = await self._excess(group, claim)
-                if full is not None:
-                    return full
-                await self._join(group, claim, verdict)
-                if claim.request in group.claims:  # not released meanwhile
-                    group.claims[claim.request] = replace(claim, joined_uid=verdict.uid)
-                return verdict
-            case Pending() | Full():
-                return verdict
-            case Lost():
-                if verdict.remove is not None:
-                    await self._remove(group, verdict.remove)
-                return verdict
-            case Create():
-                return await self._create(group, claim, verdict)
-            case _:
-                assert_never(verdict)
+        if isinstance(verdict, Create):
+            return await self._create(group, claim, verdict)
+        if isinstance(verdict, Held):
+            full = await self._excess(group, claim)
+            if full is not None:
+                return full
+            await self._join(group, claim, verdict)
+            if claim.request in group.claims:  # not released meanwhile
+                group.claims[claim.request] = replace(claim, joined_uid=verdict.uid)
+        return verdict
 
-    async def _excess(self, group: Group, claim: DeviceRequest) -> Full | None:
+    async def _excess(self, group: Group, claim: DeviceRequest) -> Status | None:
         """Return why the device has no room for the claim, beside the pods on the node and those about to be bound.
 
         The latter are read first: one that is bound meanwhile is listed.
         """
         others = [other for other in group.claims.values() if other.joined_uid and other.node == claim.node]
         portions = {other.pod: other.portion for other in others}
-        portions |= await self._client.portions(claim.group, claim.node)
+        users = await self._client.users(claim.group, claim.node, claim.device_memory)
+        portions |= {user.key: user.portion for user in users if not user.has_ended}
         return excess(claim, portions, self._client.spec.settings.overcommit)
 
     async def _join(self, group: Group, claim: DeviceRequest, held: Held) -> None:
-        """Change the reservation whose device the request is given; raises Conflict if it does not exist any more.
+        """Change the reservation whose device the request is given; raises Conflict if it has lost that device.
 
         Whoever has found the device unused, such as a former leader that was stopped, deletes the version that it has
         read: a delete that arrives from here on is refused.
@@ -262,18 +264,19 @@ class GroupController:
             return
         reservation = next(entry for entry in group.reservations if entry.uid == held.uid)
         joined = await self._client.touch(reservation)
-        if joined is None:
-            raise Conflict(ApiStatus(HTTPStatus.CONFLICT, "Conflict", f"pod {reservation.key} has just been deleted"))
+        if joined is None or not joined.holds:
+            why = f"pod {reservation.key} has just been deleted, or has another device"
+            raise Conflict(ApiStatus(HTTPStatus.CONFLICT, "Conflict", why))
         group.reservations[group.reservations.index(reservation)] = joined
 
-    async def _create(self, group: Group, claim: DeviceRequest, verdict: Create) -> ReservationState:
+    async def _create(self, group: Group, claim: DeviceRequest, verdict: Create) -> Pending | Status:
         scaling = await self._client.scaling_up()
         if scaling is not None:
             return scaling
         await self._remove_all(group, verdict.instead_of)
         reservation = await self._client.create(claim)
         if isinstance(reservation, str):
-            return Lost(reservation)
+            return Status.retry(reservation, suggestion=ELSEWHERE)
         reserved = {"group": group.name, "node": claim.node, "reservation": str(reservation.key)}
         log.info("device reserved", extra=reserved)
         group.reservations.append(reservation)
@@ -294,34 +297,27 @@ class GroupController:
 
     async def _delete_overdue(self, group: Group) -> None:
         """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
-        reasons = overdue(group.reservations, group.unreported_since, self._clock.monotonic(), self._agent_timeout)
-        for late in [reservation for reservation in group.reservations if reservation.uid in reasons]:
+        for late in group.overdue(self._clock.monotonic()):
             if await self._remove(group, late):
-                group.timeouts[late.uid] = reasons[late.uid]
+                why = overdue_reason(late, self._agent_timeout)
+                group.timeouts |= {late.uid: why} if group.claims else {}
                 self._metrics.silent_reservations.inc()
-                log.warning("reservation released", extra={"group": group.name, "why": reasons[late.uid]})
+                log.warning("reservation released", extra={"group": group.name, "why": why})
 
-    def _update_unreported(self, group: Group) -> timedelta | None:
-        """Record which reservations have no device now; returns the delay until the first of them is overdue."""
-        if not group.claims:
-            group.timeouts.clear()
-        before, now = group.unreported_since, self._clock.monotonic()
-        unreported = unreported_reservations(group.reservations)
-        group.unreported_since = {reservation.uid: before.get(reservation.uid, now) for reservation in unreported}
-        return min(map(self.time_left, unreported), default=None)
-
-    async def _delete_unused(self, group: Group) -> tuple[timedelta | None, Unreleased | None]:
-        """Delete unused reservations; returns a requeue delay, and a reservation that cannot be deleted now."""
+    async def _delete_unused(self, group: Group) -> Unreleased | None:
+        """Delete unused reservations; returns a reservation that cannot be deleted now."""
+        group.retry_at = None
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
-        release_failure = next((Unreleased(entry, "it is being deleted") for entry in deleting), None)
-        idle = unused_reservations(group.reservations, (), group.claimed_nodes, ())
-        if not idle:
-            return None, release_failure
+        failure = next((Unreleased(entry, "it is being deleted") for entry in deleting), None)
+        releasable = [
+            entry for entry in group.reservations if self._client.spec.releases_foreign or not entry.is_foreign
+        ]
+        idle = unused_reservations(releasable, (), group.claimed_nodes, ())
         nodes = {reservation.node for reservation in idle}
         users = [user for node in nodes for user in await self._client.users(group.name, node)]
         idle = unused_reservations(idle, users, group.claimed_nodes, ())
         if not idle:
-            return None, release_failure
+            return failure
         requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
         pauses: list[timedelta] = []
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
@@ -335,7 +331,7 @@ class GroupController:
                     is_removed = await self._remove(group, reservation)
             except (KubeError, TimeoutError) as error:
                 why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
-                release_failure = Unreleased(reservation, why)
+                failure = Unreleased(reservation, why)
                 pauses.append(RELEASE_RETRY)
                 log.warning("a device cannot be released", extra={"reservation": str(reservation.key), "error": why})
                 continue
@@ -344,39 +340,15 @@ class GroupController:
                 log.info("device released", extra=released)
             else:
                 # It exists still: a pod that needs its device waits for its deletion.
-                release_failure = Unreleased(reservation, "it has changed meanwhile")
+                failure = Unreleased(reservation, "it has changed meanwhile")
                 pauses.append(REQUEUE_DELAY)
-        return min(pauses, default=None), release_failure
+        group.retry_at = self._clock.monotonic() + min(pauses).total_seconds() if pauses else None
+        return failure
 
     def _group(self, name: str) -> Group:
         """Return the group, which is kept until it is empty."""
-        return self._groups.setdefault(name, Group(name))
+        return self._groups.setdefault(name, Group(name, self._agent_timeout))
 
     def _drop_empty(self, group: Group) -> None:
         if group.is_empty and self._groups.get(group.name) is group:  # not of an earlier term
             del self._groups[group.name]
-
-    def _add(self, group: Group, tenant: str) -> None:
-        group.is_enqueued = True
-        group.key = group.key or ObjectKey(tenant, group.name)
-        self._enqueue(group.key)
-
-    async def _query(self, name: str, claim: DeviceRequest | None, tenant: str, node: str = "") -> Answer:
-        group, query = (
-            self._group(name),
-            Query(claim, node, asyncio.get_running_loop().create_future(), current_writes()),
-        )
-        group.queries.append(query)
-        group.is_unchecked = group.is_unchecked or claim is None
-        self._add(group, tenant)
-        # The caller waits for the worker's API requests, so this counts as API time.
-        with api_time():
-            return await query.answer
-
-
-def _refuse(queries: Iterable[Query]) -> None:
-    """Answer that the reconcile was cancelled: not a defect of the plugin, and the next one answers."""
-    why = "the check of the GPU group has ended: it took too long, or this process no longer leads"
-    for query in queries:
-        if not query.answer.done():
-            query.answer.set_exception(ConnectionFailed(why))

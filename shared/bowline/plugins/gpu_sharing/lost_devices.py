@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import assert_never
 
 from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.plugin_status import Status
 from bowline.plugins.gpu_sharing.group import Group
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.recovery import (
@@ -22,9 +23,9 @@ from bowline.plugins.gpu_sharing.recovery import (
     running_users,
 )
 from bowline.plugins.gpu_sharing.reservation import (
+    ELSEWHERE,
     REQUEUE_DELAY,
     DeviceRequest,
-    Orphaned,
     Reservation,
     User,
     unreported_reservations,
@@ -34,6 +35,8 @@ from bowline.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
+# How long a request may wait while a device that pods still use is being reserved again.
+RECOVERY = timedelta(seconds=60)
 # A recovery serves running pods, not a request.
 _NO_REQUEST = ObjectKey("", "")
 # Deletes reservation pods as read, and from the group.
@@ -49,28 +52,24 @@ class LostDevices:
         self._clock = clock
         self._remove_all = remove_all
 
-    def pause(self, group: Group) -> timedelta | None:
-        """Return the delay before the group's next search; None if none is due, or one waits for its reservation."""
-        loss = group.loss
-        return loss.pause(self._clock.monotonic()) if loss is not None and loss.last_uid is None else None
+    async def recover(
+        self, group: Group, claim: DeviceRequest | None = None, *, is_release: bool = False
+    ) -> Status | None:
+        """Recover the group's device if pods use it and no reservation holds it. None if there is nothing to recover,
+        else the wait of a request for it.
 
-    async def recover(self, group: Group, claims: Sequence[DeviceRequest], is_released: bool) -> Orphaned | None:
-        """Recover the group's device if pods use it and no reservation holds it. None if there is nothing to recover.
-
-        Removes blockers and adds a new reservation. ``is_released``: another pod is about to be
-        bound to the node, perhaps with a device that the search blocks, so the search ends.
+        Removes blockers and adds a new reservation. ``is_release``: another pod is about to be bound to the node,
+        perhaps with a device that the search blocks, so the search ends.
         """
         if any(reservation.holds for reservation in group.reservations):
             await self._finish_recovery(group)
             return None
         if self._idle.has_users(group.name):
             users = running_users(await self._client.users(group.name))
+        elif claim is not None and not self._may_hold(group, claim.node):
+            users = running_users(await self._client.users(group.name, claim.node))
         else:
-            nodes = {claim.node for claim in claims}
-            nodes -= {reservation.node for reservation in group.reservations if reservation.lives}
-            users = running_users(
-                [user for node in sorted(nodes) for user in await self._client.users(group.name, node)]
-            )
+            users = []
         if not users:
             group.loss = None
             return None
@@ -81,14 +80,19 @@ class LostDevices:
             note = f"the GPU of group {group.name} is no longer reserved: the kubelet may assign it to another pod"
             await self._client.report(users, "SharedGPUUnreserved", note)
         is_blocking = any(reservation.is_blocker for reservation in group.reservations)
-        if group.loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_released and is_blocking):
-            group.loss = await self._search(group, group.loss, users, is_released)
+        if group.loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_release and is_blocking):
+            group.loss = await self._search(group, group.loss, users, is_release)
         refs = [reservation.ref for reservation in unreported_reservations(group.reservations)]
         refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
         pods = ", ".join(str(user.key) for user in users[:5])
         why = group.loss.why or "it is being reserved again"
         problem = f"nothing reserves the device of group {group.name} on node {node}, used by pod {pods}"
-        return Orphaned(f"{problem}: {why}", tuple(refs))
+        # Not terminal immediately: a scheduler that sees room in the group would choose it again each time.
+        return Status.wait(f"{problem}: {why}", *refs, timeout=RECOVERY, suggestion=ELSEWHERE)
+
+    def _may_hold(self, group: Group, node: str) -> bool:
+        """Return whether a reservation on the node has, or may still get, the group's device."""
+        return any(entry.lives and not entry.is_misplaced and entry.node == node for entry in group.reservations)
 
     async def _finish_recovery(self, group: Group) -> None:
         loss, group.loss = group.loss, None
@@ -99,13 +103,13 @@ class LostDevices:
             note = f"the GPU of group {group.name} is reserved again"
             await self._client.report(users, "SharedGPUReserved", note, is_warning=False)
 
-    async def _search(self, group: Group, loss: Loss, users: Sequence[User], is_released: bool) -> Loss:
+    async def _search(self, group: Group, loss: Loss, users: Sequence[User], is_release: bool) -> Loss:
         """Execute one step of the search for the lost device; returns what is known of it then."""
         node, next_search = users[0].node, self._clock.monotonic() + SEARCH_INTERVAL.total_seconds()
         evidence = await self._client.evidence(group.name, node, users)
         step = next_step(group.name, node, group.reservations, evidence, loss.last_uid)
         blockers = tuple(reservation for reservation in group.reservations if reservation.is_blocker)
-        if is_released and blockers:
+        if is_release and blockers:
             step = Abandon("another pod is bound to the node", blockers)
         match step:
             case Await():

@@ -18,10 +18,10 @@ from bowline.kube.errors import ApiError, NotStoredError
 from bowline.kube.resources import BOUND_AND_UNENDED, PODS, Selection
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import groups_of, transform_user
+from bowline.plugins.gpu_sharing.labels import SHARING, label_changes, needs_relabeling
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.reservation import Reservation, is_named_for
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.plugins.gpu_sharing.rules import SHARING, label_changes, needs_relabeling
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from decimal import Decimal
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, transform_policy
-from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
+from bowline.api.gpu_share import SHARED_DEVICES, device_memory, direct_env_map, memory_limit
 from bowline.api.meta import ObjectUID, key_of, uid_of
 from bowline.api.node_view import lacks_gpus
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
@@ -52,29 +52,27 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     transform_reservation,
     transform_user,
 )
-from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.orphan_scan import OrphanScan
-from bowline.plugins.gpu_sharing.reservation import (
-    DeviceRequest,
-    Held,
-    Pending,
-    ReservationState,
-)
-from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
-from bowline.plugins.gpu_sharing.rules import (
+from bowline.plugins.gpu_sharing.labels import (
     SHARING,
-    Share,
     is_labelled,
     is_labelled_by_other,
     label_changes,
     label_removals,
     least_portion,
-    share_configmaps,
-    share_of,
-    takes_whole_gpus,
 )
-from bowline.plugins.gpu_sharing.statuses import first_failure, unreleased_status, unsharable_status
+from bowline.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.plugins.gpu_sharing.orphan_scan import OrphanScan
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
+from bowline.plugins.gpu_sharing.rules import Share, is_prepared, share_of, takes_whole_gpus
+from bowline.plugins.gpu_sharing.share_maps import share_configmaps
+from bowline.plugins.gpu_sharing.statuses import (
+    pending_status,
+    undecided_status,
+    unreleased_status,
+    unsharable_status,
+)
 from bowline.runtime.tasks import shield_write
 
 log = logging.getLogger(__name__)
@@ -89,8 +87,8 @@ class _Progress:
     """What the attempts of a request hand on. It saves writes and names what is awaited; it is no evidence."""
 
     # By group, the reservation that the request waits for: if it is deleted, the attempt fails and creates no other.
-    awaited: Mapping[str, ObjectUID] = field(default_factory=dict)
-    joined: Mapping[str, ObjectUID] = field(default_factory=dict)  # by group, the one whose device it was given
+    awaited: dict[str, ObjectUID] = field(default_factory=dict)
+    joined: dict[str, ObjectUID] = field(default_factory=dict)  # by group, the one whose device it was given
     waits_since: float | None = None  # monotonic
     granted: Mapping[str, str] | None = None  # the devices of which the pod was made a user, by group
 
@@ -117,6 +115,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         spec = ReservationSpec(
             namespace=sharing.reservation_namespace,
             image=sharing.agent_image,
+            releases_foreign=sharing.enabled,
             is_fake=self._detection.is_fake,
             settings=self.args,
         )
@@ -196,10 +195,10 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     # --- binding ---
 
     def applies(self, pod: Object, request: BindRequest) -> bool:
-        """A pod that takes whole GPUs may need a device that is reserved and unused."""
+        """A pod that takes whole GPUs may need a device that is reserved and unused; one with a share needs one."""
         if request.is_share or request.spec is None:
             return request.is_share
-        return takes_whole_gpus(request.spec, pod)
+        return takes_whole_gpus(request.spec, pod) or is_prepared(pod)
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
@@ -209,7 +208,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         if release_failures:
             return unreleased_status(release_failures)
         if not ctx.request.is_share:
-            return Status.ok()
+            return undecided_status(ctx) or Status.ok()
         return unsharable_status(ctx, self._detection.mode, self.settings) or await self._share(ctx)
 
     def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
@@ -227,21 +226,26 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         assert share is not None  # noqa: S101 - a pod without one has failed before
         try:
             progress: _Progress = ctx.state.setdefault("progress", _Progress())
-            claims = [_claim(ctx, progress, group) for group in ctx.spec.gpu_groups]
-            answers = await self._controller.claim(claims)
-            by_group = dict(zip(ctx.spec.gpu_groups, answers, strict=False))
-            progress.awaited = {
-                group: answer.reservation.uid for group, answer in by_group.items() if isinstance(answer, Pending)
-            }
-            progress.joined = {group: answer.uid for group, answer in by_group.items() if isinstance(answer, Held)}
+            answers: list[Held | Pending] = []
+            for group in ctx.spec.gpu_groups:
+                answer = await self._controller.claim(_claim(ctx, progress, group))
+                progress.awaited.pop(group, None)
+                if isinstance(answer, Pending):
+                    progress.awaited[group] = answer.reservation.uid
+                elif isinstance(answer, Held):
+                    progress.joined[group] = answer.uid
+                else:
+                    return answer
+                answers.append(answer)
             now = self._clock.monotonic()
             progress.waits_since = now if progress.waits_since is None else progress.waits_since
             waited = timedelta(seconds=now - progress.waits_since)
-            missing = first_failure(answers, waited + self._agents_time_left(answers))
+            missing = pending_status(answers, waited + self._agents_time_left(answers))
             if missing is not None:
                 return missing
             progress.waits_since = None
-            devices = {group: answer.device for group, answer in by_group.items() if isinstance(answer, Held)}
+            held = zip(ctx.spec.gpu_groups, answers, strict=True)
+            devices = {group: answer.device for group, answer in held if isinstance(answer, Held)}
             return await shield_write(self._grant(ctx, share, progress, devices))
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
@@ -250,7 +254,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         except ApiError as error:
             return denied_status(error.message)
 
-    def _agents_time_left(self, answers: list[ReservationState]) -> timedelta:
+    def _agents_time_left(self, answers: list[Held | Pending]) -> timedelta:
         """Return how long it takes until the first agent is overdue."""
         pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
         return min(map(self._controller.time_left, pending), default=self._sharing.agent_timeout)
@@ -260,9 +264,9 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
 
         An attempt after the one that has written reads what it relies on, and writes what is missing.
         """
-        pod, is_written = ctx.pod, progress.granted == devices
+        pod = ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
-        is_labelled_pod = is_written and is_labelled(pod, ctx.spec.gpu_groups, ctx.request.uid)
+        is_labelled_pod = progress.granted == devices and is_labelled(pod, ctx.spec.gpu_groups, ctx.request.uid)
         if not is_labelled_pod and not await self._label(ctx, pod):
             why = f"pod {ctx.request.pod_key} was deleted, replaced or bound meanwhile, or changes too often"
             return Status(Code.TRANSIENT, (why,))
@@ -278,7 +282,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             memory_limit=limit,
             compute_modes=ctx.spec.compute_modes,
         )
-        status = await write_configmaps(ctx.client, maps, pod, ctx.request.uid, is_written=is_written)
+        status = await write_configmaps(ctx.client, maps, pod, ctx.request.uid)
         if status.code is Code.OK:
             progress.granted = devices
             ctx.shared[SHARED_DEVICES] = maps.visible
@@ -385,4 +389,5 @@ def _claim(ctx: BindContext, progress: _Progress, group: str) -> DeviceRequest:
         portion=_portion(ctx),
         node_uid=uid_of(ctx.node) if ctx.node is not None else None,
         lacks_gpus=ctx.node is not None and lacks_gpus(ctx.node),
+        device_memory=device_memory(ctx.node)[0] if ctx.node is not None else 0,
     )

@@ -27,7 +27,10 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.gpu_sharing.guards import is_device
+from bowline.plugins.gpu_sharing.labels import used_portion
 
 _NONE = ObjectUID("")
 _UNREAD = ResourceVersion("")
@@ -35,9 +38,12 @@ _UNREAD = ResourceVersion("")
 REQUEUE_DELAY = timedelta(milliseconds=200)
 # When a delete that failed is repeated.
 RELEASE_RETRY = timedelta(seconds=10)
+ELSEWHERE = Suggestion.RESCHEDULE_ELSEWHERE
 # Pods that a message names.
 _LISTED = 5
-# Our own names: a digest, and a number for one that recovers a lost device.
+# What runs in the reservation pods of this plugin.
+AGENT = "bowline.plugins.gpu_sharing.agent"
+# Our own names, which are KAI-Scheduler's since v0.16: a digest, and a number for one that recovers a lost device.
 _OWN_NAME = re.compile(rf"{names.RESERVATION_PREFIX}[0-9a-f]{{16}}(?P<number>-[0-9]{{1,2}})?")
 # Other binders: the node's name, which the API server cuts for a generated name, and five random characters.
 _GENERATED_PREFIX = 58
@@ -58,6 +64,7 @@ class Reservation:
     has_ended: bool
     status_reason: str  # why it has no device, if its status contains a reason or its agent has reported none
     expected_devices: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
+    is_foreign: bool = False  # another binder's, or not decoded
     is_altered: bool = False  # it lacks what it was created with, its labels or its device: it serves no request
 
     @property
@@ -97,7 +104,7 @@ class DeviceRequest:
 
     ``awaited_uid``: the reservation that the request has been waiting for; ``joined_uid``: the one whose device it
     has been given before. ``portion``: the part of the device that it takes. ``node_uid``: None if not known.
-    ``lacks_gpus``: the node offers no whole GPU.
+    ``lacks_gpus``: the node offers no whole GPU. ``device_memory``: of each of its GPUs, in MiB; 0 if unknown.
     """
 
     request: ObjectKey
@@ -111,6 +118,7 @@ class DeviceRequest:
     portion: Decimal = Decimal(0)
     node_uid: ObjectUID | None = None
     lacks_gpus: bool = False
+    device_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,41 +137,6 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
-    """No device may be reserved now; it may be once ``by``, a scaling pod, is scheduled."""
-
-    why: str
-    by: ObjectRef
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The awaited reservation failed. ``remove``: it still exists and must be deleted first.
-
-    ``is_overdue``: it was deleted because its agent had exceeded the timeout.
-    """
-
-    why: str
-    remove: Reservation | None = None
-    is_overdue: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Full:
-    """Other pods use what the request needs of the group's device, or the node offers none."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Orphaned:
-    """Pods use the group's device and no reservation holds it. ``by``: objects whose change may resolve that."""
-
-    why: str
-    by: tuple[ObjectRef, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Unreleased:
     """An unused reservation that cannot be deleted now."""
 
@@ -178,9 +151,7 @@ class Create:
     instead_of: tuple[Reservation, ...] = ()
 
 
-Verdict = Held | Pending | Lost | Full | Create
-ReservationState = Held | Pending | Blocked | Lost | Full | Orphaned
-Answer = ReservationState | Unreleased | None
+Verdict = Held | Pending | Create | Status
 
 
 def reservation_name(node: str, group: str) -> str:
@@ -224,14 +195,19 @@ def view_reservation(pod: Object) -> Reservation:
         has_ended=has_ended(pod),
         status_reason=_status_reason(status, annotations.get(names.RESERVED_DEVICE) or ""),
         expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
+        is_foreign=AGENT not in _first_container(pod).get("command", ()),
         is_altered=_OWN_NAME.fullmatch(metadata["name"]) is not None and not _requests_device(pod),
     )
 
 
+def _first_container(pod: Object) -> Object:
+    container: Object = next(iter((pod.get("spec") or {}).get("containers") or ()), {})
+    return container
+
+
 def _requests_device(pod: Object) -> bool:
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
-    return any(limit.get(names.RESOURCE_GPU) == "1" for limit in limits)
+    limits = (_first_container(pod).get("resources") or {}).get("limits") or {}
+    return bool(limits.get(names.RESOURCE_GPU) == "1")
 
 
 def check_reservations(
@@ -254,18 +230,23 @@ def check_reservations(
         return Held(alive[0].device, alive[0].uid)
     previous = next((reservation for reservation in reservations if reservation.uid == claim.awaited_uid), None)
     if claim.awaited_uid and (previous is None or not previous.lives):
-        return _loss_verdict(claim, previous, timed_out)
+        return _loss(claim, previous, timed_out)
     if alive:
         return Pending(alive[0])
     if claim.lacks_gpus:
-        return Full(
+        return no_room(
             f"node {claim.node} offers no {names.RESOURCE_GPU} (status.allocatable), and a shared device is reserved "
             "as one; choose a node whose GPUs a device plugin serves"
         )
     return Create(tuple(reservation for reservation in reservations if reservation.key.name == name))
 
 
-def excess(claim: DeviceRequest, portions: Mapping[ObjectKey, Decimal], limit: Decimal) -> Full | None:
+def no_room(why: str) -> Status:
+    """Return the end of a request whose device other pods use, or whose node offers none."""
+    return Status.fatal(why, Reason.DEVICE_CONFLICT, ELSEWHERE)
+
+
+def excess(claim: DeviceRequest, portions: Mapping[ObjectKey, Decimal], limit: Decimal) -> Status | None:
     """Return why the device has no room for the claim; None if it has.
 
     ``portions``: the part of the device that each pod uses or is about to use. ``limit``: what they may add up to.
@@ -277,26 +258,18 @@ def excess(claim: DeviceRequest, portions: Mapping[ObjectKey, Decimal], limit: D
         return None
     listed = ", ".join(f"{pod} ({portion:f})" for pod, portion in sorted(others.items())[:_LISTED])
     more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
-    return Full(
+    return no_room(
         f"the pods of group {claim.group} on node {claim.node} would use {total:f} of its device, and may use "
         f"{limit:f}: {claim.pod} ({claim.portion:f}) beside {listed}{more}"
     )
 
 
-def overdue(
-    reservations: Sequence[Reservation], since: Mapping[ObjectUID, float], now: float, timeout: timedelta
-) -> dict[ObjectUID, str]:
-    """Return the reservations whose agent exceeded the timeout, by UID, each with a message.
-
-    ``since`` and ``now`` are monotonic seconds.
-    """
-    limit_s = timeout.total_seconds()
-    return {
-        reservation.uid: f"{_display_name(reservation)} on node {reservation.node} has not reported its device "
-        f"within {limit_s:g} s{reason_suffix(reservation)}; read its logs"
-        for reservation in unreported_reservations(reservations)
-        if now - since.get(reservation.uid, now) >= limit_s
-    }
+def overdue_reason(reservation: Reservation, timeout: timedelta) -> str:
+    """Return why a reservation is deleted whose agent has exceeded the timeout."""
+    return (
+        f"reservation pod {reservation.key} on node {reservation.node} has not reported its device within "
+        f"{timeout.total_seconds():g} s{reason_suffix(reservation)}; read its logs"
+    )
 
 
 def unreported_reservations(reservations: Sequence[Reservation]) -> list[Reservation]:
@@ -304,21 +277,22 @@ def unreported_reservations(reservations: Sequence[Reservation]) -> list[Reserva
     return [reservation for reservation in reservations if reservation.lives and not reservation.device]
 
 
-def _loss_verdict(claim: DeviceRequest, previous: Reservation | None, timed_out: Mapping[ObjectUID, str]) -> Lost:
+def _loss(claim: DeviceRequest, previous: Reservation | None, timed_out: Mapping[ObjectUID, str]) -> Status:
+    """Return why the awaited reservation failed.
+
+    One whose agent was overdue ends the request as an expired wait does, whichever of the two comes first.
+    """
     if claim.awaited_uid in timed_out:
-        return Lost(timed_out[claim.awaited_uid], is_overdue=True)
+        return Status.fatal(timed_out[claim.awaited_uid], Reason.WAIT_TIMEOUT, ELSEWHERE)
     if previous is None or previous.deleting:
         name = reservation_name(claim.node, claim.group)
-        return Lost(f"the reservation pod {name} was deleted before it had reported its device")
-    why = (
-        f"{_display_name(previous)} ended on node {claim.node} before it had reported its device"
-        f"{reason_suffix(previous)}; the node may have no device left"
-    )
-    return Lost(why, remove=previous)
-
-
-def _display_name(reservation: Reservation) -> str:
-    return f"reservation pod {reservation.key}"
+        why = f"the reservation pod {name} was deleted before it had reported its device"
+    else:
+        why = (
+            f"reservation pod {previous.key} ended on node {claim.node} before it had reported its device"
+            f"{reason_suffix(previous)}; the node may have no device left"
+        )
+    return Status.retry(why, suggestion=ELSEWHERE)
 
 
 def reason_suffix(reservation: Reservation) -> str:
@@ -361,9 +335,10 @@ class User:
     has_ended: bool
     deleting: bool
     version: ResourceVersion = _UNREAD
+    portion: Decimal = Decimal(0)  # of the device
 
 
-def view_user(pod: Object, node: str = "") -> User:
+def view_user(pod: Object, node: str = "", device_memory: int = 0) -> User:
     """Parse a pod that is labelled with a group. ``node``: of a selection by node, for a pod that is not decoded."""
     return User(
         key_of(pod),
@@ -372,6 +347,7 @@ def view_user(pod: Object, node: str = "") -> User:
         has_ended(pod),
         is_deleting(pod),
         version_of(pod),
+        used_portion(pod, device_memory),
     )
 
 

@@ -8,11 +8,11 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.gpu_share import direct_env_map, gpu_groups
+from bowline.api.gpu_share import direct_env_map
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -24,6 +24,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.framework.plugin_status import Status
 from bowline.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -43,13 +44,12 @@ from bowline.kube.resources import (
     EVENTS,
     NODES,
     PODS,
-    UNENDED,
     UNFINISHED_BINDREQUESTS,
     Selection,
 )
 from bowline.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
 from bowline.plugins.gpu_sharing.reservation import (
-    Blocked,
+    ELSEWHERE,
     DeviceRequest,
     Reservation,
     User,
@@ -61,11 +61,15 @@ from bowline.plugins.gpu_sharing.reservation import (
     view_user,
 )
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, essential_parts, reservation_object
-from bowline.plugins.gpu_sharing.rules import SHARING, Share, owning_pods, share_of, used_portion
+from bowline.plugins.gpu_sharing.rules import Share, share_of
+from bowline.plugins.gpu_sharing.share_maps import owning_pods
 
 log = logging.getLogger(__name__)
 
 NO_CHANGE: Mapping[str, None] = {}
+# Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
+# never placed; the request then ends, and the scheduler may choose a device that is shared already.
+SCALING = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class ReservationClient:
             if view.is_own or (has_label and view.group)
         ]
 
-    async def users(self, group: str, node: str = "") -> list[User]:
+    async def users(self, group: str, node: str = "", device_memory: int = 0) -> list[User]:
         """Return every pod that is labelled with the group, in either form; only on ``node`` if given.
 
         The API server indexes pods by node: the cost depends on the node's pods, not on the cluster's.
@@ -119,22 +123,10 @@ class ReservationClient:
         on_node = f"spec.nodeName={node}" if node else ""
         for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
             pods = Selection(PODS, "", selector, on_node)
-            for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node)):
+            for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node, device_memory)):
                 if user.key.namespace != self.spec.namespace:
                     users[user.uid] = user
         return list(users.values())
-
-    async def portions(self, group: str, node: str) -> dict[ObjectKey, Decimal]:
-        """Return the part of the group's device that each pod on the node uses."""
-        on_node = f"spec.nodeName={node},{UNENDED}"
-        pods = Selection(PODS.as_metadata(), label_selector=SHARING, field_selector=on_node)
-        users = await self.kube.list_reduced(
-            pods,
-            lambda pod: (
-                (key_of(pod), used_portion(pod)) if group in gpu_groups(pod["metadata"].get("labels") or {}) else None
-            ),
-        )
-        return dict(user for user in users if user is not None)
 
     async def evidence(self, group: str, node: str, users: Sequence[User]) -> Evidence:
         """Return what the node and the ConfigMaps of the group's running pods show of its device."""
@@ -208,8 +200,8 @@ class ReservationClient:
                 raise
             return await self.kube.list_reduced(Selection(BINDREQUESTS), node_of)
 
-    async def scaling_up(self) -> Blocked | None:
-        """Return the unscheduled scaling pod that may need a free device; None if there is none.
+    async def scaling_up(self) -> Status | None:
+        """Return the wait for an unscheduled scaling pod that may need a free device; None if there is none.
 
         If the pods cannot be listed, as for KAI-Scheduler's binder, None: a missing permission must not block all
         shares.
@@ -222,8 +214,9 @@ class ReservationClient:
             return None
         for pod in pods:
             if is_unscheduled(pod):
-                why = f"the cluster is scaling up, pod {key_of(pod)} is not scheduled yet"
-                return Blocked(why, ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod)))
+                why = f"no device can be reserved: the cluster is scaling up, pod {key_of(pod)} is not scheduled yet"
+                ref = ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod))
+                return Status.wait(why, ref, timeout=SCALING, suggestion=ELSEWHERE)
         return None
 
     async def create(
@@ -280,9 +273,14 @@ class ReservationClient:
             return None
 
     async def touch(self, reservation: Reservation) -> Reservation | None:
-        """Change the reservation pod, so that a delete of an earlier version is refused. None if it was deleted."""
+        """Change the reservation pod, so that a delete of an earlier version is refused. None if it was deleted.
+
+        It is recorded for which device it stands from now on: if its agent reports another one, such as after a
+        restart of the kubelet, the device of its users is lost.
+        """
         moment = format_micro_time(self.kube.clock.now())
-        metadata = {"uid": reservation.uid, "annotations": {names.ANNOTATION_LAST_JOINED: moment}}
+        joined = {names.ANNOTATION_LAST_JOINED: moment, names.ANNOTATION_EXPECTED_DEVICES: reservation.device}
+        metadata = {"uid": reservation.uid, "annotations": joined}
         changed_pod = await self._patch_metadata(reservation.key, metadata)
         return view_reservation(changed_pod) if changed_pod is not None else None
 

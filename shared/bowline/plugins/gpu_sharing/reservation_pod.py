@@ -14,18 +14,20 @@ from bowline.api import names
 from bowline.api.meta import Object
 from bowline.api.taints import MAX_TOLERATIONS
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
+from bowline.plugins.gpu_sharing.reservation import AGENT, DeviceRequest, reservation_name
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationSpec:
     """What the reservation pods of this cluster have in common.
 
-    ``is_fake``: whether a node's GPUs are fake.
+    ``is_fake``: whether a node's GPUs are fake. ``releases_foreign``: whether unused ones of another binder are
+    deleted, too.
     """
 
     namespace: str
     image: str
+    releases_foreign: bool = True
     is_fake: Callable[[str], bool] = lambda _: False
     settings: GpuSharingConfig = field(default_factory=GpuSharingConfig)
 
@@ -76,7 +78,7 @@ def reservation_object(
                     "name": names.RESERVATION_CONTAINER,
                     "image": spec.image,
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["python", "-m", "bowline.plugins.gpu_sharing.agent"],
+                    "command": ["python", "-m", AGENT],
                     "args": [*(["--fake"] if is_fake else []), "--listen=:8080"],
                     "env": env,
                     "resources": _resources(settings),

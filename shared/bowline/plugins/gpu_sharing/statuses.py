@@ -3,32 +3,18 @@
 Pure.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from bowline.api import names
+from bowline.api.bindrequest import ResourceType
 from bowline.api.gpu_operator import OperatorMode, is_fractioned
 from bowline.framework.plugin_status import UNLIMITED
 from bowline.framework.reason import Reason
 from bowline.plugin import BindContext, Object, ObjectRef, Settings, Status, Suggestion
 from bowline.plugins.gpu_sharing.admission import nri_errors
-from bowline.plugins.gpu_sharing.reservation import (
-    RELEASE_RETRY,
-    Blocked,
-    Full,
-    Held,
-    Lost,
-    Orphaned,
-    Pending,
-    ReservationState,
-    Unreleased,
-)
-from bowline.plugins.gpu_sharing.rules import request_error, share_of
-
-# Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
-# never placed; the request then ends, and the scheduler may choose a device that is shared already.
-SCALING = timedelta(seconds=10)
-# How long a request may wait while a device that pods still use is being reserved again.
-RECOVERY = timedelta(seconds=60)
+from bowline.plugins.gpu_sharing.reservation import ELSEWHERE, RELEASE_RETRY, Held, Pending, Unreleased
+from bowline.plugins.gpu_sharing.rules import is_prepared, request_error, share_of
 
 
 def unreleased_status(release_failures: list[Unreleased]) -> Status:
@@ -36,9 +22,7 @@ def unreleased_status(release_failures: list[Unreleased]) -> Status:
     refs = [ObjectRef("v1", "Pod", entry.reservation.key, entry.reservation.uid) for entry in release_failures]
     problems = "; ".join(f"reservation pod {entry.reservation.key}: {entry.why}" for entry in release_failures)
     why = f"a GPU of the node is still reserved without a user, and cannot be released: {problems}; delete that pod"
-    return Status.wait(
-        why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
-    )
+    return Status.wait(why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=ELSEWHERE)
 
 
 def unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) -> Status | None:
@@ -56,6 +40,18 @@ def unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) 
         )
         return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
     return undelivered_status(pod, ctx.node, mode, settings)
+
+
+def undecided_status(ctx: BindContext) -> Status | None:
+    """Return the failure of a pod with a share for which none was decided; None for any other pod."""
+    if ctx.pod is None or not is_prepared(ctx.pod):
+        return None
+    why = (
+        f"spec.receivedResourceType: {ResourceType.REGULAR} must be {ResourceType.FRACTION}, with a group for each "
+        f"device: pod {ctx.request.pod_key} requests a share of a GPU, without which its containers do not start; "
+        "have the scheduler decide one"
+    )
+    return Status.fatal(why, Reason.INVALID)
 
 
 def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, settings: Settings) -> Status | None:
@@ -76,43 +72,17 @@ def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, set
         f"in NRI mode, and node {node['metadata']['name'] if node else ''} does not report the condition "
         f"{names.NODE_FRACTIONING_READY} (gpuSharing.nvFractions); create the pod again"
     )
-    return Status.fatal(why, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
+    return Status.fatal(why, Reason.REJECTED, ELSEWHERE)
 
 
-def lost_status(lost: Full | Lost) -> Status:
-    """Return the Status for a device without room, or a reservation that failed. The former ends the request, and an
-    overdue agent.
-    """
-    if isinstance(lost, Full):
-        return Status.fatal(lost.why, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
-    if lost.is_overdue:
-        return Status.fatal(lost.why, Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
-    return Status.retry(lost.why, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
-
-
-def first_failure(answers: list[ReservationState], limit: timedelta) -> Status | None:
-    """Return the Status for the worst answer; None if the request has all its devices.
-
-    ``limit``: for how long the request waits for agents. An agent that exceeds it ends the request as an expired wait
-    does, whichever of the two comes first.
-    """
-    for answer in answers:
-        if isinstance(answer, Orphaned):
-            # Not terminal immediately: a scheduler that sees room in the group would choose it again each time.
-            return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
-    for answer in answers:
-        if isinstance(answer, Full | Lost):
-            return lost_status(answer)
-    for answer in answers:
-        if isinstance(answer, Blocked):
-            why = f"no device can be reserved: {answer.why}"
-            return Status.wait(why, answer.by, timeout=SCALING, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+def pending_status(answers: Sequence[Held | Pending], limit: timedelta) -> Status | None:
+    """Return what a request waits for, for agents ``limit`` at most; None if it has all its devices."""
     pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
     if pending:
         refs = [reservation.ref for reservation in pending]
         causes = dict.fromkeys(filter(None, (reservation.status_reason for reservation in pending)))
         why = ": ".join(["the agent has not reported the device yet", *causes])
-        return Status.wait(why, *refs, timeout=limit, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+        return Status.wait(why, *refs, timeout=limit, suggestion=ELSEWHERE)
     devices = [answer.device for answer in answers if isinstance(answer, Held)]
     if len(set(devices)) != len(devices):
         return Status.retry(f"several groups have the same device ({', '.join(devices)}); their agents check again")

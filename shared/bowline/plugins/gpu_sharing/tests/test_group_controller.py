@@ -1,4 +1,4 @@
-"""The results for callers of the group's controller when its pass fails. All else needs a real API server."""
+"""The controller of the groups, pass by pass. All else needs a real API server."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -13,19 +13,18 @@ from prometheus_client import CollectorRegistry
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.handle import Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.plugin_status import Code
+from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
-from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse
-from bowline.kube.late_writes import LateWrites, current_writes, noting
+from bowline.kube.errors import ApiStatus, Conflict, Forbidden
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.reservation import Blocked, DeviceRequest, Held, Lost, Pending, Reservation, User
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending, Reservation, User
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
-from bowline.plugins.gpu_sharing.rules import least_portion, used_portion
-from bowline.plugins.gpu_sharing.statuses import first_failure
+from bowline.plugins.gpu_sharing.statuses import pending_status
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.testing.clock import SteppedClock
@@ -34,58 +33,62 @@ from bowline.testing.handles import handle_for
 NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)
 SECOND = timedelta(seconds=1)
+HELD = reservation(device="GPU-1")
+
+
+@dataclass(slots=True)
+class Site:
+    """What the cluster has, and what is done there."""
+
+    reservations: tuple[Reservation, ...] = (HELD,)
+    users: tuple[User, ...] = ()
+    requested: frozenset[str] = frozenset()
+    joined: Reservation | None = HELD  # as of the time when it is joined
+    reads_done: asyncio.Event = field(default_factory=asyncio.Event)
+    calls: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reads_done.set()
+
+    def count(self, name: str) -> int:
+        return sum(call == name for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True)
-class FailingSite(ReservationClient):
-    """Raises an error in place of every reply."""
+class SiteClient(ReservationClient):
+    """Reads and writes the site."""
 
-    error: Exception | None = None
-
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        assert self.error is not None
-        raise self.error
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedSite(ReservationClient):
-    """Has one reservation with a device; records who has joined, and which writes are noted meanwhile."""
-
-    touched: list[LateWrites | None] = field(default_factory=list)
-    exists: bool = True
-    bound: dict[ObjectKey, Decimal] = field(default_factory=dict)
-
-    async def portions(self, group: str, node: str) -> dict[ObjectKey, Decimal]:
-        return self.bound
+    site: Site = field(default_factory=Site)
 
     async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        return [reservation(group=group, device="GPU-1")]
+        self.site.calls.append("reservations")
+        await self.site.reads_done.wait()
+        return list(self.site.reservations)
 
-    async def users(self, group: str, node: str = "") -> list[User]:
-        return [user()]
+    async def users(self, group: str, node: str = "", device_memory: int = 0) -> list[User]:
+        self.site.calls.append(f"users of {group} on {node}")
+        return list(self.site.users)
 
-    async def touch(self, reservation: Reservation) -> Reservation | None:
-        self.touched.append(current_writes())
-        return reservation if self.exists else None
+    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
+        return set(self.site.requested)
 
-
-@dataclass(frozen=True, slots=True)
-class EmptySite(ReservationClient):
-    """Has no reservation; records which are created."""
-
-    created: list[DeviceRequest] = field(default_factory=list)
-
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        return []
-
-    async def users(self, group: str, node: str = "") -> list[User]:
-        return []
+    async def scaling_up(self) -> Status | None:
+        return None
 
     async def create(
         self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
     ) -> Reservation | str:
-        self.created.append(claim)
+        self.site.calls.append("create")
+        self.site.reservations += (reservation(),)
         return reservation()
+
+    async def touch(self, reservation: Reservation) -> Reservation | None:
+        self.site.calls.append("touch")
+        return self.site.joined
+
+    async def remove(self, reservation: Reservation) -> bool:
+        self.site.calls.append("remove")
+        return True
 
 
 class Passes:
@@ -93,17 +96,12 @@ class Passes:
 
     def __init__(self) -> None:
         self.running: list[asyncio.Task[timedelta | None]] = []
-        self.keys: list[ObjectKey] = []
 
     def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
-        def add(key: ObjectKey) -> None:
-            self.keys.append(key)
-            self.running.append(asyncio.ensure_future(reconcile(key)))
+        return lambda key: self.running.append(asyncio.ensure_future(reconcile(key)))
 
-        return add
-
-    async def results(self) -> list[Any]:
-        return await asyncio.gather(*self.running, return_exceptions=True)
+    async def results(self) -> list[timedelta | None]:
+        return await asyncio.gather(*self.running)
 
 
 class SetClock(SteppedClock):
@@ -115,160 +113,110 @@ class SetClock(SteppedClock):
         return super().now() + self.by
 
 
-class SilentSite(ReservationClient):
-    """Has one reservation, whose agent reports nothing."""
-
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        return [reservation()]
-
-    async def users(self, group: str, node: str = "") -> list[User]:
-        return []
-
-    async def remove(self, reservation: Reservation) -> bool:
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class CountingSite(ReservationClient):
-    """Has one reservation that has reported its device, with one user; records reads and deletions."""
-
-    reads: list[str] = field(default_factory=list)
-
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        return [reservation(group=group, device="GPU-1")]
-
-    async def users(self, group: str, node: str = "") -> list[User]:
-        self.reads.append(f"users of {group} on {node}")
-        return [user()]
-
-    async def portions(self, group: str, node: str) -> dict[ObjectKey, Decimal]:
-        return {}
-
-    async def touch(self, reservation: Reservation) -> Reservation | None:
-        return reservation
-
-
 def sharing(name: str) -> Any:
     """A sharing pod as the watch caches it."""
     return {"metadata": {"name": name, "namespace": "ns", "labels": {"runai-gpu-group": "g1"}}}
 
 
-def owner(passes: Passes, error: Exception) -> GroupController:
-    return owner_of(passes, FailingSite(NO_CLIENT, ReservationSpec("res", "image"), "", error), SystemClock())
-
-
-def owner_of(
-    passes: Passes,
-    site: ReservationClient,
-    clock: Clock,
+def owner(
+    site: Site,
+    passes: Passes | None = None,
+    clock: Clock | None = None,
     idle: IdleGroups | None = None,
-    registry: CollectorRegistry | None = None,
+    *,
+    releases_foreign: bool = True,
 ) -> GroupController:
-    metrics = PluginMetrics("gpu_sharing", registry or CollectorRegistry())
-    handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock), worker=passes.worker)
-    controller = GroupController(handle, site, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
+    client = SiteClient(NO_CLIENT, ReservationSpec("res", "image", releases_foreign), "", site)
+    metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
+    worker = (passes or Passes()).worker
+    handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock or SystemClock()), worker=worker)
+    controller = GroupController(handle, client, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
     controller.begin()
     return controller
 
 
-@pytest.mark.parametrize(
-    ("error", "is_reported"),
-    [
-        pytest.param(NoResponse("no answer"), False, id="no reply from the API server: the reservation is retried"),
-        pytest.param(KeyError("spec"), True, id="a bug of ours: reported, and no caller is left waiting"),
-    ],
-)
-async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, is_reported: bool) -> None:
-    passes = Passes()
-    controller = owner(passes, error)
-    with pytest.raises(type(error)):
-        await controller.claim([claim()])
-    with pytest.raises(type(error)):
-        await controller.release(claim().request, ObjectUID("uid-a"), ["g1"], "n1")
-    assert [isinstance(result, Exception) for result in await passes.results()] == [is_reported, is_reported]
-
-
 @pytest.mark.parametrize("is_withdrawn", [True, False])
-async def test_nothing_is_reserved_for_a_request_that_is_withdrawn_while_it_is_queued(is_withdrawn: bool) -> None:
-    passes, site = Passes(), EmptySite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    claiming = asyncio.ensure_future(owner_of(passes, site, SystemClock()).claim([claim()]))
-    for _ in range(2):  # its query is queued, and the pass has not begun
-        await asyncio.sleep(0)
-    assert passes.running
+@pytest.mark.looptime
+async def test_passes_of_a_group_are_one_after_the_other_and_share_a_read(is_withdrawn: bool) -> None:
+    """The wait is charged to the API server; nothing is reserved for who has been withdrawn meanwhile."""
+    site = Site(())
+    site.reads_done.clear()
+    controller = owner(site)
+    account = TimeAccount(asyncio.get_running_loop().time)
+    first = asyncio.ensure_future(controller.claim(claim("a")))
+    await asyncio.sleep(0)
+    with accounting(account):
+        waiting = [asyncio.ensure_future(controller.claim(claim(name))) for name in ("b", "c")]
+    await asyncio.sleep(30)
+    assert [account.caller_s, account.api_s] == pytest.approx([0, 30])
     if is_withdrawn:
-        claiming.cancel()
-    await asyncio.gather(claiming, return_exceptions=True)
-    await passes.results()
-    assert site.created == ([] if is_withdrawn else [claim()])
+        first.cancel()
+        waiting[0].cancel()
+    site.reads_done.set()
+    await asyncio.gather(first, *waiting, return_exceptions=True)
+    assert waiting[1].result() == Pending(reservation())
+    assert [site.count("reservations"), site.count("create")] == [2, 1]
+    for name in ("a", "b", "c"):
+        controller.release_claims(claim(name).request)
 
 
 @pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
 async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta) -> None:
     passes, clock = Passes(), SetClock()
-    controller = owner_of(passes, SilentSite(NO_CLIENT, ReservationSpec("res", "image"), ""), clock)
+    controller = owner(Site((reservation(),)), passes, clock)
     waits = claim(awaited_uid=reservation().uid)
-    assert isinstance((await controller.claim([waits]))[0], Pending)
+    assert isinstance(await controller.claim(waits), Pending)
     clock.by = by
-    assert isinstance((await controller.claim([waits]))[0], Pending)
+    assert isinstance(await controller.claim(waits), Pending)
     assert (await passes.results())[-1] == TIMEOUT
     clock.step(TIMEOUT - SECOND)
     assert controller.time_left(reservation()) == SECOND, "also for who joins now"
     clock.step(SECOND)
-    (lost,) = await controller.claim([waits])
-    assert isinstance(lost, Lost)
-    assert lost.is_overdue
-
-
-class NoPasses(Passes):
-    """Accepts keys and runs nothing, as with a hanging API server."""
-
-    def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
-        return lambda _: None
-
-
-@pytest.mark.looptime
-async def test_the_wait_for_the_controller_is_charged_to_the_api_server() -> None:
-    waiting = owner(NoPasses(), NoResponse("unused"))
-    account = TimeAccount(asyncio.get_running_loop().time)
-    with accounting(account), pytest.raises(TimeoutError):
-        async with asyncio.timeout(30):
-            await waiting.claim([claim()])
-    assert [account.caller_s, account.api_s] == pytest.approx([0, 30])
+    overdue = await controller.claim(waits)
+    assert isinstance(overdue, Status)
+    assert overdue.reason is Reason.WAIT_TIMEOUT
 
 
 async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
     passes, idle = Passes(), IdleGroups()
-    site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    controller = owner_of(passes, site, SystemClock(), idle)
+    site = Site(users=(user(),))
+    controller = owner(site, passes, idle=idle)
     for name in ("a", "b"):
         idle.user_changed(None, sharing(name))
     idle.user_changed(sharing("a"), None)
     controller.enqueue(["g1"])
     assert await passes.results() == [None]
-    assert site.reads == []
+    assert site.calls == ["reservations"]
     # Without another user one read decides, of the pods of one node.
     idle.user_changed(sharing("b"), None)
     controller.enqueue(["g1"])
     await passes.results()
-    assert site.reads == ["users of g1 on n1"]
+    assert site.calls[1:] == ["reservations", "users of g1 on n1"]
+    assert controller.sizes["groups"] == 0
 
 
-class ForbiddenClient:
-    """Lists nothing."""
+@dataclass(frozen=True, slots=True)
+class ScalingPods:
+    """Lists one scaling pod, unless that is forbidden."""
+
+    is_forbidden: bool
 
     async def list_all(self, *_: Any, **__: Any) -> Any:
-        raise Forbidden(ApiStatus(403, "Forbidden", "pods is forbidden"))
+        if self.is_forbidden:
+            raise Forbidden(ApiStatus(403, "Forbidden", "pods is forbidden"))
+        metadata = {"namespace": "kai-scale-adjust", "name": "wants-gpu", "uid": "u", "resourceVersion": "1"}
+        return [{"metadata": metadata, "status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}]
 
 
-async def test_scaling_pods_that_cannot_be_listed_block_nothing() -> None:
-    client: Any = ForbiddenClient()
-    assert await ReservationClient(client, ReservationSpec("res", "image"), "kai-scale-adjust").scaling_up() is None
+async def test_a_wait_for_a_scaling_pod_is_short_and_those_that_cannot_be_listed_block_nothing() -> None:
+    def client(*, is_forbidden: bool) -> ReservationClient:
+        kube: Any = ScalingPods(is_forbidden)
+        return ReservationClient(kube, ReservationSpec("res", "image"), "kai-scale-adjust")
 
-
-def test_a_wait_for_a_scaling_pod_is_short_and_suggests_nothing() -> None:
-    by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
-    status = first_failure([Blocked("the cluster is scaling up", by)], TIMEOUT)
+    assert await client(is_forbidden=True).scaling_up() is None
+    status = await client(is_forbidden=False).scaling_up()
     assert status is not None
+    by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
     assert (status.code, status.wake_on) == (Code.WAIT, (by,))
     assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)
 
@@ -276,172 +224,133 @@ def test_a_wait_for_a_scaling_pod_is_short_and_suggests_nothing() -> None:
 def test_a_wait_for_a_device_repeats_why_its_agent_does_not_run() -> None:
     starting = Pending(reservation())
     refused = Pending(reservation(status_reason="ImagePullBackOff: registry.example/agent:1 not found"))
-    status = first_failure([starting, refused, refused], TIMEOUT)
+    status = pending_status([starting, refused, refused], TIMEOUT)
     assert status is not None
     why = "the agent has not reported the device yet: ImagePullBackOff: registry.example/agent:1 not found"
     assert (status.code, status.message, status.timeout) == (Code.WAIT, why, TIMEOUT)
-    starting_status = first_failure([starting], TIMEOUT)
+    starting_status = pending_status([starting], TIMEOUT)
     assert starting_status is not None
     assert starting_status.message == "the agent has not reported the device yet"
 
 
-def test_an_overdue_agent_ends_the_request_as_the_expired_wait_for_it() -> None:
-    status = first_failure([Lost("no device within 40 s", is_overdue=True)], TIMEOUT)
-    assert status is not None
-    end = (status.code, status.reason, status.suggestion)
-    assert end == (Code.FATAL, Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
-    lost = first_failure([Lost("deleted")], TIMEOUT)
-    assert lost is not None
-    assert lost.code is Code.RETRY
-
-
 async def test_who_joins_a_group_changes_its_reservation_once() -> None:
     """A delete that a stopped or slow process has decided on before is refused then."""
-    passes, writes = Passes(), LateWrites()
-    site = JoinedSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    controller = owner_of(passes, site, SystemClock())
-    with noting(writes):
-        (answer,) = await controller.claim([claim()])
+    site = Site()
+    controller = owner(site)
+    answer = await controller.claim(claim())
     assert isinstance(answer, Held)
-    assert site.touched == [writes], "its writes are the request's"
-    await controller.claim([replace(claim(), joined_uid=answer.uid)])
-    assert len(site.touched) == 1, "an attempt that follows has joined already"
+    await controller.claim(replace(claim(), joined_uid=answer.uid))
+    assert site.count("touch") == 1, "an attempt that follows has joined already"
 
 
-async def test_a_reservation_that_was_deleted_meanwhile_gives_no_device() -> None:
-    site = JoinedSite(NO_CLIENT, ReservationSpec("res", "image"), "", exists=False)
+@pytest.mark.parametrize(
+    "joined",
+    [
+        pytest.param(None, id="it was deleted meanwhile"),
+        pytest.param(reservation(device="GPU-2", expected_devices=frozenset({"GPU-1"})), id="it has another device"),
+    ],
+)
+async def test_a_reservation_that_has_lost_its_device_gives_none(joined: Reservation | None) -> None:
     with pytest.raises(Conflict):
-        await owner_of(Passes(), site, SystemClock()).claim([claim()])
+        await owner(Site(joined=joined)).claim(claim())
 
 
 async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
     """Two claims at once beside a bound pod; the one that is refused counts again when the other was released."""
-    site = JoinedSite(
-        NO_CLIENT, ReservationSpec("res", "image"), "", bound={ObjectKey("ns", "bound"): Decimal("0.2")}
-    )
-    controller = owner_of(Passes(), site, SystemClock())
+    ended = replace(user("ended", has_ended=True), portion=Decimal("0.8"))
+    controller = owner(Site(users=(replace(user("bound"), portion=Decimal("0.2")), ended)))
     first, second = (replace(claim(name), portion=Decimal("0.8")) for name in ("a", "b"))
-    held, full = await controller.claim([first, second])
+    held, full = await asyncio.gather(controller.claim(first), controller.claim(second))
     assert isinstance(held, Held)
-    status = first_failure([held, full], TIMEOUT)
-    assert status is not None
-    end = (status.code, status.reason, status.suggestion)
+    assert isinstance(full, Status)
+    end = (full.code, full.reason, full.suggestion)
     assert end == (Code.FATAL, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
     for part in ("group g1 on node n1", "1.8", "ns/b (0.8)", "ns/a (0.8)", "ns/bound (0.2)"):
-        assert part in status.message
+        assert part in full.message
     controller.release_claims(first.request)
-    assert isinstance((await controller.claim([second]))[0], Held)
+    assert isinstance(await controller.claim(second), Held)
 
 
 @pytest.mark.parametrize(
     ("annotations", "portion", "least"),
     [
         pytest.param({"gpu-fraction": "0.125"}, "0.13", "0.125", id="the fraction that was rounded"),
-        pytest.param({"gpu-fraction": "0.5"}, "0.80", "0.80", id="more than the pod asked for"),
+        pytest.param({"gpu-fraction": "0.3333334"}, "0.33", "0.33333", id="three of them have room"),
+        pytest.param({"gpu-fraction": "0.5"}, "0.80", "0.8", id="more than the pod asked for"),
         pytest.param({"gpu-memory": "1024"}, "0.13", "0.125", id="of an amount, the least that rounds to it"),
         pytest.param({"gpu-memory": "1"}, "0.00", "0", id="hardly anything"),
-        pytest.param({"gpu-fraction": "much"}, "0.50", "0.50", id="no number"),
+        pytest.param({"gpu-fraction": "much"}, "0.50", "0.5", id="no number"),
     ],
 )
 def test_a_rounded_portion_never_counts_as_more_than_it_may_be(
     annotations: dict[str, str], portion: str, least: str
 ) -> None:
     pod = sharing_pod(annotations)
-    assert least_portion(pod, Decimal(portion)) == Decimal(least)
+    assert f"{least_portion(pod, Decimal(portion)):f}" == least
     pod["metadata"]["annotations"] |= {"bowline.dev/gpu-portion": least}
     assert used_portion(pod) == Decimal(least)
 
 
-def test_a_pod_of_another_binder_uses_its_fraction() -> None:
-    assert used_portion(sharing_pod({"gpu-fraction": "0.3"})) == Decimal("0.3")
-    assert used_portion(sharing_pod({"gpu-memory": "1024"})) == 0
-
-
 @pytest.mark.parametrize(
-    ("fraction", "portion"),
+    ("annotations", "device_memory", "portion"),
     [
-        ("9e999999", "1"),
-        ("9e9999999999", "1"),
-        ("1e-999999", "0"),
-        ("inf", "0"),
-        (f"0.{'5' * 9999}", None),
+        pytest.param({"gpu-fraction": "0.3"}, 0, "0.3", id="its fraction"),
+        pytest.param({"gpu-memory": "4096"}, 16384, "0.25", id="its memory, of the node's devices"),
+        pytest.param({"gpu-memory": "4096"}, 0, "0", id="a node without the label"),
+        pytest.param({"gpu-memory": "-1"}, 16384, "0", id="no amount"),
+        pytest.param({"gpu-fraction": "9e9999999999"}, 0, "1", id="a large number"),
+        pytest.param({"gpu-fraction": "1e-999999"}, 0, "0", id="a small number"),
+        pytest.param({"gpu-fraction": "-1"}, 0, "0", id="a negative number"),
+        pytest.param({"gpu-fraction": "inf"}, 0, "0", id="infinity"),
+        pytest.param({"gpu-fraction": f"0.{'5' * 9999}"}, 0, "0.55555", id="a long number"),
     ],
 )
-def test_a_fraction_of_any_size_counts_as_a_short_number_of_at_most_1(fraction: str, portion: str | None) -> None:
-    used = used_portion(sharing_pod({"gpu-fraction": fraction}))
-    assert f"{used:f}" == (portion or f"0.{'5' * 27}6")
-
-
-@dataclass(frozen=True, slots=True)
-class IdleSite(ReservationClient):
-    """Has one reservation without users; ``requested``: requests that list its group. Records deletions."""
-
-    requested: set[str] = field(default_factory=set)
-    removed: list[ObjectUID] = field(default_factory=list)
-
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        return [reservation(group=group, device="GPU-1")]
-
-    async def users(self, group: str, node: str = "") -> list[User]:
-        return []
-
-    async def portions(self, group: str, node: str) -> dict[ObjectKey, Decimal]:
-        return {}
-
-    async def touch(self, reservation: Reservation) -> Reservation | None:
-        return reservation
-
-    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
-        return self.requested
-
-    async def remove(self, reservation: Reservation) -> bool:
-        self.removed.append(reservation.uid)
-        return True
+def test_what_a_pod_of_another_binder_uses_of_its_device(
+    annotations: dict[str, str], device_memory: int, portion: str
+) -> None:
+    assert f"{used_portion(sharing_pod(annotations), device_memory):f}" == portion
 
 
 @pytest.mark.parametrize("end", ["forget", "release_claims"])
 async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_at_the_claims_end(end: str) -> None:
-    passes = Passes()
-    site = IdleSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    controller = owner_of(passes, site, SystemClock())
-    await controller.claim([claim()])
+    passes, site = Passes(), Site()
+    controller = owner(site, passes)
+    await controller.claim(claim())
     controller.enqueue(["g1"])  # its only user has ended
     await passes.results()
-    assert site.removed == []
+    assert site.count("remove") == 0
     getattr(controller, end)(claim().request)
     await passes.results()
-    assert site.removed == [reservation().uid]
+    assert site.count("remove") == 1
     assert controller.sizes["groups"] == 0
+
+
+@pytest.mark.parametrize("releases_foreign", [True, False])
+async def test_an_unused_device_of_another_binder_is_released_while_shares_are_on(releases_foreign: bool) -> None:
+    passes, site = Passes(), Site((reservation(device="GPU-1", is_foreign=True),))
+    owner(site, passes, releases_foreign=releases_foreign).enqueue(["g1"])
+    await passes.results()
+    assert site.count("remove") == releases_foreign
 
 
 async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
     """The request may end without having asked for it, such as one whose pod was deleted."""
-    passes = Passes()
-    site = IdleSite(NO_CLIENT, ReservationSpec("res", "image"), "", requested={reservation().node})
-    controller = owner_of(passes, site, SystemClock())
+    passes, clock = Passes(), SteppedClock()
+    site = Site(requested=frozenset({reservation().node}))
+    controller = owner(site, passes, clock)
     controller.enqueue(["g1"])
     assert await passes.results() == [timedelta(seconds=30)]
-    assert site.removed == []
+    assert site.count("remove") == 0
 
 
-class YieldingSite(CountingSite):
-    """Its replies take a while."""
-
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        await asyncio.sleep(0)
-        return [reservation(group=group, device="GPU-1")]
-
-
-async def test_a_group_has_one_key_at_a_time_in_turns_of_the_namespace_that_asked_first() -> None:
-    """Two keys of one group would be reconciled at once."""
-    passes, idle = Passes(), IdleGroups()
-    controller = owner_of(passes, YieldingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock(), idle)
+async def test_an_event_during_a_pass_asks_for_another_one() -> None:
+    passes, site = Passes(), Site()
+    site.reads_done.clear()
+    controller = owner(site, passes)
     controller.enqueue(["g1"], "first")
-    await asyncio.sleep(0)  # its reconcile has begun
+    await asyncio.sleep(0)  # its pass has begun
     controller.enqueue(["g1"], "second")
-    controller.enqueue(["g2"], "second")
+    site.reads_done.set()
     await passes.results()
-    controller.enqueue(["g1"], "second")
-    await passes.results()
-    assert [key.namespace for key in passes.keys if key.name == "g1"] == ["first", "first", "second"]
+    assert site.count("reservations") == 2
     assert controller.sizes["groups"] == 0

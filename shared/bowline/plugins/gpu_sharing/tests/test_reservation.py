@@ -10,20 +10,21 @@ from bowline.api import names
 from bowline.api.meta import ObjectUID
 from bowline.api.node_view import lacks_gpus, reduced_node
 from bowline.api.taints import MAX_TOLERATIONS
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.group import Group
 from bowline.plugins.gpu_sharing.reservation import (
     Create,
     DeviceRequest,
-    Full,
     Held,
-    Lost,
     Pending,
     Reservation,
     User,
     Verdict,
     check_reservations,
     is_unscheduled,
-    overdue,
+    overdue_reason,
     requested_node,
     reservation_name,
     unused_reservations,
@@ -74,8 +75,8 @@ def test_a_first_claim(reservations: list[Reservation], verdict: Verdict) -> Non
 def test_no_device_is_reserved_where_none_is_offered() -> None:
     dra_only = replace(claim(), lacks_gpus=True)
     verdict = check_reservations(dra_only, [], {})
-    assert isinstance(verdict, Full)
-    assert "offers no nvidia.com/gpu" in verdict.why
+    assert isinstance(verdict, Status)
+    assert "offers no nvidia.com/gpu" in verdict.message
     assert check_reservations(dra_only, [reservation(device="GPU-1")], {}) == Held("GPU-1")
 
 
@@ -110,11 +111,12 @@ REFUSED = reservation(has_ended=True, status_reason="UnexpectedAdmissionError: n
 def test_a_claim_whose_reservation_failed_fails(
     reservations: list[Reservation], timed_out: dict[ObjectUID, str], why: str
 ) -> None:
-    verdict = check_reservations(AWAITING, reservations, timed_out)
-    assert isinstance(verdict, Lost)
-    assert why in verdict.why
-    # A pod that the kubelet has rejected blocks the name until it is deleted.
-    assert (verdict.remove is not None) == (REFUSED in reservations)
+    """An overdue agent ends the request as the expired wait for it does; all else is tried again."""
+    status = check_reservations(AWAITING, reservations, timed_out)
+    assert isinstance(status, Status)
+    assert why in status.message
+    end = (Code.FATAL, Reason.WAIT_TIMEOUT) if timed_out else (Code.RETRY, None)
+    assert (status.code, status.reason, status.suggestion) == (*end, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 @pytest.mark.parametrize(
@@ -140,13 +142,12 @@ def test_a_claim_that_waits(reservations: list[Reservation], verdict: Verdict) -
     ],
 )
 def test_a_silent_agent_times_out(candidate: Reservation, silent_s: float, late: bool) -> None:
-    since = {candidate.uid: NOW - silent_s}
-    assert bool(overdue([candidate], since, NOW, TIMEOUT)) is late
+    group = Group("g1", TIMEOUT, reservations=[candidate], unreported_since={candidate.uid: NOW - silent_s})
+    assert bool(group.overdue(NOW)) is late
 
 
 def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
-    candidate = reservation(status_reason="CrashLoopBackOff: NVML cannot be used")
-    (why,) = overdue([candidate], {candidate.uid: NOW - TIMEOUT.total_seconds()}, NOW, TIMEOUT).values()
+    why = overdue_reason(reservation(status_reason="CrashLoopBackOff: NVML cannot be used"), TIMEOUT)
     assert "on node n1" in why
     assert "40 s (CrashLoopBackOff: NVML cannot be used); read its logs" in why
 
@@ -220,6 +221,13 @@ def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",))
 )
 def test_requests_that_still_need_a_group(request_: Json, withdrawn: set[ObjectUID], node: str | None) -> None:
     assert requested_node(request_, "g1", withdrawn) == node
+
+
+def test_reservation_pods_of_another_binder_are_recognised_by_their_container() -> None:
+    own, foreign = reservation_pod(), reservation_pod()
+    del foreign["spec"]["containers"][0]["command"]
+    views = [view_reservation({**pod, "metadata": {**pod["metadata"], "uid": "u"}}) for pod in (own, foreign)]
+    assert [view.is_foreign for view in views] == [False, True]
 
 
 UNSCHEDULED = {"conditions": [{"type": "PodScheduled", "status": "False"}]}

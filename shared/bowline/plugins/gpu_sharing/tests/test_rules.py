@@ -7,18 +7,14 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.meta import ObjectUID
-from bowline.plugins.gpu_sharing.rules import (
+from bowline.plugins.gpu_sharing.labels import label_changes, label_removals, needs_relabeling
+from bowline.plugins.gpu_sharing.rules import request_error, share_of
+from bowline.plugins.gpu_sharing.share_maps import (
     configmap_object,
     is_guarded,
     is_prepared_by,
-    label_changes,
-    label_removals,
-    needs_relabeling,
     owning_pods,
-    renewed_data,
-    request_error,
     share_configmaps,
-    share_of,
 )
 from bowline.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 
@@ -154,19 +150,6 @@ def test_a_memory_limit_is_written_for_a_container_that_reads_it(
         share([{"name": "main", "env": env}]), "0.27", {"g1": "GPU-1"}, cdi=False, memory_limit=limit
     )
     assert maps.data["p-0"] == {"GPU_PORTION": "0.27", "RUNAI_NUM_OF_GPUS": "0.27", **limit_entry}
-
-
-@pytest.mark.parametrize(
-    ("existing", "new_data"),
-    [
-        pytest.param({}, {"A": "2"}, id="empty"),
-        pytest.param({"A": "1", "B": "3"}, {"A": "2", "B": "3"}, id="a key of another plugin remains"),
-        pytest.param({"NVIDIA_VISIBLE_DEVICES": "all"}, {"A": "2"}, id="devices of others do not"),
-        pytest.param({"RUNAI-VISIBLE-DEVICES": "GPU-0"}, {"A": "2", "RUNAI-VISIBLE-DEVICES": "GPU-1"}, id="old key"),
-    ],
-)
-def test_the_data_of_an_existing_configmap(existing: Json, new_data: Json) -> None:
-    assert renewed_data(existing, {"A": "2"}, "GPU-1") == new_data
 
 
 @pytest.mark.parametrize(
