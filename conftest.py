@@ -42,7 +42,7 @@ BY_FILE = (
     "tests/unit/",
     "shared/",
     *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency", "gitops", "helm_test", "operations")),
-    *(f"tests/chart/test_{name}_live.py" for name in ("recovery", "rendered_text", "uninstall")),
+    *(f"tests/chart/test_{name}_live.py" for name in ("recovery", "rendered_text")),
 )
 # Folders, and files of others, whose tests use the same control plane, as one.
 TOGETHER = {

@@ -35,30 +35,15 @@ def test_what_the_scheduler_writes_is_stored_as_written(crd_cluster: Cluster, bo
 
 REFUSED = [
     pytest.param(spec(podName=None), "spec.podName", "Required", id="no pod"),
-    pytest.param(spec(selectedNode=None), "spec.selectedNode", "Required", id="no node"),
     pytest.param(spec(podName=""), "spec.podName", "at least 1", id="an empty pod name"),
-    pytest.param(spec(selectedNode=""), "spec.selectedNode", "at least 1", id="an empty node name"),
     pytest.param(spec(podName="p" * 254), "spec.podName", "253", id="a pod name no pod can have"),
     pytest.param(spec(podName=7), "spec.podName", "string", id="a pod name that is a number"),
     pytest.param(spec(receivedGPU={"count": -1}), "spec.receivedGPU.count", "0", id="a negative count"),
-    pytest.param(spec(receivedGPU={"count": "1"}), "spec.receivedGPU.count", "integer", id="a count as a string"),
-    pytest.param(spec(receivedGPU={"count": 1.5}), "spec.receivedGPU.count", "integer", id="a fractional count"),
     pytest.param(spec(receivedGPU={"count": 2**31}), "spec.receivedGPU.count", "2147483647", id="a count too large"),
     pytest.param(spec(receivedGPU={"portion": 0.5}), "spec.receivedGPU.portion", "string", id="a number"),
-    pytest.param(spec(receivedGPU={"portion": "1.5"}), "spec.receivedGPU.portion", "match", id="more than a device"),
     pytest.param(spec(receivedGPU={"portion": "-0.5"}), "spec.receivedGPU.portion", "match", id="less than zero"),
-    pytest.param(spec(receivedGPU={"portion": ".5"}), "spec.receivedGPU.portion", "match", id="no leading digit"),
-    pytest.param(spec(receivedGPU={"portion": "5e-1"}), "spec.receivedGPU.portion", "match", id="an exponent"),
-    pytest.param(spec(receivedGPU={"portion": "NaN"}), "spec.receivedGPU.portion", "match", id="not a number"),
-    pytest.param(spec(receivedGPU={"portion": ""}), "spec.receivedGPU.portion", "match", id="an empty portion"),
     pytest.param(
         spec(receivedResourceType="Shared"), "spec.receivedResourceType", '"MigInstance"', id="an unknown type"
-    ),
-    pytest.param(
-        spec(receivedResourceType="fraction"), "spec.receivedResourceType", '"Fraction"', id="a type in lower case"
-    ),
-    pytest.param(
-        {**FRACTION, "selectedGPUGroups": []}, "spec.selectedGPUGroups", "name at least one", id="a share of no group"
     ),
     pytest.param(
         spec(receivedResourceType="Fraction", receivedGPU={"count": 1, "portion": "0.50"}),
@@ -73,31 +58,10 @@ REFUSED = [
         id="a share without devices",
     ),
     pytest.param(
-        {**FRACTION, "receivedGPU": {"portion": "0.50"}},
-        "spec.receivedGPU.count",
-        "set count to 1 or more",
-        id="a share without a count",
-    ),
-    pytest.param(
-        {**FRACTION, "receivedGPU": {"count": 0, "portion": "0.50"}},
-        "spec.receivedGPU.count",
-        "set count to 1 or more",
-        id="a share of 0 devices",
-    ),
-    pytest.param(spec(selectedGPUGroups=[""]), "spec.selectedGPUGroups[0]", "at least 1", id="a nameless group"),
-    pytest.param(spec(backoffLimit=-1), "spec.backoffLimit", "0", id="a negative limit"),
-    pytest.param(spec(backoffLimit="3"), "spec.backoffLimit", "integer", id="a limit that is a string"),
-    pytest.param(
         spec(resourceClaimAllocations=[{"allocation": ALLOCATION}]),
         "spec.resourceClaimAllocations[0].name",
         "Required",
         id="an allocation of no claim",
-    ),
-    pytest.param(
-        spec(predictedNUMAZones=[{"zone": "node-0"}]),
-        "spec.predictedNUMAZones[0].amount",
-        "Required",
-        id="a zone that gives nothing",
     ),
     pytest.param(
         spec(predictedNUMAZones=[{"zone": "node-0", "amount": {"cpu": "many"}}]),
@@ -176,17 +140,11 @@ EVERYTHING = {
 }
 CHANGED = [
     pytest.param("podName", "other", id="another pod"),
-    pytest.param("podUID", "another", id="another UID"),
     pytest.param("podUID", None, id="the UID removed"),
     pytest.param("selectedNode", "gpu-node-1", id="another node"),
-    pytest.param("receivedResourceType", "Regular", id="another type"),
-    pytest.param("receivedResourceType", None, id="the type removed"),
     pytest.param("receivedGPU", {"count": 2, "portion": "0.50"}, id="more devices"),
-    pytest.param("receivedGPU", {"count": 1}, id="the portion removed"),
     pytest.param("selectedGPUGroups", [GROUP, "more"], id="one more group"),
-    pytest.param("selectedGPUGroups", ["other"], id="another group"),
     pytest.param("resourceClaimAllocations", None, id="the allocations removed"),
-    pytest.param("resourceClaimAllocations", [{"name": "dev", "allocation": {}}], id="an allocation emptied"),
     pytest.param(
         "resourceClaimAllocations",
         [
@@ -201,11 +159,6 @@ CHANGED = [
         "extendedResourceClaimAllocation",
         {**EVERYTHING["extendedResourceClaimAllocation"], "deviceRequests": [{"nam": "a", "exactly": {"count": 1}}]},
         id="a key of a device request renamed",
-    ),
-    pytest.param(
-        "extendedResourceClaimAllocation",
-        {**EVERYTHING["extendedResourceClaimAllocation"], "containerMappings": []},
-        id="the container mappings emptied",
     ),
     pytest.param("predictedNUMAZones", [{"zone": "node-0", "amount": {"cpu": "5"}}], id="another amount"),
 ]
@@ -230,7 +183,6 @@ def test_the_decision_cannot_grow(crd_cluster: Cluster, field: str) -> None:
 
 ALLOWED = [
     pytest.param({"spec": {"backoffLimit": 3}}, id="the limit is set"),
-    pytest.param({"spec": {"backoffLimit": None}}, id="the limit is removed"),
     pytest.param({"spec": {"podName": "open", "receivedGPU": {"count": 1}}}, id="an unchanged write"),
     pytest.param({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, id="labels and annotations"),
     pytest.param({"metadata": {"finalizers": ["bowline.dev/rollback"]}}, id="the finalizer"),

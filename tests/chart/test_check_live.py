@@ -1,20 +1,14 @@
 """Installs and upgrades whose configuration is checked first, by the processes' own code, and what becomes of a
 configuration that running pods use.
 
-The hook's Job is created by Helm, its pod by the Job controller; only the kubelet is replaced (`localcluster.jobs`).
+The hook's Job is created by Helm, its pod by the Job controller; only the kubelet is replaced (`tests.chart.jobs`).
 """
 
-import json
-import re
-import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
@@ -121,32 +115,18 @@ def cluster() -> Iterator[Cluster]:
         yield local_cluster
 
 
-@pytest.fixture
-def namespace(helm_command: Helm, cluster: Cluster) -> Iterator[None]:
-    """The release's namespace, which only admits restricted pods. What is installed in it ends with it."""
-    cluster.api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": RESTRICTED}})
-    try:
-        with running_jobs(cluster, NAMESPACE):
-            yield
-            helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
-    finally:
-        cluster.kubectl("delete", "namespace", NAMESPACE)
-
-
-@pytest.fixture
-def unchecked_release(namespace: None, helm_command: Helm, cluster: Cluster) -> Installed:
-    """The release without the check before an upgrade: what these tests are about does not depend on it."""
-    return Installed(helm_command, cluster, LOCAL)
-
-
-def test_an_invalid_configuration_is_neither_installed_nor_upgraded_to(helm_command: Helm, cluster: Cluster) -> None:
-    """The namespace does not exist before: Helm creates it."""
+def test_an_invalid_configuration_is_never_installed_and_one_that_pods_use_stays(
+    helm_command: Helm, cluster: Cluster
+) -> None:
+    """The namespace does not exist before: Helm creates it. What is installed in it ends with it."""
     release = Installed(helm_command, cluster, CHECKED)
     try:
         with running_jobs(cluster, NAMESPACE):
             with pytest.raises(CommandError, match="bowline-check"):
                 release.upgrade({"config": INVALID})
-            assert "no_such_plugin" in release.errors()
+            errors = release.errors()
+            words = ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")
+            assert [word for word in words if word not in errors] == []
             kinds = ("deployments", "serviceaccounts", "services", "customresourcedefinitions")
             assert not release.objects(*kinds, "validatingwebhookconfigurations")
             cluster.api.patch(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {"labels": RESTRICTED}})
@@ -155,36 +135,25 @@ def test_an_invalid_configuration_is_neither_installed_nor_upgraded_to(helm_comm
             names = {name for _, name in release.objects("deployments")}
             assert names == {"bowline-webhook", "bowline-reconciler"}
             release.await_no_jobs()
-            refused_upgrades_change_nothing_and_list_every_error(release)
+            a_refused_upgrade_changes_nothing_and_lists_every_error(release)
+            a_configuration_stays_while_pods_that_use_it_can_be_started(Installed(helm_command, cluster, LOCAL))
             helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
     finally:
-        cluster.kubectl("delete", "namespace", NAMESPACE)
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-def refused_upgrades_change_nothing_and_list_every_error(installation: Installed) -> None:
+def a_refused_upgrade_changes_nothing_and_lists_every_error(installation: Installed) -> None:
     kinds = ("configmaps", "deployments", "services", "clusterroles", "validatingwebhookconfigurations")
     installation.await_settled()
     before = installation.objects(*kinds)
-    cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-        ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
-        # An error of each process.
-        (
-            {
-                "reconciler": {"extraArgs": ["--no-such-option"]},
-                "webhook": {"extraArgs": ["--no-such-flag"]},
-            },
-            ("--no-such-option", "--no-such-flag"),
-        ),
-    ]
-    for values, messages in cases:
-        with pytest.raises(CommandError, match="bowline-check"):
-            installation.upgrade(values)
-        errors = installation.errors()
-        assert [words for words in messages if words not in errors] == []
-        after = {
-            key: obj for key, obj in installation.objects(*kinds).items() if key != ("configmaps", "bowline-check")
-        }
-        assert after == before
+    options = {"reconciler": {"extraArgs": ["--no-such-option"]}, "webhook": {"extraArgs": ["--no-such-flag"]}}
+    with pytest.raises(CommandError, match="bowline-check"):
+        installation.upgrade(options)
+    errors = installation.errors()
+    assert "--no-such-option" in errors, "an error of each process"
+    assert "--no-such-flag" in errors
+    after = {key: obj for key, obj in installation.objects(*kinds).items() if key != ("configmaps", "bowline-check")}
+    assert after == before
     # What is left of a refused upgrade ends with the next one.
     first = installation.mounted()
     installation.upgrade({"config": {"binding": {"workers": 8}}})
@@ -193,9 +162,9 @@ def refused_upgrades_change_nothing_and_list_every_error(installation: Installed
     assert installation.mounted() != first
 
 
-def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked_release: Installed) -> None:
+def a_configuration_stays_while_pods_that_use_it_can_be_started(installation: Installed) -> None:
     """No node runs a new pod, so the rollout lasts until the test ends it; the old ReplicaSet keeps its replica."""
-    installation, running = unchecked_release, {"webhook": {"replicas": 1}}
+    running = {"webhook": {"replicas": 1}}
     installation.upgrade(running)
     first = installation.mounted()
     wait_until(lambda: installation.pods(first), "a pod")
@@ -203,15 +172,14 @@ def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked_r
     installation.upgrade(running, {"config": {"binding": {"workers": 8}}})
     second = installation.mounted()
     wait_until(lambda: installation.pods(second), "a pod of the new revision")
-    # An upgrade in the middle of a rollout, and the same upgrade again.
-    for _ in range(2):
-        installation.upgrade(running, {"config": {"binding": {"workers": 9}}})
-        third = installation.mounted()
-        wait_until(lambda: len(installation.objects("pods")) == 2, "a pod of the newest revision, and the old one")
-        assert installation.pods(first)
-        assert {first, third} <= set(installation.configurations())
+    # An upgrade in the middle of a rollout.
+    installation.upgrade(running, {"config": {"binding": {"workers": 9}}})
+    third = installation.mounted()
+    wait_until(lambda: len(installation.objects("pods")) == 2, "a pod of the newest revision, and the old one")
+    assert installation.pods(first)
+    assert {first, third} <= set(installation.configurations())
     # A rollback starts pods with their own configuration.
-    installation.helm.run(["rollback", RELEASE, f"--namespace={NAMESPACE}", "2"], installation.cluster.kubeconfig)
+    installation.helm.run(["rollback", RELEASE, f"--namespace={NAMESPACE}"], installation.cluster.kubeconfig)
     assert installation.mounted() == second
     assert {first, second} <= set(installation.configurations())
     # When no pod uses one any more, the next upgrade removes it.
@@ -222,46 +190,3 @@ def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked_r
     )
     installation.upgrade({"config": {"binding": {"workers": 9}}})
     assert installation.configurations() == [third]
-
-
-def test_replicas_of_an_autoscaler_survive_an_upgrade(unchecked_release: Installed) -> None:
-    unchecked_release.upgrade()
-    cluster, scaled = unchecked_release.cluster, {"webhook": {"replicas": None}, "reconciler": {"replicas": None}}
-    for deployment in ("bowline-webhook", "bowline-reconciler"):
-        cluster.api.patch(f"{PATHS['deployments']}/{deployment}/scale", {"spec": {"replicas": 3}})
-    unchecked_release.upgrade(scaled, {"config": {"binding": {"workers": 8}}})
-    assert [obj["spec"]["replicas"] for obj in unchecked_release.objects("deployments").values()] == [3, 3]
-    with pytest.raises(CommandError, match=r"conflict.*\.spec\.replicas"):
-        unchecked_release.upgrade({"reconciler": {"replicas": 2}})
-
-
-PAGES = [CHART.parents[1] / "docs" / "emergency.md", CHART / "templates" / "NOTES.txt"]
-
-
-def test_documented_upgrades_work_with_a_chart_that_is_newer_than_the_release(
-    namespace: None, helm_command: Helm, cluster: Cluster, tmp_path: Path
-) -> None:
-    """The older chart is this one without a section that it has gained."""
-    older = tmp_path / "bowline"
-    shutil.copytree(CHART, older)
-    for template in ("check-job.yaml", "uninstall-job.yaml", "tests/check.yaml", "NOTES.txt"):
-        (older / "templates" / template).unlink()
-    values, schema = (older / name for name in ("values.yaml", "values.schema.json"))
-    document = yaml.safe_load(values.read_text(encoding="utf-8"))
-    del document["hooks"]
-    values.write_text(yaml.safe_dump(document), encoding="utf-8")
-    document = json.loads(schema.read_text(encoding="utf-8"))
-    del document["properties"]["hooks"]
-    document["required"].remove("hooks")
-    schema.write_text(json.dumps(document), encoding="utf-8")
-    release = ChartRelease(RELEASE, older, NAMESPACE, set_values={k: v for k, v in LOCAL.items() if k != "hooks"})
-    page = PAGES[0].read_text(encoding="utf-8")
-    commands = re.findall(r"helm (upgrade bowline CHART (?:[^`\n\\]|\\\n)+)", page)
-    assert len(commands) == 4
-    helm_command.upgrade_install(release, cluster.kubeconfig)
-    # Helm merges the values; tests/chart/test_emergency_live.py executes each command.
-    assert all("--reset-then-reuse-values" in command for command in commands)
-    upgrade = next(command for command in commands if "--no-hooks" not in command)
-    helm_command.run(shlex.split(upgrade.replace("CHART", str(CHART)).replace("\\\n", " ")), cluster.kubeconfig)
-    for path in PAGES:
-        assert not re.search(r"--reuse-values", path.read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from bowline.framework.config import parse_settings
 from bowline_reconciler.process import MOMENT, WORK
 from bowline_webhook.bodies import MAX_TIMEOUT_S
 from bowline_webhook.options import parse_options
-from tests.chart.presets import EVERYTHING, LOCAL, PRESETS
+from tests.chart.presets import LOCAL, PRESETS
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
 
 NAMES = [
@@ -376,20 +376,3 @@ def test_both_processes_prefer_nodes_without_gpus(manifests: Rendered) -> None:
         (preferred,) = rules["preferredDuringSchedulingIgnoredDuringExecution"]
         (expression,) = preferred["preference"]["matchExpressions"]
         assert expression == {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
-
-
-def test_arguments_and_annotations_reach_their_objects(chart: Chart) -> None:
-    manifests = chart.render(EVERYTHING)
-    assert container(manifests, "bowline-webhook")["args"][-1] == "--drain=1s"
-    assert container(manifests, "bowline-reconciler")["args"][-1] == "--x"
-    for configuration in manifests.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        annotations = {**EVERYTHING["webhook"]["annotations"], "admissions.enforcer/disabled": "true"}
-        assert configuration["metadata"]["annotations"] == annotations
-
-
-def test_the_local_values_start_no_pod_and_call_outside(chart: Chart) -> None:
-    manifests = chart.render(LOCAL)
-    assert [o["spec"]["replicas"] for o in workloads(manifests)] == [0, 0]
-    assert {hook["clientConfig"]["url"].rsplit("/", 2)[0] for _, hook in manifests.hooks()} == {
-        LOCAL["webhook"]["url"]
-    }

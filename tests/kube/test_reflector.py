@@ -117,31 +117,6 @@ async def test_an_object_that_leaves_the_selection_is_deleted_with_its_old_conte
     assert "nodeName" not in old["spec"]
 
 
-async def test_changes_during_a_cut_are_delivered_by_the_resumed_watch(
-    client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
-) -> None:
-    for name in ("stays", "changes", "deleted"):
-        await client.create(CONFIGMAPS, namespace, configmap(name, x="0"))
-    events = Recorder()
-    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), listener=Listener(events))) as reflector:
-        await wire.cut()
-        await until(lambda: reflector.last_error is not None)
-        assert reflector.connected_since is None
-        await client.patch(CONFIGMAPS, namespace, "changes", {"data": {"x": "1"}})
-        await client.delete(CONFIGMAPS, namespace, "deleted")
-        await client.create(CONFIGMAPS, namespace, configmap("created", x="0"))
-        events.all.clear()
-        await wire.restore()
-        await until(lambda: len(events.all) == 3)
-        assert reflector.last_error is None
-        assert reflector.connected_since is not None
-    assert events.all == [
-        (MODIFIED, "changes", "0", "1"),
-        (DELETED, "deleted", "0", None),
-        (ADDED, "created", None, "0"),
-    ]
-
-
 async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
     bare_cluster: Cluster, access: ClusterAccess, client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:

@@ -8,7 +8,7 @@ _VOLUMES = f"{PLUGINS}volume_binding/"
 _FIT = f"{PLUGINS}node_fit/"
 _SHARING_LIVE = ("tests/plugins/test_gpu_sharing_faults.py", "tests/plugins/test_gpu_sharing_steps.py")
 _CLAIMS_LIVE = ("tests/plugins/test_dynamic_resources_steps.py",)
-_VOLUMES_LIVE = ("tests/reconciler/test_volume_binding_changes.py",)
+_VOLUMES_LIVE = ("tests/plugins/test_volume_binding.py",)
 
 GPU_SHARING = (
     Mutant(

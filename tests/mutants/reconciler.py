@@ -359,7 +359,7 @@ ATTEMPTS = (
         f"{_DECIDE}decide.py",
         "if request.deleting or request.phase is not Phase.PENDING or facts.uninstalling:",
         "if request.deleting or request.phase is not Phase.PENDING:",
-        live=("tests/chart/test_uninstall_live.py",),
+        live=("tests/chart/test_emergency_live.py",),
     ),
 )
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,18 +128,6 @@ class TestPasses:
 
 
 class TestUpdates:
-    def test_changes_of_finalizers_and_foreign_fields_call_no_webhook(self, live: Live) -> None:
-        raw = shared_pod(live, {names.GPU_FRACTION: "0.5"})
-        raw["metadata"]["finalizers"] = ["test.bowline.dev/keep"]
-        live.kubectl("create", "-f", "-", objects=raw)
-        before = calls(live, "/validate/pods")
-        live.kubectl("annotate", "pod", "p", "other=1")
-        live.kubectl("label", "pod", "p", "other=1")
-        live.kubectl("delete", "pod", "p", "--wait=false", "--grace-period=0", "--force")
-        live.kubectl("patch", "pod", "p", "--type=merge", '-p={"metadata":{"finalizers":null}}')
-        live.until("the pod is deleted", lambda: live.not_found(f"/api/v1/namespaces/{live.namespace}/pods/p"))
-        assert calls(live, "/validate/pods") == before
-
     def test_an_old_invalid_pod_may_get_no_new_errors(self, live: Live) -> None:
         webhook(live).stop()
         # Without a webhook the mutating hook fails open, the policy validates, the validating hook fails closed.
@@ -186,18 +173,6 @@ class TestBindRequests:
 
 class TestStart:
     """/readyz reports what is missing at start; the process becomes ready once it exists."""
-
-    def test_without_a_token(self, live: Live, tmp_path: Path) -> None:
-        late = tmp_path / "token"
-        process = another(live, f"--token-file={late}")
-        live.until("it reports the file", lambda: is_not_ready(process, str(late)))
-        kubeconfig = webhook(live).kubeconfig
-        assert kubeconfig is not None
-        token_file = api_server(kubeconfig).token_file
-        assert token_file is not None
-        late.write_bytes(token_file.read_bytes())
-        process.wait_ready()
-        process.stop()
 
     def test_without_its_configurations(self, live: Live) -> None:
         for kind in ("mutating", "validating"):

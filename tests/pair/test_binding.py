@@ -42,24 +42,6 @@ def test_a_bind_costs_two_writes_and_one_event(pair: Live) -> None:
     assert writes_about(pair, "bowline-reconciler", PLAIN_BIND) == PLAIN_BIND
 
 
-def test_requests_of_the_unmodified_scheduler_are_executed(pair: Live) -> None:
-    pair.create_pod("whole", containers=[gpu_container(2)])
-    pair.request_bind("whole", receivedGPU={"count": 2, "portion": "1.00"})
-    pair.phase("whole", "Succeeded")
-    pair.create_pod("odd")
-    pair.request_bind("odd", receivedResourceType="", receivedGPU={"portion": "0.00"})
-    pair.phase("odd", "Succeeded")
-    assert pair.pod("odd")["metadata"]["annotations"][names.RECEIVED_RESOURCE_TYPE] == "Regular"
-
-
-def gpu_container(count: int) -> dict[str, Any]:
-    return {
-        "name": "main",
-        "image": "registry.example/train:1",
-        "resources": {"limits": {names.RESOURCE_GPU: str(count)}},
-    }
-
-
 def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) -> None:
     pair.create_pod()
     pair.request_bind(node="no-such-node", backoffLimit=3)
@@ -94,20 +76,6 @@ def until_reported(pair: Live, count: int) -> None:
         return [(event.get("series") or {}).get("count", 1) for event in waits]
 
     pair.until(f"report {count}", lambda: counts() == [count])
-
-
-def test_the_reconciler_has_the_least_rights(pair: Live) -> None:
-    """The reconciler's ServiceAccount has the rights that it needs, and none that would make its token valuable."""
-
-    def can(verb: str, resource: str, subresource: str = "") -> bool:
-        account = f"--as=system:serviceaccount:{pair.pair.options.namespace}:bowline-reconciler"
-        command = ("auth", "can-i", verb, resource, f"--subresource={subresource}", account)
-        return pair.kubectl(*command, check=False).stdout.strip() == "yes"
-
-    assert can("create", "pods", "binding")
-    assert can("patch", "bindrequests.scheduling.run.ai", "status")
-    for verb, resource in (("get", "secrets"), ("create", "pods"), ("delete", "pods"), ("update", "nodes")):
-        assert not can(verb, resource), f"{verb} {resource}"
 
 
 def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:

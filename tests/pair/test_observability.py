@@ -1,6 +1,6 @@
 """What an operator sees of a running reconciler: metrics, debug page, log lines, and the state of blocked requests.
 
-The process is the real one, with a plugin that is slow, waits or raises as a pod's annotations request.
+The process is the real one, with a plugin that waits or raises as a pod's annotations request.
 """
 
 import json
@@ -13,14 +13,13 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from bowline.framework.binding.plugin import Budgets
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.workload import LocalProcess
 from tests.live import LiveCluster
 from tests.pair.conftest import BareReconcilers
 from tests.unit.reconciler.test_metrics import LABELS, documented
 
-PREPARE, AFTERWARDS = "slow.example/pre-bind", "slow.example/post-bind-s"
+PREPARE = "slow.example/pre-bind"
 CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
@@ -140,29 +139,6 @@ def test_the_page_has_an_address_of_its_own_and_names_the_leader(
         assert standby.page()["leading"] is False
     finally:
         assert standby.process.stop()
-
-
-def test_a_plugin_that_delays_an_attempt_is_named(live: Watched) -> None:
-    def while_it_hung(name: str) -> bool:
-        live.bind(name, {AFTERWARDS: "60"})
-        overdue = live.until(
-            "it is reported",
-            lambda: (
-                [
-                    line
-                    for line in live.log()
-                    if "seconds" in line and "point" in line and line["bindRequest"] == f"default/{name}"
-                ]
-                or None
-            ),
-        )
-        assert {(line["plugin"], line["point"]) for line in overdue} == {("pair_slow", "post_bind")}
-        # The Runner's budget ends the call, and the binding still succeeds.
-        live.phase(name, "Succeeded")
-        return bool(overdue[0]["seconds"] < Budgets().post_bind_s)
-
-    # A machine that stalls for seconds may log only the end of the call, which is reported, too.
-    assert any(while_it_hung(f"held-up-{number}") for number in range(3))
 
 
 def test_every_log_line_of_an_attempt_names_it_and_no_message_has_a_value(live: Watched) -> None:

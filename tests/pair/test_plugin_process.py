@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import pod
 from tests.live import LiveCluster
@@ -41,16 +39,13 @@ def test_a_process_whose_plugin_ignores_its_cancellation_ends_by_sigterm(
     live.kubectl("delete", "bindrequest", "ignores")
 
 
-@pytest.mark.parametrize(("mistake", "point"), [("block", "pre_bind"), ("block every query", "applies")])
 def test_a_plugin_that_blocks_is_named_and_its_request_set_aside_while_the_others_go_on(
-    bare_cluster: Cluster, bare_reconcilers: BareReconcilers, mistake: str, point: str
+    bare_cluster: Cluster, bare_reconcilers: BareReconcilers
 ) -> None:
     live = LiveCluster(bare_cluster, "default")
-    names = [f"{name}-{point.replace('_', '-')}" for name in ("first", "second")]
-    blocked, healthy = f"blocks-{names[0]}", f"healthy-{names[0]}"
-    replicas = [bare_reconcilers.start(name, CONFIG) for name in names]
-    live.create(mistaken(blocked, mistake))
-    live.request_bind(blocked)
+    replicas = [bare_reconcilers.start(name, CONFIG) for name in ("first", "second")]
+    live.create(mistaken("blocks", "block"))
+    live.request_bind("blocks")
     dead_replica = live.until(
         "a process ends", lambda: next((replica for replica in replicas if not replica.process.alive), None)
     )
@@ -59,15 +54,15 @@ def test_a_plugin_that_blocks_is_named_and_its_request_set_aside_while_the_other
     assert "time.sleep(25)" in log
     assert '"plugin":"pair_mistakes"' in log.replace(" ", "")
     # The other replica leads because the Lease has been released.
-    live.create(pod(healthy))
-    live.request_bind(healthy)
-    live.phase(healthy, "Succeeded")
-    text = f"plugin pair_mistakes: {point} blocked the event loop"
+    live.create(pod("healthy"))
+    live.request_bind("healthy")
+    live.phase("healthy", "Succeeded")
+    text = "plugin pair_mistakes: pre_bind blocked the event loop"
     status = live.until(
         "the next leader reports it",
-        lambda: text in (live.request(blocked)["status"].get("reason") or "") and live.request(blocked)["status"],
+        lambda: text in (live.request("blocks")["status"].get("reason") or "") and live.request("blocks")["status"],
     )
     assert (status["phase"], status.get("failedAttempts", 0), status.get("suggestion")) == ("Pending", 0, None)
     assert sum(replica.process.alive for replica in replicas) == 1, "the same request ends no second process"
-    live.kubectl("delete", "bindrequest", blocked)
+    live.kubectl("delete", "bindrequest", "blocks")
     next(replica for replica in replicas if replica.process.alive).stop()

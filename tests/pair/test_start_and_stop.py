@@ -1,11 +1,9 @@
 """Start and stop of the processes: a missing input is reported and awaited, an invalid one ends the start."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,12 +37,6 @@ EXITS = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
 plugins: [{name: pair_exits}]
-"""
-NO_SHARING = """
-apiVersion: config.bowline.dev/v1alpha1
-kind: BowlineConfiguration
-plugins: [{name: gpu_sharing, enabled: false}, {name: runtime_class, enabled: false}]
-binding: {inFlightTimeout: 2s}
 """
 
 
@@ -136,30 +128,3 @@ def _not_ready(process: LocalProcess) -> str | None:
     except OSError:
         return None
     return text if status == 503 else None
-
-
-def test_logs_are_json_lines_with_a_constant_message(
-    bare_cluster: Cluster, bare_reconcilers: BareReconcilers
-) -> None:
-    process = bare_reconcilers.start("logging")
-    live = LiveCluster(bare_cluster, "default")
-    live.create(pod("logged"))
-    live.request_bind("logged")
-    live.phase("logged", "Succeeded")
-    assert process.stop()
-    # The local cluster writes the command into the log's first line.
-    lines = [json.loads(line) for line in process.log.read_text().splitlines() if not line.startswith("$")]
-    bound = [line for line in lines if line["message"] == "pod is bound" and line["pod"] == "default/logged"]
-    assert [line["bindRequest"] for line in bound] == ["default/logged"]
-    assert all(line["attempt"] for line in bound)
-
-
-def test_a_pod_is_never_bound_without_its_device(bare_cluster: Cluster, bare_reconcilers: BareReconcilers) -> None:
-    process = bare_reconcilers.start("no-sharing", NO_SHARING)
-    live = LiveCluster(bare_cluster, "default")
-    live.create(pod("sharer"))
-    group: dict[str, Any] = {"receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": ["group"]}
-    live.request_bind("sharer", receivedResourceType="Fraction", **group)
-    assert live.phase("sharer", "Failed")["status"]["failure"]["reason"] == "NoPlugin"
-    assert "nodeName" not in live.pod("sharer")["spec"]
-    assert process.stop()

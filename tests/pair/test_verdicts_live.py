@@ -17,13 +17,6 @@ def shared_pod(annotations: dict[str, str]) -> Any:
     return raw
 
 
-def deployment(annotations: dict[str, str]) -> Any:
-    metadata = {"labels": {"app": "x"}, "annotations": annotations}
-    template = {"metadata": metadata, "spec": {**pod()["spec"], "restartPolicy": "Always"}}
-    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": spec}
-
-
 ONE = {names.GPU_FRACTION: "2"}
 
 
@@ -85,16 +78,6 @@ AUDITED = [
         "pods",
         {"pods.bowline.dev/decision": "warned", "pods.bowline.dev/rules": "scope/scheduler"},
         id="a pod with a warning",
-    ),
-    pytest.param(shared_pod({names.GPU_FRACTION: "0.5"}), "pods", {}, id="a valid pod, patched: nothing"),
-    pytest.param(
-        deployment(ONE),
-        "deployments",
-        {
-            "workloads.bowline.dev/decision": "refused",
-            "workloads.bowline.dev/rules": "gpu_request/fraction-range",
-        },
-        id="a denied Deployment",
     ),
 ]
 

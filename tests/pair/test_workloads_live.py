@@ -124,19 +124,6 @@ def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Li
     live.until("it is deleted", lambda: live.not_found(f"{objects_path('JobSet', live.namespace)}/w"))
 
 
-def test_the_jobs_of_a_validated_job_set_are_not_validated_again(live: Live) -> None:
-    live.create(job_set("w", GOOD))
-    before = review_count(live)
-    # Suspended: the Job controller must not create pods for it.
-    bad: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": BAD}}
-    live.create(
-        {**bad, "metadata": {"name": "of-set", "ownerReferences": owner_references(live, kind="JobSet", name="w")}}
-    )
-    assert review_count(live) == before
-    error = denial(live, "create", "-f", "-", raw={**bad, "metadata": {"name": "alone"}})
-    assert f"spec.template.metadata.annotations[{names.GPU_FRACTION}]" in error
-
-
 @pytest.mark.parametrize(
     "spec",
     [

@@ -1,7 +1,4 @@
-"""The plugin of ResourceClaims in the test's process, called as a reconcile calls it.
-
-A client that ends the process after any single write lets a test continue from the stored state.
-"""
+"""The plugin of ResourceClaims in the test's process, called as a reconcile calls it."""
 
 import logging
 from datetime import UTC, datetime
@@ -21,41 +18,6 @@ from bowline.testing.handles import handle_for
 from tests.plugins.claims import NODE
 
 
-class CrashError(Exception):
-    """The process has crashed."""
-
-
-class CrashingClient(KubeClient):
-    """Sends so many writes, and crashes when the last of them is stored."""
-
-    writes_left = -1
-
-    def _record_write(self) -> None:
-        self.writes_left -= 1
-        if self.writes_left == 0:
-            raise CrashError
-
-    async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().create(*args, **kwargs)
-        self._record_write()
-        return answer
-
-    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().patch(*args, **kwargs)
-        self._record_write()
-        return answer
-
-    async def update(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().update(*args, **kwargs)
-        self._record_write()
-        return answer
-
-    async def delete(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().delete(*args, **kwargs)
-        self._record_write()
-        return answer
-
-
 async def new_plugin(client: KubeClient, registry: CollectorRegistry | None = None) -> DynamicResources:
     """A plugin without state in memory, as after a restart."""
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
@@ -66,7 +28,7 @@ async def new_plugin(client: KubeClient, registry: CollectorRegistry | None = No
 class Case:
     """A namespace, and the arguments of the plugin's calls."""
 
-    def __init__(self, client: CrashingClient, namespace: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
 

@@ -160,27 +160,6 @@ def test_a_namespaces_check_is_asked_of_every_pod_in_it(guarded_cluster: tuple[C
     assert status["suggestion"] == "DeletePod"
 
 
-def binds_after_another_question(live: Live, first: dict[str, Any]) -> None:
-    """A second object takes the place of the first one; its consent binds the pod."""
-    uid = first["metadata"]["uid"]
-    live.until("it is asked again", lambda: [c for c in bind_checks(live) if c["metadata"]["uid"] != uid] or None)
-    answer(live, asked(live), "True")
-    live.phase("pod", "Succeeded")
-
-
-def test_a_consent_to_an_object_that_is_being_deleted_binds_nothing(live: Live) -> None:
-    request(live)
-    first = asked(live)
-    held = {"metadata": {"finalizers": ["example.com/held"]}}
-    live.cluster.api.request("PATCH", path_of(first), held, "application/merge-patch+json")
-    live.cluster.api.delete(path_of(first))
-    answer(live, first, "True")
-    waits(live)
-    free = {"metadata": {"finalizers": None}}
-    live.cluster.api.request("PATCH", path_of(first), free, "application/merge-patch+json")
-    binds_after_another_question(live, first)
-
-
 def test_only_the_account_of_a_check_answers_it(live: Live) -> None:
     """A tenant with every right in its namespace is denied, and so is the controller of another check."""
     request(live, "network,audit")

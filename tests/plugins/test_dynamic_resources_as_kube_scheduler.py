@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from bowline.framework.plugin_status import Code, Status
+from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair
 from tests.live import LiveCluster
-from tests.plugins.claim_case import Case, CrashingClient, new_plugin
+from tests.plugins.claim_case import Case, new_plugin
 from tests.plugins.claims import API, CLASS, NODE, claim, get_claim
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 
@@ -37,7 +38,7 @@ def live(beside_kube_scheduler: tuple[Cluster, Pair]) -> LiveCluster:
 @pytest.fixture
 async def case(live: LiveCluster) -> AsyncIterator[Case]:
     """The arguments of the plugin's calls on that cluster."""
-    client = CrashingClient(await load_access(api_server(live.cluster.kubeconfig)))
+    client = KubeClient(await load_access(api_server(live.cluster.kubeconfig)))
     async with client:
         yield Case(client, live.namespace)
 

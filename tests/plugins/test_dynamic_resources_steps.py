@@ -1,7 +1,6 @@
-"""The plugin's own steps against a real API server: crashes between writes, races, missing rights, old clusters.
+"""The plugin's own steps against a real API server: races, missing rights, old clusters.
 
-No pair runs here: the plugin is called as the Runner calls it, with its own client, so that a test can end it after
-any single write and continue from the stored state.
+No pair runs here: the plugin is called as the Runner calls it, with its own client.
 """
 
 import uuid
@@ -13,8 +12,10 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.api.meta import ObjectKey, uid_of
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
+from bowline.kube.binding import post_binding
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.resources import RESOURCECLAIMS, Resource
@@ -23,7 +24,7 @@ from bowline.localcluster.kubeconfig import api_server
 from bowline.runtime.clock import SystemClock
 from bowline.testing.clock import SteppedClock
 from tests.live import LiveCluster
-from tests.plugins.claim_case import Case, CrashingClient, new_plugin
+from tests.plugins.claim_case import Case, new_plugin
 from tests.plugins.claims import (
     NODE,
     claim,
@@ -44,7 +45,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     namespace = f"test-{uuid.uuid4().hex[:8]}"
     cluster.make_namespace(namespace)
     publish(cluster)
-    client = CrashingClient(await load_access(api_server(cluster.kubeconfig)))
+    client = KubeClient(await load_access(api_server(cluster.kubeconfig)))
     async with client:
         yield Case(client, namespace)
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
@@ -119,7 +120,7 @@ async def test_a_pod_waits_for_devices_that_become_ready_and_a_rollback_releases
     assert await consumers() == 0
 
 
-async def test_the_claim_of_a_namesake_is_not_touched(case: Case) -> None:
+async def test_the_claim_of_a_namesake_or_of_a_bound_pod_is_not_touched(case: Case) -> None:
     await case.create(claim("one"))
     created_pod = await case.pod(resourceClaims=CLAIMED)
     plugin = await new_plugin(case.client)
@@ -129,6 +130,10 @@ async def test_the_claim_of_a_namesake_is_not_touched(case: Case) -> None:
         "metadata": {**created_pod["metadata"], "uid": "11111111-2222-4333-8444-555555555555"},
     }
     assert await plugin.rollback(await case.context(predecessor, **claim_decisions("d0")), FAILED) == Status.ok()
+    assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
+    key = ObjectKey(case.namespace, created_pod["metadata"]["name"])
+    await post_binding(case.client, key, uid_of(created_pod), NODE, {})
+    assert await plugin.rollback(await case.context(created_pod, **claim_decisions("d0")), FAILED) == Status.ok()
     assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
 
 

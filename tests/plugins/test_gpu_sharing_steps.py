@@ -33,7 +33,7 @@ from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from bowline.testing.builders import pod
 from bowline.testing.handles import handle_for
-from tests.plugins.claim_case import Case, CrashingClient
+from tests.plugins.claim_case import Case
 from tests.plugins.claims import NODE
 from tests.waiting import until_awaited
 
@@ -61,7 +61,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     namespace = f"test-{uuid.uuid4().hex[:8]}"
     for name in (namespace, f"{namespace}-devices"):
         cluster.make_namespace(name)
-    client = CrashingClient(await load_access(api_server(cluster.kubeconfig)))
+    client = KubeClient(await load_access(api_server(cluster.kubeconfig)))
     async with client:
         yield Case(client, namespace)
     for name in (namespace, f"{namespace}-devices"):

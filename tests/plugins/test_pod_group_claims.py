@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bowline.framework.plugin_status import Status
+from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.resources import PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for
@@ -18,7 +19,7 @@ from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair
 from tests.live import LiveCluster
 from tests.pairs import own_namespace
-from tests.plugins.claim_case import Case, CrashingClient, new_plugin
+from tests.plugins.claim_case import Case, new_plugin
 from tests.plugins.claims import NODE, claim, claim_decisions, get_claim, is_free, template
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 from tests.plugins.test_dynamic_resources_as_kube_scheduler import comparable
@@ -47,7 +48,7 @@ def live(beside_kube_scheduler: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
 @pytest.fixture
 async def case(live: LiveCluster) -> AsyncIterator[Case]:
     """The arguments of the plugin's calls."""
-    client = CrashingClient(await load_access(api_server(live.cluster.kubeconfig)))
+    client = KubeClient(await load_access(api_server(live.cluster.kubeconfig)))
     async with client:
         yield Case(client, live.namespace)
 

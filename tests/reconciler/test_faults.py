@@ -2,53 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import partial
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import BackoffSettings, Binding
-from bowline.framework.plugin_status import Status
 from bowline.kube.config import load_access
-from bowline.kube.resources import BINDREQUESTS, PODS
+from bowline.kube.resources import PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
-from bowline_reconciler.informers import Informers
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until, until_awaited
-
-
-async def fails_first(ctx: BindContext) -> Status:
-    return Status.retry("no luck") if ctx.attempt == 1 else Status.ok()
-
-
-async def test_no_event_shortens_a_backoff(stage: Stage) -> None:
-    plugin = Scripted(pre_bind=fails_first)
-    slow = BackoffSettings(base=timedelta(hours=1), max=timedelta(hours=1))
-    binding = Binding(backoff=slow, in_flight_timeout=timedelta(milliseconds=1))
-    async with stage.working(plugin, binding=binding) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
-        # The next attempt is due in minutes, whatever events arrive and whatever the wall clock shows.
-        stage.clock.shift += timedelta(hours=3)
-        key = ObjectKey(stage.namespace, "pod")
-        for label in ("1", "2", "3"):
-            body = {"metadata": {"labels": {"touched": label}}}
-            await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
-            await stage.client.patch(PODS, stage.namespace, "pod", body)
-            await until(partial(_is_labelled, working.parts.informers, key, label))
-        assert plugin.points("pod") == ["pre_bind"]
-        assert (await stage.status())["failedAttempts"] == 1
-        stage.clock.passed += timedelta(hours=2)
-        await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "4"}}})
-        await stage.phase("pod", "Succeeded")
-    assert plugin.points("pod") == ["pre_bind", "pre_bind", "post_bind"]
-
-
-def _is_labelled(stores: Informers, key: ObjectKey, label: str) -> bool:
-    pod = stores.pod(key)
-    return pod is not None and (pod["metadata"].get("labels") or {}).get("touched") == label
 
 
 async def test_a_missing_right_is_terminal_when_it_lasts(bare_cluster: Cluster, stage: Stage) -> None:

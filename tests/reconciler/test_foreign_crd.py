@@ -2,17 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
 from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.api.request_facts import FailureFact, failure_of, reported_status, wait_of
+from bowline.api.meta import ObjectRef
+from bowline.api.request_facts import FailureFact, failure_of, reported_status
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import BackoffSettings, Binding
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import ClientOptions
@@ -23,8 +21,8 @@ from bowline.localcluster.spec import ClusterSpec
 from bowline.plugins.gpu_sharing.share_maps import owning_pods
 from tests.plugins.sharing import device_of
 from tests.reconciler.conftest import stage_on
-from tests.reconciler.stage import Scripted, Stage, Working
-from tests.reconciler.test_late_shares import Devices
+from tests.reconciler.devices import Devices
+from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until, until_awaited
 
 PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -120,41 +118,6 @@ async def test_a_field_that_is_not_stored_causes_no_second_write(stage: Stage) -
     assert registry.get_sample_value("bowline_kube_requests_total", writes) == 2
 
 
-# A pause of six minutes at least.
-SLOW = Binding(
-    backoff=BackoffSettings(base=timedelta(hours=1), max=timedelta(hours=1)),
-    in_flight_timeout=timedelta(milliseconds=1),
-)
-
-
-async def test_the_backoff_is_kept_although_its_time_cannot_be_stored(stage: Stage) -> None:
-    plugin = Scripted(pre_bind=fails_at_first)
-    async with stage.working(plugin, binding=SLOW) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
-        assert "nextAttemptTime" not in await stage.status()
-        # No event of the request causes an attempt before its time.
-        for label in ("1", "2", "3"):
-            body = {"metadata": {"labels": {"touched": label}}}
-            made = await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
-            await until(partial(_is_seen, working, stage.namespace, made["metadata"]["resourceVersion"]))
-        assert plugin.points("pod") == ["pre_bind"]
-        stage.clock.passed += timedelta(hours=2)
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "4"}}})
-        await stage.phase("pod", "Succeeded")
-    assert plugin.points("pod").count("pre_bind") == 2
-
-
-async def fails_at_first(ctx: BindContext) -> Status:
-    return Status.retry("no luck") if ctx.attempt == 1 else Status.ok()
-
-
-def _is_seen(working: Working, namespace: str, version: str) -> bool:
-    seen = working.seen(namespace)
-    return seen is not None and seen.resource_version == version
-
-
 async def test_a_new_leader_knows_the_failure_that_the_status_cannot_store(stage: Stage) -> None:
     async def fails(ctx: BindContext) -> Status:
         return Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
@@ -176,22 +139,6 @@ async def test_a_new_leader_knows_the_failure_that_the_status_cannot_store(stage
     final_status = reported_status(await stage.request())
     assert failure_of(final_status) == FailureFact(Reason.DEVICE_CONFLICT.value, "scripted")
     assert final_status["suggestion"] == Suggestion.RESCHEDULE_ELSEWHERE.value
-
-
-async def test_a_wait_that_the_status_cannot_store_has_its_objects_and_deadline(stage: Stage) -> None:
-    awaited = ObjectRef("v1", "ConfigMap", ObjectKey(stage.namespace, "seat"))
-
-    async def waits(ctx: BindContext) -> Status:
-        return Status.wait("no seat", awaited)
-
-    async with stage.working(Scripted(pre_bind=waits)):
-        await stage.create_pod()
-        await stage.request_bind()
-        request = await until_awaited(stage.request, lambda request: wait_of(reported_status(request)) is not None)
-    wait = wait_of(reported_status(request))
-    assert wait is not None
-    assert (wait.cause, wait.objects) == ("plugin scripted", (awaited,))
-    assert wait.deadline is not None
 
 
 @pytest.mark.parametrize("is_misnamed", [pytest.param(True, id="pod"), pytest.param(False, id="node and group")])

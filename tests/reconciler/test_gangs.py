@@ -1,16 +1,13 @@
 """Pods of a PodGroup are bound when as many as it requires are prepared or bound, else none; then nothing is left."""
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import Binding
 from bowline.framework.gates import GANG_BINDING
 from bowline.framework.plugin_status import Status
-from bowline.framework.reason import Reason
 from bowline.kube.resources import KAI_PODGROUPS, PODS
 from bowline.localcluster.cluster import Cluster
 from tests.pod_groups import (
@@ -19,12 +16,10 @@ from tests.pod_groups import (
     pod_group,
 )
 from tests.reconciler.conftest import stage_on
-from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
+from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until
 
 ON = {GANG_BINDING: True}
-# A wait may expire when the watches have been connected for a minute.
-SHORT = Binding(in_flight_timeout=NO_FLIGHT, wait_timeout=timedelta(seconds=90))
 
 
 class Devices(Scripted):
@@ -86,12 +81,6 @@ async def all_wait(stage: Stage, working: Working, count: int) -> None:
     await until(waiting)
 
 
-async def touch(stage: Stage, name: str) -> None:
-    """Let the reconciler process the request once more."""
-    body = {"metadata": {"labels": {"touched": str(stage.clock.monotonic())}}}
-    await stage.client.patch(PODS, stage.namespace, name, body)
-
-
 async def test_no_pod_is_bound_before_the_gang_is_complete(stage: Stage) -> None:
     devices, gang = Devices("member-3"), members(4)
     await make_group(stage, 4)
@@ -107,27 +96,16 @@ async def test_no_pod_is_bound_before_the_gang_is_complete(stage: Stage) -> None
     assert await bound(stage) == set(gang)
 
 
-async def test_a_gang_that_does_not_become_complete_is_released_with_one_reason_each(stage: Stage) -> None:
-    devices, gang = Devices("member-7"), members(8)
-    await make_group(stage, 8)
-    async with stage.working(devices, gates=ON, binding=SHORT) as working:
-        await request_members(stage, *gang)
-        await all_wait(stage, working, 8)
-        stage.clock.passed += timedelta(seconds=100)
-        for name in gang:
-            await touch(stage, name)
-        reasons = Counter([(await stage.phase(name, "Failed"))["reason"].partition(": ")[0] for name in gang])
-        assert reasons == {Reason.WAIT_TIMEOUT.value: 8}
-        assert [ref["kind"] for ref in (await stage.status("member-0"))["failure"]["objects"]] == ["PodGroup"]
-        assert (await stage.status("member-7"))["failure"]["objects"] == [], "it waits for its device"
-        assert devices.prepared == set()
-        for name in gang:
-            assert not (await stage.request(name))["metadata"].get("finalizers")
-    assert await bound(stage) == set()
-
-
-async def test_without_the_gate_each_pod_is_bound_by_itself(stage: Stage) -> None:
-    await make_group(stage, 2)
-    async with stage.working(Devices()):
-        await request_members(stage, "member-0")
-        await stage.phase("member-0", "Succeeded")
+async def test_a_bound_pod_that_has_gone_since_it_was_listed_completes_no_gang(stage: Stage) -> None:
+    await make_group(stage, 3)
+    await stage.create_pod("member-0", in_group("gang"))
+    body = {"metadata": {"name": "member-0"}, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
+    await stage.client.create(PODS, stage.namespace, body, name="member-0", subresource="binding")
+    async with stage.working(Devices(), gates=ON) as working:
+        await request_members(stage, "member-1")
+        await all_wait(stage, working, 1)
+        await stage.delete_pod("member-0")
+        stage.clock.passed += timedelta(seconds=2)
+        await request_members(stage, "member-2")
+        await all_wait(stage, working, 2)
+        assert await bound(stage) == set()

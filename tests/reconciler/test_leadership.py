@@ -9,7 +9,6 @@ import pytest
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import EventSource, Handle
-from bowline.framework.plugin_status import Status
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import ConnectionFailed
 from bowline.kube.lease import LeaseTimings
@@ -20,7 +19,7 @@ from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
-from tests.reconciler.stage import Hold, Scripted, Stage, Working
+from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import LIMIT_S, until, until_awaited
 
 # Long enough that a busy machine does not lose the Lease by itself; another may lead 4 s after it is lost.
@@ -90,22 +89,6 @@ async def test_losing_the_lease_ends_the_plugins_run_and_their_workers(stage: St
             await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("late"))
         await until(lambda: all(r.connected_since for r in leader.parts.reflectors.values()))
         assert plugin.worked == worked
-
-
-async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead(stage: Stage) -> None:
-    bind = Hold(Status.skip())
-    plugin = Scripted(bind=bind)
-    async with partitioned(stage, plugin) as (wire, leader):
-        first = await holder(stage)
-        await stage.create_pod()
-        await stage.request_bind()
-        await bind.reached.wait()
-        leader.stop.set()
-        await until(lambda: not leader.parts.controller.queue.is_open)
-        await wire.cut()
-        await another_leads(stage, first)
-        assert bind.cancelled, "cancelled even past the point of no return: two must not write"
-        await stage.phase("pod", "Succeeded")
 
 
 async def test_a_plugins_watch_is_listed_before_its_run_and_named_until_then(

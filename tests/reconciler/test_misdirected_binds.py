@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.kube.resources import PODS, Resource
 from bowline.testing.builders import pod
 from tests.reconciler.stage import Scripted, Stage, Working
@@ -70,7 +69,6 @@ def patching(operation: str) -> dict[str, Any]:
 
 
 ELSEWHERE = patching('op: "replace", path: "/target/name", value: "gpu-node-2"')
-STRIPPED = patching('op: "remove", path: "/metadata/annotations"')
 
 
 @pytest.mark.parametrize("shows", [True, False], ids=["the watch shows it", "the watch hangs"])
@@ -88,17 +86,6 @@ async def test_a_bind_that_goes_elsewhere_is_reported_and_released(stage: Stage,
     assert "Bound" not in events
     assert plugin.points("pod") == ["pre_bind", "rollback"], "no post_bind"
     assert not (await stage.request())["metadata"].get("finalizers")
-
-
-async def test_a_pod_without_the_annotations_of_its_binding_is_reported_as_unprepared(stage: Stage) -> None:
-    async with changed_bindings(stage, STRIPPED), stage.working(Scripted()):
-        await stage.create_pod()
-        await stage.request_bind()
-        status = await stage.phase("pod", "Failed", "Succeeded")
-        await stage.event("pod", names.EVENT_NOT_PREPARED)
-    assert status["phase"] == "Succeeded"
-    (condition,) = (entry for entry in status["conditions"] if entry["type"] == "Prepared")
-    assert (condition["status"], condition["reason"]) == ("Unknown", "NotPrepared")
 
 
 @pytest.mark.usefixtures("no_late_bind")

@@ -25,8 +25,8 @@ from bowline.testing.fault_proxy.faults import Rewrite
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.claims import claim, claim_decisions, publish
+from tests.reconciler.devices import Devices, devices
 from tests.reconciler.stage import Scripted, Stage, Working
-from tests.reconciler.test_late_shares import Devices, devices
 from tests.reconciler.test_late_writes import touch
 from tests.waiting import until_awaited
 

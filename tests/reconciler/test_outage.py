@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from bowline.localcluster.cluster import Cluster
 from tests.reconciler.stage import Hold, Scripted, Stage
 from tests.waiting import until
 
@@ -26,20 +25,3 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
     assert "failedAttempts" not in status
     assert "rollback" not in plugin.points("pod")
     assert await stage.events() in ([], ["Bound"])
-
-
-async def test_an_api_server_that_restarts_is_no_failure(bare_cluster: Cluster, stage: Stage) -> None:
-    hold = Hold()
-    async with stage.working(Scripted(effects=True, pre_bind=hold)) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await hold.reached.wait()
-        bare_cluster.stop_apiserver()
-        try:
-            hold.go.set()
-            await until(lambda: working.sizes["failing"] == 1)
-        finally:
-            bare_cluster.start_apiserver()
-        status = await stage.phase("pod", "Succeeded", "Failed")
-    assert status["phase"] == "Succeeded"
-    assert "failedAttempts" not in status

@@ -1,7 +1,5 @@
 """The PodBound condition: best effort after the request's status, and never False for a bound pod."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,15 +9,14 @@ from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
-from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.messages import PatchType
 from bowline.kube.resources import PODS
-from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
+from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.binding.pod_conditions import PodConditions
-from bowline_reconciler.decide.actions import Nomination, PodBound
+from bowline_reconciler.decide.actions import PodBound
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until, until_awaited
 
@@ -79,44 +76,6 @@ async def test_the_condition_of_a_pod_that_was_not_bound(
     assert await pod_bound(stage) == condition
 
 
-@asynccontextmanager
-async def held_writer(
-    proxy_route: tuple[FaultProxy, ClusterAccess], gate: FaultGate
-) -> AsyncIterator[tuple[PodConditions, list[str]]]:
-    """A writer of conditions whose first write waits for the gate; and the pods that it has written to."""
-    (proxy, access), pods = proxy_route, list[str]()
-    writes = CallMatch(("patch",), "pods", "status")
-    proxy.inspect(writes, lambda call: pods.append(call.name))
-    proxy.add(FaultRule(Hold(gate), writes, nth=1))
-    async with KubeClient(access, ClientOptions(name=names.FIELD_MANAGER_RECONCILER)) as client:
-        conditions = PodConditions(client)
-        conditions.start()
-        try:
-            yield conditions, pods
-        finally:
-            gate.open()
-            await conditions.stop()
-
-
-async def test_reports_of_a_pod_never_reach_its_namesake(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    """A pod of a StatefulSet is created again while the report of its predecessor waits for a webhook."""
-    gate = FaultGate()
-    async with held_writer(proxy_route, gate) as (conditions, pods):
-        former = await seen(stage)
-        conditions.schedule(former, PodBound("True", "Bound", "bound to node gpu-node-0"))
-        await until(lambda: bool(pods))
-        await stage.delete_pod()
-        present = await seen(stage)
-        conditions.schedule(present, None, Nomination("gpu-node-1"))
-        conditions.schedule(former, WHY, Nomination("gpu-node-0", is_withdrawn=True))
-        gate.open()
-        await until(lambda: len(conditions) == 0)
-    assert await pod_bound(stage) == []
-    assert (await stage.pod())["status"].get("nominatedNodeName") == "gpu-node-1"
-
-
 async def test_a_denied_condition_does_not_prevent_success(stage: Stage) -> None:
     """Bound by a third-party plugin with an annotation for which the API server denies every later update."""
 
@@ -135,28 +94,6 @@ async def test_a_denied_condition_does_not_prevent_success(stage: Stage) -> None
         await stage.phase("pod", "Succeeded")
         await until(lambda: working.sizes["podConditions"] == 0)
     assert await pod_bound(stage) == [("False", "BindingRetry")], "denied"
-
-
-async def test_a_webhook_on_pods_status_that_is_down_costs_no_result(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
-) -> None:
-    proxy, access = proxy_route
-    conditions = CallMatch(("patch",), "pods", "status")
-    proxy.add(FaultRule(FaultAnswer(500), conditions))
-
-    async def cannot(ctx: BindContext) -> Status:
-        return Status.retry("no luck") if ctx.attempt == 1 else Status.fatal("no luck at all")
-
-    async with stage.working(Scripted(pre_bind=cannot), access=access) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        status = await stage.phase("pod", "Failed")
-        await stage.event("pod", "BindingFailed")
-        await until(lambda: working.sizes["podConditions"] == 0)
-        sent = [exchange for exchange in proxy.exchanges() if conditions.covers(exchange.call)]
-    assert status["failedAttempts"] == 1
-    assert status["reason"].startswith("Rejected: ")
-    assert len(sent) <= 2 * 3, "two conditions with a few attempts each"
 
 
 async def test_a_hanging_webhook_on_pods_status_occupies_no_worker(

@@ -12,36 +12,9 @@ from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until_awaited
 
-SHARE: Mapping[str, Any] = {
-    "receivedResourceType": "Fraction",
-    "receivedGPU": {"count": 1, "portion": "0.5"},
-    "selectedGPUGroups": ["g"],
-}
-
-
-async def bind(stage: Stage, annotations: Mapping[str, str] | None = None) -> None:
-    """Bind the pod as another component does."""
-    body = {
-        "metadata": {"name": "pod", "annotations": dict(annotations or {})},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"},
-    }
-    await stage.client.create(PODS, stage.namespace, body, name="pod", subresource="binding")
-
 
 def prepared(status: Mapping[str, Any]) -> tuple[str, str]:
     return next((c["status"], c["reason"]) for c in status["conditions"] if c["type"] == "Prepared")
-
-
-async def test_a_share_bound_by_another_component_is_not_reported_prepared(stage: Stage) -> None:
-    await stage.create_pod()
-    await stage.request_bind(**SHARE)
-    await bind(stage)
-    plugin = Scripted(effects=True)
-    async with stage.working(plugin):
-        status = await stage.phase("pod", "Succeeded")
-    assert "pre_bind" not in plugin.points("pod")
-    assert prepared(status) == ("Unknown", "NotPrepared")
-    assert await stage.events() == ["NotPrepared"]
 
 
 # --- one verification, whoever has bound ---

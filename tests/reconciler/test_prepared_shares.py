@@ -22,8 +22,8 @@ from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.sharing import device_of
+from tests.reconciler.devices import Devices, devices
 from tests.reconciler.stage import Scripted, Stage
-from tests.reconciler.test_late_shares import Devices, devices
 from tests.reconciler.test_late_writes import touch
 from tests.waiting import until_awaited
 

@@ -1,7 +1,6 @@
 """What a plugin holds for a bound pod is returned when the pod has ended or is gone, whatever is down then."""
 
 import logging
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -80,23 +79,6 @@ async def test_a_bound_pod_keeps_its_seat_and_the_record_of_it(stage: Stage) -> 
         assert await finalizers(stage) == [names.FINALIZER]
         assert seats.calls == []
         await end_pod(stage)
-        await stage.request_deleted()
-    assert [call for call, _, _ in seats.calls] == ["release"]
-
-
-async def test_a_pod_that_goes_after_its_request_was_deleted_returns_the_seat_soon(stage: Stage) -> None:
-    """Removed by force, it has no end that a watch shows, and the garbage collector has nothing to delete."""
-    seats = Seats()
-    async with stage.working(seats):
-        await bound(stage)
-        await stage.withdraw()
-        # Meanwhile the deletion is seen, and the pod runs.
-        await stage.create_pod("other")
-        await stage.request_bind("other")
-        await stage.phase("other", "Succeeded")
-        await stage.delete_pod()
-        # Less than a request that is not deleting waits for.
-        stage.clock.passed += timedelta(minutes=4)
         await stage.request_deleted()
     assert [call for call, _, _ in seats.calls] == ["release"]
 

@@ -12,11 +12,10 @@ from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
-from bowline.framework.reason import Reason
 from bowline.kube.errors import AlreadyExists, NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS
 from bowline.testing.builders import configmap
-from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage, Working
+from tests.reconciler.stage import CLOCK_ERRORS, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 
 OURS: Mapping[str, Any] = {"finalizers": [names.FINALIZER]}
@@ -71,32 +70,6 @@ async def effects(stage: Stage) -> list[str]:
     return [config_map["metadata"]["name"] for config_map in await stage.client.list_all(CONFIGMAPS, stage.namespace)]
 
 
-async def test_the_finalizer_is_removed_before_success_is_written(stage: Stage) -> None:
-    hold = Hold()
-    async with stage.working(Scripted(effects=True, pre_bind=hold)):
-        await stage.create_pod()
-        await stage.request_bind()
-        await hold.reached.wait()
-        assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
-        hold.go.set()
-        await stage.phase("pod", "Succeeded")
-        assert "finalizers" not in (await stage.request())["metadata"]
-
-
-async def test_a_terminal_failure_is_rolled_back_before_it_is_written(stage: Stage) -> None:
-    plugin = Leaving(Status.fatal("taken", Reason.DEVICE_CONFLICT))
-    async with stage.working(plugin):
-        await stage.create_pod()
-        await stage.request_bind()
-        status = await stage.phase("pod", "Failed")
-        assert await effects(stage) == []
-        assert "finalizers" not in (await stage.request())["metadata"]
-    assert status["reason"].startswith("DeviceConflict")
-    assert conditions(status) == {"Bound": "False", "RolledBack": "True"}
-    assert status["failure"]["plugin"] == "scripted"
-    assert (plugin.reasons[0].reason, plugin.reasons[0].plugin) == (Reason.DEVICE_CONFLICT, "scripted")
-
-
 async def incomplete(stage: Stage) -> Mapping[str, Any]:
     """Wait until the request reports an incomplete rollback; returns its status."""
     return await until_awaited(stage.status, lambda status: status.get("reason", "").startswith("RollbackFailed"))
@@ -124,26 +97,6 @@ async def test_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) 
     assert (await stage.events()).count("RollbackFailed") == 1
 
 
-async def test_a_rollback_continues_after_a_crash_from_the_visible_state(stage: Stage) -> None:
-    plugin = Leaving(Status.fatal("taken", Reason.DEVICE_CONFLICT))
-    plugin.refuses = 1_000
-    async with stage.working(plugin) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await incomplete(stage)
-        await stage.event("pod", "RollbackFailed")
-        await working.crash()
-    heir = Leaving(Status.ok())
-    heir.refuses = 1
-    async with stage.working(heir, lease="heir"):
-        status = await stage.phase("pod", "Failed", "Succeeded")
-    assert await effects(stage) == []
-    assert heir.points("pod") == ["rollback", "rollback"], "a failed request is rolled back and not attempted again"
-    assert (heir.reasons[0].reason, heir.reasons[0].plugin) == (Reason.DEVICE_CONFLICT, "scripted")
-    assert status["reason"].startswith("DeviceConflict: ")
-    assert (await stage.events()).count("RollbackFailed") == 1
-
-
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
 async def test_a_new_leader_waits_for_its_predecessors_bindings(stage: Stage, off_by: timedelta) -> None:
     """A Binding may be in flight. Neither a wrong clock nor setting the clock changes the time to wait for it."""
@@ -162,19 +115,3 @@ async def test_a_new_leader_waits_for_its_predecessors_bindings(stage: Stage, of
         await process_again(stage)
         await stage.request_deleted()
     assert set(plugin.points("pod")) == {"rollback"}
-
-
-async def test_side_effects_without_the_webhooks_finalizer_are_recorded_first(stage: Stage) -> None:
-    """The finalizer is stored before the plugin is called: a crash in between leaves no side effect."""
-    seen: list[bool] = []
-
-    async def read_finalizers(ctx: BindContext) -> Status:
-        stored_request = await ctx.client.get(BINDREQUESTS, ctx.request.key.namespace, ctx.request.key.name)
-        seen.append(names.FINALIZER in stored_request["metadata"].get("finalizers", ()))
-        return Status.ok()
-
-    async with stage.working(Scripted(effects=True, pre_bind=read_finalizers)):
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.phase("pod", "Succeeded")
-    assert seen == [True]

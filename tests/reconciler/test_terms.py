@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.config import ClusterAccess
@@ -44,19 +43,6 @@ async def test_a_standby_binds_as_soon_as_the_leader_has_released_the_lease(stag
     assert (first_plugin.points("pod"), second_plugin.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
-async def test_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> None:
-    first_plugin, second_plugin = Scripted(effects=True), Scripted(effects=True)
-    async with stage.working(first_plugin):
-        await holder_of(stage)
-        async with stage.working(second_plugin) as standby:
-            await stage.create_pod()
-            await stage.request_bind()
-            await stage.phase("pod", "Succeeded")
-            await until(standby.parts.informers.requests.synced.is_set)
-            assert not any(standby.sizes.values())
-    assert second_plugin.calls == []
-
-
 async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Stage) -> None:
     """The standby's watch hangs; a request that is new in its cache has failed under the previous leader."""
     hold = Hold(Status.fatal("never"))
@@ -79,42 +65,6 @@ async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Sta
             await stage.phase("fresh", "Succeeded")
     assert two.points("pod") == []
     assert "nodeName" not in (await stage.pod())["spec"]
-
-
-async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
-    """Bound pods and completed or deleted requests leave no state; failed ones leave little, while they exist."""
-
-    async def by_name(ctx: BindContext) -> Status:
-        name = ctx.request.key.name
-        ctx.state["kept"] = "something"
-        if name.startswith("fails"):
-            return Status.fatal("never")
-        return Status.wait("indefinitely") if name.startswith("waits") else Status.ok()
-
-    plugin = Scripted(effects=True, pre_bind=by_name)
-    kinds = ("binds", "fails", "waits")
-    async with stage.working(plugin) as working:
-        for number in range(10):
-            for kind in kinds:
-                await stage.create_pod(f"{kind}-{number}")
-                await stage.request_bind(f"{kind}-{number}")
-        for number in range(10):
-            await stage.phase(f"binds-{number}", "Succeeded")
-            await stage.phase(f"fails-{number}", "Failed")
-        remembered = {"requests": 20, "pluginStates": 10, "waitIndex": 10, "waiting": 10}
-        # A wait that is read again leaves the index meanwhile, and bound pods leave their watch later.
-        lasting_sizes = ("reportTurns",)
-        await until(
-            lambda: {k: size for k, size in working.sizes.items() if size and k not in lasting_sizes} == remembered
-        )
-        pods = working.parts.informers.pods.store
-        await until(lambda: sum(key.namespace == stage.namespace for key in pods) == 20)
-        assert len(working.parts.informers.requests.store) == 20
-        for number in range(10):
-            for kind in kinds:
-                await stage.withdraw(f"{kind}-{number}")
-        await until(lambda: not any(working.sizes.values()))
-        assert len(working.parts.informers.requests.store) == 0
 
 
 @pytest.mark.usefixtures("no_drain")

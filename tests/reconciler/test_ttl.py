@@ -100,24 +100,6 @@ async def test_succeeded_requests_are_deleted_and_failed_ones_kept_with_their_po
     assert await decisionsleft(stage) == ["fails"]
 
 
-async def test_a_round_continues_where_it_was_interrupted(stage: Stage) -> None:
-    async with stage.working():
-        for name in ("one", "two", "three"):
-            await stage.create_pod(name)
-            await stage.request_bind(name)
-            await stage.phase(name, "Succeeded")
-    stage.clock.shift += 2 * HOUR
-    async with stage.wire() as (wire, access), KubeClient(access) as client:
-        due = TTLController(client, HOUR, stage.clock, page=1)
-        await wire.cut()
-        with pytest.raises(InfrastructureError):
-            await due.round()
-        await wire.restore()
-        assert await due.round() == 3
-        assert await due.round() == 0
-    assert await decisionsleft(stage) == []
-
-
 async def test_the_leader_runs_the_ttl_controller(stage: Stage) -> None:
     soon = Binding(ttl_after_succeeded=timedelta(milliseconds=1), in_flight_timeout=NO_FLIGHT)
     async with stage.working(binding=soon):

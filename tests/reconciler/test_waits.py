@@ -1,23 +1,20 @@
 """Requests that wait for an object: woken by it, reported, ended in time, without delaying others."""
 
-import asyncio
 from datetime import timedelta
 
 import pytest
-from prometheus_client import Gauge
 
-from bowline.api.meta import ObjectKey, ObjectRef, ResourceVersion, parse_time, version_of
+from bowline.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.errors import NotFound
-from bowline.kube.messages import PatchType
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from bowline.testing.builders import bind_request, configmap
+from bowline.testing.builders import configmap
 from bowline_reconciler.binding import requeue
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
-from tests.waiting import LIMIT_S, until, until_awaited
+from tests.waiting import until, until_awaited
 
 
 def needs(name: str) -> Scripted:
@@ -40,11 +37,6 @@ def needs(name: str) -> Scripted:
     return Scripted(pre_bind=read, sources=[EventSource(CONFIGMAPS)])
 
 
-def exported(gauge: Gauge) -> float:
-    (metric,) = gauge.collect()
-    return metric.samples[0].value
-
-
 async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -> None:
     plugin = needs("data")
     only_one = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
@@ -65,23 +57,6 @@ async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -
         for number in range(5):
             await stage.phase(f"waits-{number}", "Succeeded")
         assert working.sizes["waitIndex"] == 0
-
-
-async def test_a_deleted_node_ends_the_waits_of_its_pods(stage: Stage) -> None:
-    """Until their deadline, minutes later, only this can wake them: the object exists and is watched."""
-    async with stage.working(needs("data")) as working:
-        await stage.client.create(NODES, "", {"metadata": {"name": f"{stage.namespace}-node"}})
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await stage.create_pod()
-        await stage.request_bind(node=f"{stage.namespace}-node")
-        await stage.past_the_silent_period(working, "pod")
-        oldest = working.parts.observation.metrics.oldest_request
-        assert exported(oldest) >= 5, "the clock was set forward by six seconds; one is the rounding of its creation"
-        await stage.client.delete(NODES, "", f"{stage.namespace}-node")
-        status = await stage.phase("pod", "Failed")
-        await until(lambda: exported(oldest) == 0)
-        assert working.seen(stage.namespace), "a Failed request stays cached and is finished"
-    assert status["reason"].startswith("NodeGone: ")
 
 
 async def two_pods_wait(stage: Stage, working: Working, node: str) -> None:
@@ -113,37 +88,6 @@ async def test_a_node_that_is_tainted_ends_the_waits_of_its_pods(stage: Stage) -
     assert status["suggestion"] == "RescheduleElsewhere"
 
 
-async def test_a_change_between_read_and_wait_is_not_missed(stage: Stage) -> None:
-    """1. The plugin reads. 2. The object changes, and the watch delivers the event. 3. The plugin returns WAIT."""
-    plugin = needs("data")
-    read = plugin.on_pre_bind
-    assert read is not None
-    change = asyncio.Event()
-
-    async with stage.working(plugin) as working:
-        store = working.parts.reflectors["scripted/0"].store
-
-        async def read_then_change(ctx: BindContext) -> Status:
-            status = await read(ctx)
-            if not change.is_set():
-                change.set()
-                await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
-                key = ObjectKey(stage.namespace, "data")
-                await until(lambda: store[key]["data"]["ready"] == "yes")
-            return status
-
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: ObjectKey(stage.namespace, "data") in store)
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.past_the_silent_period(working, "pod")
-        plugin.on_pre_bind = read_then_change
-        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"touched": "yes"}})
-        # It was registered after the last event: only the comparison of versions can have woken it.
-        await stage.phase("pod", "Succeeded")
-    assert change.is_set()
-
-
 async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
     async with stage.working(needs("data")) as working:
         await stage.create_pod()
@@ -169,76 +113,6 @@ async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
         await stage.event("pod", "Bound")
     assert await stage.events() == ["BindingWaiting", "Bound"]
     assert await stage.events_of_request() == ["BindingWaiting"], "the bind is reported about the pod only"
-
-
-async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -> None:
-    """The wait starts at the stored condition; a process that has just started allows at least a minute."""
-    async with stage.working(needs("data")) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.past_the_silent_period(working, "pod")
-    stage.clock.passed += timedelta(seconds=601)
-    plugin = needs("data")
-    async with stage.working(plugin) as working:
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        assert plugin.points("pod") == ["pre_bind"], "overdue, but just restored: it is read and waits on"
-        stage.clock.passed += timedelta(seconds=61)
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        status = await stage.phase("pod", "Failed")
-        await until(lambda: not working.parts.observation.reconciles)
-        assert not working.parts.observation.waiting, "it no longer waits"
-    assert status["failure"]["reason"] == "WaitTimeout"
-    (prepared,) = (entry for entry in status["conditions"] if entry["type"] == "Prepared")
-    began, ended = parse_time(prepared["lastTransitionTime"]), parse_time(status["completionTime"])
-    assert began is not None
-    assert ended is not None
-    # The clock was set forward by so much; the rest is how long the test has taken.
-    assert timedelta(seconds=667) <= ended - began < timedelta(seconds=668 + LIMIT_S)
-    assert "failedAttempts" not in status or status["failedAttempts"] == 0
-
-
-async def test_a_clock_that_is_set_changes_no_result(stage: Stage) -> None:
-    minutes = 10
-
-    async def by_name(ctx: BindContext) -> Status:
-        if ctx.request.key.name == "retries" and ctx.attempt == 1:
-            return Status.retry("no luck")
-        return await waits.on_pre_bind(ctx) if ctx.request.key.name == "waits" and waits.on_pre_bind else Status.ok()
-
-    waits = needs("data")
-    plugin = Scripted(pre_bind=by_name, sources=waits.sources)
-    async with stage.working(plugin) as working:
-        for name in ("waits", "retries"):
-            await stage.create_pod(name)
-        await stage.request_bind("waits")
-        await stage.past_the_silent_period(working, "waits")
-        stage.clock.shift += timedelta(minutes=minutes)
-        await stage.request_bind("retries")
-        lonely = bind_request("lonely", "gpu-node-0", stage.namespace)
-        await stage.client.create(BINDREQUESTS, stage.namespace, lonely)
-        key = ObjectKey(stage.namespace, "lonely")
-        await until(lambda: working.parts.states.get(key) is not None)
-        await stage.create_pod("lonely")
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        assert (await stage.phase("retries", "Succeeded", "Failed"))["phase"] == "Succeeded"
-        assert (await stage.phase("lonely", "Succeeded", "Failed"))["phase"] == "Succeeded"
-        assert (await stage.status("waits"))["phase"] == "Pending"
-    stage.clock.shift -= timedelta(minutes=2 * minutes)
-    # A process on a machine with another wall clock than the previous one.
-    async with stage.working(plugin) as working:
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
-        assert (await stage.phase("waits", "Succeeded", "Failed"))["phase"] == "Succeeded"
-
-
-async def test_a_gated_pod_is_bound_when_its_gates_are_removed(stage: Stage) -> None:
-    async with stage.working() as working:
-        await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
-        await stage.request_bind()
-        await until(lambda: working.sizes["waitIndex"] == 1)
-        ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
-        await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
-        await stage.phase("pod", "Succeeded")
 
 
 async def test_patches_by_a_tenant_cause_no_attempts_and_the_awaited_object_ends_the_rest(
