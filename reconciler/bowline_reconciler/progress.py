@@ -26,7 +26,7 @@ from bowline.kube.availability import Availability
 from bowline.kube.errors import InfrastructureError, KubeError
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import ReconcileError, Result
-from bowline_reconciler.binding.complete import Completer
+from bowline_reconciler.binding.effects import Effects
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import Requeue, report_pause
 from bowline_reconciler.binding.state import RequestState, RequestStates
@@ -174,7 +174,7 @@ class ProgressReports:
     work: UnfinishedWork
     states: RequestStates
     reads: Reads
-    completer: Completer
+    effects: Effects
     requeue: Requeue
     availability: Availability
     calls: Callable[[], Collection[PluginCall]]
@@ -228,7 +228,7 @@ class ProgressReports:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.
                 is_isolated = self.clock.monotonic() - self.availability.last_success <= REPORT_AFTER_S
-                work.versions[request.resource_version] = await self.completer.report_unfinished(
+                work.versions[request.resource_version] = await self.effects.report_unfinished(
                     request, state, cause, is_isolated=is_isolated
                 )
             why = cause.why

@@ -1,8 +1,8 @@
-"""Reconciles one request: read, decide, execute the decision.
+"""Drives one request: read, decide, execute one effect after another.
 
-Level-triggered: a reconcile starts from a key and the current state, never from an event's content. ``decide`` and
-``outcome`` make the decisions; this module only executes them, in two ``match`` statements, and returns when to
-process the key again. A reconcile that fails because of the API server leaves no trace and costs the request nothing,
+Level-triggered: a reconcile starts from a key and the current state, never from an event's content. ``decide``,
+``step`` and ``outcome`` make the decisions; this module only executes them and returns when to process the key again.
+A reconcile that fails because of the API server leaves no trace and costs the request nothing,
 unless the failure proves to be the request's own (``decide.transient``).
 """
 
@@ -17,15 +17,13 @@ from bowline.framework.binding.post import denied_status
 from bowline.kube.errors import Forbidden, InfrastructureError, KubeError, NotStoredError
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.attempt import AttemptRunner, EndedAttempt
-from bowline_reconciler.binding.complete import Completer
+from bowline_reconciler.binding.effects import Effects, Work
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import DeferredBind, Requeue
 from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.decide.actions import (
-    Action,
     Attempt,
     Complete,
-    DropFinalizer,
     Fail,
     Forget,
     RequeueAfter,
@@ -37,7 +35,8 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.report import Unfinished
-from bowline_reconciler.decide.snapshot import Absent, Snapshot, Target
+from bowline_reconciler.decide.snapshot import Absent, Snapshot, Target, is_bound_as_asked
+from bowline_reconciler.decide.step import Abandon, Close, Effect, Reconsider, step
 from bowline_reconciler.observe.tracker import Observation
 
 log = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ class Reconciler:
     reads: Reads
     states: RequestStates
     attempts: AttemptRunner
-    completer: Completer
+    effects: Effects
     requeue: Requeue
     observation: Observation
 
@@ -84,7 +83,10 @@ class Reconciler:
             return self._leave(key)
         if deferred is not None and state is not None and is_resumable(latest):
             self.observation.on_decision(latest, Complete())
-            return await self.completer.complete(Snapshot(latest), state, deferred.context, deferred.started_at)
+            bound = Work(
+                Snapshot(latest), state, Complete(), context=deferred.context, started_at=deferred.started_at
+            )
+            return await self._drive(bound)
         answer, former = await self.reads.read(identity), identity.remembered
         if former is not None and (isinstance(answer, Absent) or not former.is_of(answer[0].request)):
             result = await self._release(key, former, None if isinstance(answer, Absent) else answer[0].request)
@@ -100,48 +102,93 @@ class Reconciler:
         if isinstance(action, Attempt | Fail | Rollback) and snapshot.request.pod_uid and snapshot.request.spec:
             state.begin(snapshot.request)
         self.observation.on_decision(snapshot.request, action)
-        return await self._execute(action, snapshot, state)
+        return await self._drive(begun(Work(snapshot, state, action)))
 
-    async def _release(self, key: ObjectKey, former: RequestState, request: BindRequest | None) -> Result | None:
-        """Release the former request or decision; returns when to continue, or the end if its pod is bound."""
-        result = await self.completer.complete_as_executed(request, former) if request is not None else None
-        return result or await self.completer.release_request(key, former)
+    async def _drive(self, work: Work | Result) -> Result:
+        """Execute one effect after another, until the request is closed or rests; returns when to continue."""
+        while isinstance(work, Work):
+            work = await self._execute(step(work.action, self.effects.facts(work)), work)
+        return work
 
-    async def _execute(self, action: Action, snapshot: Snapshot, state: RequestState) -> Result:
-        request = snapshot.request
-        match action:
+    async def _execute(self, effect: Effect, work: Work) -> Work | Result:
+        snapshot, state, request = work.snapshot, work.state, work.snapshot.request
+        match effect:
             case Attempt():
-                return await self._attempt(snapshot, state, action.effects)
-            case Complete():
-                return await self.completer.complete(snapshot, state)
-            case Fail():
-                return await self.completer.fail(snapshot, state, action)
-            case Rollback():
-                return await self.completer.roll_back(snapshot, state, action.why)
-            case DropFinalizer():
-                return await self.completer.drop_finalizer(request, state)
-            case SetOwner():
-                await self.attempts.set_owner(request, state, action.pod_uid)
-                return REQUEUE
+                return await self._attempt(work, effect.effects)
             case Wait():
-                return await self.requeue.after_wait(request, state, action, snapshot.named_pod)
+                return await self.requeue.after_wait(request, state, effect, snapshot.named_pod)
             case RequeueAfter():
-                is_pause = request.failed_attempts and not action.why and state.attempt.retry_at is None
+                is_pause = request.failed_attempts and not effect.why and state.attempt.retry_at is None
                 return (
-                    self.requeue.retry(state, action.after) if is_pause else Result(action.after, pending=action.why)
+                    self.requeue.retry(state, effect.after) if is_pause else Result(effect.after, pending=effect.why)
                 )
+            case SetOwner():
+                await self.attempts.set_owner(request, state, effect.pod_uid)
+                return REQUEUE
             case Forget():
                 return await self._forget(request, state)
+            case Complete() | Fail() | Rollback():
+                return begun(replace(work, action=effect))
+            case Reconsider():
+                return await self._reconsider(work)
+            case Close():
+                return await self._close(work)
             case _:
-                assert_never(action)
+                return await self.effects.execute(effect, work)
+
+    async def _reconsider(self, work: Work) -> Work | Result:
+        """Decide again on a request whose pod is not on its node after the bind, or is gone."""
+        state = work.state
+        snapshot = await self.reads.with_live_pod(work.snapshot.request, state)
+        state.attempt.end_bind()
+        action = self.reads.decide_on(snapshot, state)
+        if isinstance(action, Fail):
+            return begun(Work(snapshot, state, action))
+        state.overlay.invalidate()
+        return REQUEUE
+
+    async def _release(self, key: ObjectKey, former: RequestState, request: BindRequest | None) -> Result | None:
+        """Release the former request or decision; returns when to continue, or the end if its pod is bound.
+
+        ``request``: as it is now. A decision that was changed after its execution is completed as it was executed.
+        """
+        executed = former.begun_request
+        is_pending = request is not None and request.phase is Phase.PENDING and not request.deleting
+        if is_pending and executed is not None and request is not None and executed.uid == request.uid:
+            raw = {**request.raw, "spec": executed.raw["spec"]}
+            as_executed = replace(request, raw=raw, spec=executed.spec, pod_uid=executed.pod_uid)
+            snapshot = await self.reads.with_live_pod(as_executed)
+            if is_bound_as_asked(as_executed, snapshot.pod_view):
+                return await self._drive(Work(snapshot, former, Complete()))
+        return await self._abandon(key, former)
+
+    async def _abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
+        """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
+        leftover = state.leftover
+        if leftover is not None:
+            result = await self._drive(begun(Work(self.reads.from_cache(leftover, None), state, Abandon())))
+            if result is not DONE:
+                return result
+        state.gang.leave()
+        if state.wait.nominated is not None:
+            await self.effects.withdraw_nomination(state.wait.nominated)
+        await self.effects.runner.drop_request(key, state.uid)
+        return None
 
     async def _forget(self, request: BindRequest, state: RequestState) -> Result:
         """Drop the state: nothing is left to do, unless another client has removed the finalizer too early."""
-        pending = await self.completer.release_request(request.key, state)
+        pending = await self._abandon(request.key, state)
         if pending is not None:
             return pending
         state.finish(request.resource_version)
         return self._leave(request.key)
+
+    async def _close(self, work: Work) -> Result:
+        request = work.snapshot.request
+        if not isinstance(work.action, Abandon):
+            await self.effects.runner.drop_request(request.key, request.uid)
+            work.state.finish(request.resource_version)
+        return DONE
 
     def _leave(self, key: ObjectKey) -> Result:
         """Drop the state of a finished request; not before the watch can show no older one of that name."""
@@ -150,8 +197,9 @@ class Reconciler:
 
     # --- attempts ---
 
-    async def _attempt(self, snapshot: Snapshot, state: RequestState, effects: frozenset[str]) -> Result:
+    async def _attempt(self, work: Work, effects: frozenset[str]) -> Work | Result:
         """Run an attempt and act on its outcome. If the previous outcome is not stored yet, only write that one."""
+        snapshot, state = work.snapshot, work.state
         pending = state.attempt.pending_outcome
         if pending is not None and pending.failed_before == snapshot.request.failed_attempts:
             # The failure must be counted before the next attempt starts.
@@ -161,7 +209,7 @@ class Reconciler:
             state.failures.reset()
         return await self._conclude(ended, state)
 
-    async def _conclude(self, ended: EndedAttempt, state: RequestState) -> Result:
+    async def _conclude(self, ended: EndedAttempt, state: RequestState) -> Work | Result:
         """Act on an attempt's outcome, after deciding whether a transient failure counts as the request's own."""
         status = ended.outcome.status
         if status.may_be_transient:
@@ -170,8 +218,8 @@ class Reconciler:
         ended = replace(ended, outcome=replace(ended.outcome, status=status))
         return await self._follow_up(ended, state, is_new=True)
 
-    async def _follow_up(self, ended: EndedAttempt, state: RequestState, *, is_new: bool) -> Result:
-        """Execute what follows from an attempt's outcome. ``is_new``: it was not observed before."""
+    async def _follow_up(self, ended: EndedAttempt, state: RequestState, *, is_new: bool) -> Work | Result:
+        """Return what follows from an attempt's outcome. ``is_new``: it was not observed before."""
         outcome, snapshot, request = ended.outcome, ended.snapshot, ended.snapshot.request
         action = self.reads.follow_up(request, outcome, state)
         if is_new:
@@ -179,9 +227,9 @@ class Reconciler:
         match action:
             case Complete():
                 deferred = self.requeue.defer(request.key, DeferredBind(ended.context, outcome.started_at))
-                return deferred or await self.completer.complete(snapshot, state, ended.context, outcome.started_at)
+                return deferred or Work(snapshot, state, action, context=ended.context, started_at=outcome.started_at)
             case Fail():
-                return await self.completer.fail(snapshot, state, action)
+                return begun(Work(snapshot, state, action))
             case RetryAt():
                 return await self.requeue.after_attempt(request, state, outcome, action, snapshot.named_pod)
             case Wait():
@@ -232,9 +280,10 @@ class Reconciler:
         if request is None or request.deleting:
             return None
         if was_attempting and counts:
-            return await self._conclude(await self.attempts.interrupted_attempt(request, state, why), state)
+            ended = await self.attempts.interrupted_attempt(request, state, why)
+            return await self._drive(await self._conclude(ended, state))
         if not counts:
-            await self.completer.report_unfinished(request, state, Unfinished("Retrying", why), is_isolated=True)
+            await self.effects.report_unfinished(request, state, Unfinished("Retrying", why), is_isolated=True)
         return None
 
     def _failure(
@@ -243,6 +292,17 @@ class Reconciler:
         """Return the error that requeues a request whose reconcile has failed."""
         self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
         return self.requeue.error(why, state, retry_after)
+
+
+def begun(work: Work) -> Work:
+    """Begin to execute the work's action, before any await: an end that has begun is remembered, and no other pod of
+    the gang relies on this one.
+    """
+    if isinstance(work.action, Fail | Rollback | Abandon):
+        work.state.gang.leave()
+    if isinstance(work.action, Fail):
+        work.state.rollback.end_with(work.action)
+    return work
 
 
 def is_resumable(latest: BindRequest | None) -> TypeGuard[BindRequest]:

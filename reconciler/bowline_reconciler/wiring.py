@@ -24,7 +24,7 @@ from bowline.runtime.clock import Clock
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.binding.attempt import AttemptRunner
-from bowline_reconciler.binding.complete import Completer
+from bowline_reconciler.binding.effects import Effects
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.hand_over import hand_over
 from bowline_reconciler.binding.reads import Reads
@@ -123,8 +123,8 @@ async def build(
     events = WatchEvents(queue, states, informers, requeue)
     gangs = Gangs(client, states, events.wake) if settings.feature_gates.get(GANG_BINDING, False) else None
     attempts = AttemptRunner(reads, informers.bound_pods, runner, writer, clock, gangs)
-    completer = Completer(reads, states, runner, writer, observation.metrics, clock)
-    reconciler = Reconciler(reads, states, attempts, completer, requeue, observation)
+    effects = Effects(reads, runner, writer, observation.metrics, clock)
+    reconciler = Reconciler(reads, states, attempts, effects, requeue, observation)
     memory = Memory(states, reads, requeue, writer, runner, observation, work)
     overdue = _overdue_monitor(observation, caller, memory, clock)
     return Components(
@@ -141,7 +141,7 @@ async def build(
         runner,
         caller,
         ProgressReports(
-            work, states, reads, completer, requeue, client.availability, lambda: caller.in_progress, overdue, clock
+            work, states, reads, effects, requeue, client.availability, lambda: caller.in_progress, overdue, clock
         ),
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock),

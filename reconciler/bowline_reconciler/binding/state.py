@@ -310,6 +310,11 @@ class RequestState:
         self.begun_request = request
 
     @property
+    def leftover(self) -> BindRequest | None:
+        """The request as it was when it left side effects or writes without a reply; a finalizer may not record it."""
+        return self.rollback.side_effects or (self.begun_request if self.attempt.may_have_late_writes else None)
+
+    @property
     def was_delayed(self) -> bool:
         """Whether the request has waited, or its calls have failed."""
         return bool(self.wait.cause) or self.failures.streak is not None

@@ -22,7 +22,7 @@ from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.binding.attempt import AttemptRunner
-from bowline_reconciler.binding.complete import Completer
+from bowline_reconciler.binding.effects import Effects
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import Requeue, WaitIndex
@@ -210,8 +210,8 @@ class Cycle:
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )
         attempts = AttemptRunner(self.reads, caches.bound_pods, runner, writer, self.clock)
-        self.completer = Completer(self.reads, self.states, runner, writer, observation.metrics, self.clock)
-        self.reconciler = Reconciler(self.reads, self.states, attempts, self.completer, requeue, observation)
+        effects = Effects(self.reads, runner, writer, observation.metrics, self.clock)
+        self.reconciler = Reconciler(self.reads, self.states, attempts, effects, requeue, observation)
         self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, requeue)
 
     async def attempt(self) -> Result:

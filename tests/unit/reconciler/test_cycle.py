@@ -1,12 +1,9 @@
 """The order of calls and writes of one binding cycle, as far as no real race shows it each time."""
 
-from datetime import timedelta
-
 import pytest
 
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
-from bowline.framework.reason import Reason
 from bowline.runtime.workers import DONE, ReconcileError
 from tests.unit.reconciler.cycle import Cycle
 
@@ -69,27 +66,6 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound(has_left_the_watch: 
     with pytest.raises(ReconcileError, match="withdrawn"):
         await cycle.attempt()
     assert cycle.log == ["add finalizer", "pre_bind"]
-
-
-@pytest.mark.parametrize("is_bound", [True, False])
-async def test_a_request_that_has_vanished_is_rolled_back_unless_its_pod_is_bound(is_bound: bool) -> None:
-    cycle = Cycle()
-    cycle.state.rollback.expect(cycle.held())
-    if is_bound:
-        cycle.bind_pod()
-    await cycle.completer.release_request(cycle.request.key, cycle.state)
-    assert cycle.log == ["read pod", *([] if is_bound else ["rollback"])]
-
-
-async def test_nothing_is_rolled_back_while_a_binding_may_take_effect() -> None:
-    cycle = Cycle()
-    cycle.state.attempt.end_bind(cycle.clock.monotonic())
-    cycle.clock.step(timedelta(seconds=20))
-    snapshot = await cycle.reads.with_live_pod(cycle.held())
-    deletion = Status.fatal("the request was deleted", Reason.SUPERSEDED)
-    result = await cycle.completer.roll_back(snapshot, cycle.state, deletion)
-    assert result.requeue_after == timedelta(seconds=40)
-    assert cycle.log == ["read pod"]
 
 
 @pytest.mark.parametrize("is_of_an_earlier_term", [True, False])
