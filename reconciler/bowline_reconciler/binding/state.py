@@ -311,7 +311,7 @@ class RequestState:
 
     @property
     def leftover(self) -> BindRequest | None:
-        """The request as it was when it left side effects or writes without a reply; a finalizer may not record it."""
+        """The request as it was when it left side effects, or writes without a reply; None if it has left neither."""
         return self.rollback.side_effects or (self.begun_request if self.attempt.may_have_late_writes else None)
 
     @property
