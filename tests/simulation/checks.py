@@ -95,6 +95,7 @@ class Past:
     gang_of: dict[str, str] = field(default_factory=dict)  # by pod UID
     # Until when each pod was asked for, by gang.
     gangs: defaultdict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    left: dict[str, float] = field(default_factory=dict)  # when each pod has ended or gone, by UID
     granted: dict[str, tuple[str, ...]] = field(default_factory=dict)  # GPU groups of each bound pod, by UID
     # When others have ended or deleted a reservation, by node and group.
     lost_reservations: dict[tuple[Any, Any], float] = field(default_factory=dict)
@@ -115,8 +116,6 @@ class Checks(logging.Handler):
         # Since when each process has known that a request is withdrawn, by its UID.
         self._withdrawn: dict[tuple[str, str], float] = {}
         self._calls: Counter[tuple[str, str, int]] = Counter()
-        # When each pod has ended or gone, by UID.
-        self._left: dict[str, float] = {}
         # Annotations and labels of the last Binding that was sent for each pod, by UID.
         self._contents: dict[str, Object] = {}
         # Whether every write had a reply, and no process died: what is written in the background is not lost.
@@ -248,7 +247,7 @@ class Checks(logging.Handler):
     def _on_change(self, change: Change) -> None:
         plural = change.kind.plural
         if plural == "pods" and change.old is not None and (change.new is None or has_ended(change.new)):
-            self._left.setdefault(change.old["metadata"]["uid"], self._now())
+            self._past.left.setdefault(change.old["metadata"]["uid"], self._now())
             if not change.user.startswith("reconciler"):
                 group = (change.old["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP)
                 self._past.lost_reservations[change.old["spec"].get("nodeName"), group] = self._now()
@@ -648,7 +647,9 @@ class Checks(logging.Handler):
         if phase == "Succeeded" and self.ends.holds and key.get("finalizers"):
             # Nobody is told of the end by force of a pod that does not own its request, or whose request is deleting.
             is_told = key.get("ownerReferences") and not key.get("deletionTimestamp")
-            if self._now() - self._left.get(uid_of_pod(request), math.inf) > (_TOLD_S if is_told else _RESYNCED_S):
+            if self._now() - self._past.left.get(uid_of_pod(request), math.inf) > (
+                _TOLD_S if is_told else _RESYNCED_S
+            ):
                 self.fail("not released", f"{key['name']} {key['uid'][:8]}")
         elif key.get("deletionTimestamp"):
             self.fail("deleted request remains", f"{key['name']} {key.get('finalizers')} {reason}")
