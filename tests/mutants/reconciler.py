@@ -152,6 +152,147 @@ DECISIONS = (
     ),
 )
 
+_AWAIT = "    awaiting = _until_quiet(facts)\n    if awaiting is not None:\n        return awaiting\n"
+
+# The order in which a request ends. The unit tests explore it.
+ENDS = (
+    Mutant(
+        "bound-pod-unread",
+        "Succeeded is reported of a pod that was not read after its bind.",
+        f"{_DECIDE}step.py",
+        "    if not facts.is_pod_live and not progress.has_read_bound_pod:\n        return ReadBoundPod()\n",
+        "",
+    ),
+    Mutant(
+        "finalizer-before-post-bind",
+        "The finalizer is dropped before the plugins' post_bind.",
+        f"{_DECIDE}step.py",
+        "    if not progress.has_run_post_bind:\n        return RunPostBind()\n"
+        "    if facts.request.has_finalizer and not facts.is_held:\n        return DropFinalizer()\n",
+        "    if facts.request.has_finalizer and not facts.is_held:\n        return DropFinalizer()\n"
+        "    if not progress.has_run_post_bind:\n        return RunPostBind()\n",
+        simulation=_RANDOM,
+    ),
+    Mutant(
+        "held-finalizer-dropped",
+        "The finalizer is dropped although a plugin holds something for the bound pod.",
+        f"{_DECIDE}step.py",
+        "if facts.request.has_finalizer and not facts.is_held:",
+        "if facts.request.has_finalizer:",
+        live=("tests/reconciler/test_releases.py",),
+    ),
+    Mutant(
+        "bound-pod-fails",
+        "A request fails although its pod runs on the node.",
+        f"{_DECIDE}step.py",
+        "    if facts.is_pod_live and facts.is_bound:\n        return Complete()\n",
+        "",
+        simulation=("late",),
+    ),
+    Mutant(
+        "failure-by-cache",
+        "A request with side effects fails without a live read of its pod.",
+        f"{_DECIDE}step.py",
+        "and request.pod_key.name and not facts.is_pod_live:",
+        "and not request.pod_key.name and not facts.is_pod_live:",
+    ),
+    Mutant(
+        "failure-before-late-writes",
+        "A request fails while a write without a reply may still take effect.",
+        f"{_DECIDE}step.py",
+        _AWAIT + "    if not fail.is_advised",
+        "    if not fail.is_advised",
+        live=("tests/reconciler/test_late_writes.py",),
+        simulation=("late",),
+    ),
+    Mutant(
+        "failure-without-advice",
+        "Plugins are not asked what a failure means for another decision.",
+        f"{_DECIDE}step.py",
+        "    if not fail.is_advised and request.pod_key.name:\n        return Advise(fail)\n",
+        "",
+    ),
+    Mutant(
+        "failure-without-rollback",
+        "A request fails without a rollback.",
+        f"{_DECIDE}step.py",
+        "    if may_undo:\n        return Undo(fail.status, fail)\n",
+        "",
+        simulation=_RANDOM,
+    ),
+    Mutant(
+        "failed-before-released",
+        "Failed is reported before the finalizer is dropped.",
+        f"{_DECIDE}step.py",
+        "    if request.has_finalizer:\n        return DropFinalizer()\n"
+        "    return Close() if progress.has_reported else ReportFailed(fail)",
+        "    if progress.has_reported:\n        return DropFinalizer() if request.has_finalizer else Close()\n"
+        "    return ReportFailed(fail)",
+    ),
+    Mutant(
+        "misnamed-request-rolled-back",
+        "A request that has not the name of its pod is rolled back, as if it could have prepared something.",
+        f"{_DECIDE}step.py",
+        "has_effects and not request.is_misnamed and not",
+        "has_effects and not",
+    ),
+    Mutant(
+        "rollback-before-late-writes",
+        "An abandoned request is rolled back while a write without a reply may still take effect.",
+        f"{_DECIDE}step.py",
+        _AWAIT + "    if not facts.progress.has_undone",
+        "    if not facts.progress.has_undone",
+        live=("tests/reconciler/test_late_writes.py",),
+        simulation=("late", "share/withdraw/kill late"),
+    ),
+    Mutant(
+        "release-without-report",
+        "Nothing is reported of a request that is rolled back and stays.",
+        f"{_DECIDE}step.py",
+        "    if not facts.progress.has_reported:\n        return ReportReleased(action.why)\n",
+        "",
+    ),
+    Mutant(
+        "bound-pod-released",
+        "What a bound pod needs is rolled back when its request vanishes.",
+        f"{_DECIDE}step.py",
+        "        return ReadPod()\n    if facts.is_bound:\n        return Close()\n",
+        "        return ReadPod()\n",
+        live=("tests/reconciler/test_withdrawal.py", "tests/reconciler/test_rollback.py"),
+        simulation=("share/withdraw", "shared claim/withdraw", "late"),
+    ),
+    Mutant(
+        "vanished-before-late-writes",
+        "A request that has vanished is rolled back while a write without a reply may still take effect.",
+        f"{_DECIDE}step.py",
+        _AWAIT + "    return Undo(_WITHDRAWN",
+        "    return Undo(_WITHDRAWN",
+    ),
+    Mutant(
+        "writes-of-the-former-leader-forgotten",
+        "What a former leader may have sent counts for nothing.",
+        f"{_DECIDE}step.py",
+        "if not facts.has_late_writes and not facts.is_inherited:",
+        "if not facts.has_late_writes:",
+        simulation=("kill",),
+    ),
+    Mutant(
+        "own-late-writes-forgotten",
+        "A write of this process without a reply counts for nothing.",
+        f"{_DECIDE}step.py",
+        "if not facts.has_late_writes and not facts.is_inherited:",
+        "if not facts.is_inherited:",
+        simulation=("late",),
+    ),
+    Mutant(
+        "gone-request-written",
+        "A request that is gone when its finalizer is dropped is written on.",
+        f"{_DECIDE}step.py",
+        "    if facts.progress.is_gone:\n        return Close()\n",
+        "",
+    ),
+)
+
 ATTEMPTS = (
     Mutant(
         "oldest-write-counts",
@@ -216,63 +357,38 @@ ATTEMPTS = (
         simulation=("gangs", "again"),
     ),
     Mutant(
-        "finalizer-before-post-bind",
-        "The finalizer is dropped before the plugins' post_bind.",
-        f"{_BINDING}complete.py",
-        "        await self.runner.run_post_bind(ctx)\n"
-        "        is_held = bool(self.runner.holders(snapshot.request))\n"
-        "        request = snapshot.request if is_held else await self.writer.drop_finalizer(snapshot.request)\n",
-        "        is_held = bool(self.runner.holders(snapshot.request))\n"
-        "        request = snapshot.request if is_held else await self.writer.drop_finalizer(snapshot.request)\n"
-        "        await self.runner.run_post_bind(ctx)\n",
-        simulation=_RANDOM,
-    ),
-    Mutant(
-        "bound-pod-released",
-        "What a bound pod needs is rolled back when its request vanishes.",
-        f"{_BINDING}complete.py",
-        "            if not is_bound_as_asked(request, snapshot.pod_view):\n                if (pending :=",
-        "            if request is not None:\n                if (pending :=",
-        live=("tests/reconciler/test_withdrawal.py", "tests/reconciler/test_rollback.py"),
-        simulation=("share/withdraw", "shared claim/withdraw", "late"),
-    ),
-    Mutant(
         "rollback-does-nothing",
         "A rollback calls no plugin.",
-        f"{_BINDING}complete.py",
-        "result = await self.runner.run_rollback(ctx, why)",
+        f"{_BINDING}effects.py",
+        "result = await self.runner.run_rollback(ctx, effect.why)",
         "result = Status.ok()",
         live=("tests/reconciler/test_rollback.py",),
         simulation=("late",),
     ),
     Mutant(
-        "rollback-before-late-writes",
-        "An abandoned request is rolled back while a write without a reply may still take effect.",
-        f"{_BINDING}complete.py",
-        "        state.gang.leave()\n"
-        "        if (pending := await self._await_writes(snapshot, state)) is not None:\n"
-        "            return pending\n"
-        "        if (pending := await self._roll_back(snapshot, state, why)) is not None:",
-        "        state.gang.leave()\n        if (pending := await self._roll_back(snapshot, state, why)) is not None:",
-        live=("tests/reconciler/test_late_writes.py",),
-        simulation=("late", "share/withdraw/kill late"),
-    ),
-    Mutant(
-        "held-finalizer-dropped",
-        "The finalizer is dropped although a plugin holds something for the bound pod.",
-        f"{_BINDING}complete.py",
-        "request = snapshot.request if is_held else await self.writer.drop_finalizer(snapshot.request)",
-        "request = await self.writer.drop_finalizer(snapshot.request)",
-        live=("tests/reconciler/test_releases.py",),
+        "late-rollback-complete",
+        "A rollback is complete although a write of it may still take effect.",
+        f"{_BINDING}effects.py",
+        "            if quiet_in > timedelta():\n                return replace(work.progress, quiet_in=quiet_in)\n",
+        "",
+        simulation=("late",),
     ),
     Mutant(
         "nomination-stays",
         "The nomination of an abandoned request stays on the pod.",
-        f"{_BINDING}complete.py",
-        "        self._withdraw_nomination(request, snapshot.named_pod)\n        if request.phase is Phase.FAILED:",
+        f"{_BINDING}effects.py",
+        "        self._withdraw_nomination(request, work.snapshot.named_pod)\n        if request.phase is Phase.FAILED:",
         "        if request.phase is Phase.FAILED:",
         live=("tests/reconciler/test_nomination.py",),
         simulation=("share/withdraw",),
+    ),
+    Mutant(
+        "rollback-report-outlasts-the-end",
+        "The failure of a request is not remembered until it is stored.",
+        f"{_RECONCILER}reconciler.py",
+        "        work.state.rollback.end_with(work.action)\n",
+        "        pass\n",
+        simulation=_RANDOM,
     ),
     Mutant(
         "uid-for-version",
@@ -426,4 +542,4 @@ PROCESS = (
     ),
 )
 
-MUTANTS = (*DECISIONS, *ATTEMPTS, *PROCESS)
+MUTANTS = (*DECISIONS, *ENDS, *ATTEMPTS, *PROCESS)
