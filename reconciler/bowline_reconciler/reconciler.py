@@ -36,7 +36,7 @@ from bowline_reconciler.decide.actions import (
 )
 from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, Target, is_bound_as_asked
-from bowline_reconciler.decide.step import Abandon, Close, Effect, Reconsider, step
+from bowline_reconciler.decide.step import Abandon, Close, EndEffect, OtherEffect, Reconsider, step
 from bowline_reconciler.observe.tracker import Observation
 
 log = logging.getLogger(__name__)
@@ -83,9 +83,7 @@ class Reconciler:
             return self._leave(key)
         if deferred is not None and state is not None and is_resumable(latest):
             self.observation.on_decision(latest, Complete())
-            bound = Work(
-                Snapshot(latest), state, Complete(), context=deferred.context, started_at=deferred.started_at
-            )
+            bound = self.effects.begin(Snapshot(latest), state, Complete(), deferred.context, deferred.started_at)
             return await self._drive(bound)
         answer, former = await self.reads.read(identity), identity.remembered
         if former is not None and (isinstance(answer, Absent) or not former.is_of(answer[0].request)):
@@ -102,15 +100,19 @@ class Reconciler:
         if isinstance(action, Attempt | Fail | Rollback) and snapshot.request.pod_uid and snapshot.request.spec:
             state.begin(snapshot.request)
         self.observation.on_decision(snapshot.request, action)
-        return await self._drive(begun(Work(snapshot, state, action)))
+        return await self._drive(self.effects.begin(snapshot, state, action))
 
     async def _drive(self, work: Work | Result) -> Result:
         """Execute one effect after another, until the request is closed or rests; returns when to continue."""
         while isinstance(work, Work):
-            work = await self._execute(step(work.action, self.effects.facts(work)), work)
+            effect = step(work.action, work.facts)
+            if isinstance(effect, EndEffect):
+                work = await self.effects.execute(effect, work)
+            else:
+                work = await self._execute(effect, work)
         return work
 
-    async def _execute(self, effect: Effect, work: Work) -> Work | Result:
+    async def _execute(self, effect: OtherEffect, work: Work) -> Work | Result:
         snapshot, state, request = work.snapshot, work.state, work.snapshot.request
         match effect:
             case Attempt():
@@ -128,13 +130,13 @@ class Reconciler:
             case Forget():
                 return await self._forget(request, state)
             case Complete() | Fail() | Rollback():
-                return begun(replace(work, action=effect))
+                return self.effects.begin(snapshot, state, effect)
             case Reconsider():
                 return await self._reconsider(work)
             case Close():
                 return await self._close(work)
             case _:
-                return await self.effects.execute(effect, work)
+                assert_never(effect)
 
     async def _reconsider(self, work: Work) -> Work | Result:
         """Decide again on a request whose pod is not on its node after the bind, or is gone."""
@@ -143,7 +145,7 @@ class Reconciler:
         state.attempt.end_bind()
         action = self.reads.decide_on(snapshot, state)
         if isinstance(action, Fail):
-            return begun(Work(snapshot, state, action))
+            return self.effects.begin(snapshot, state, action)
         state.overlay.invalidate()
         return REQUEUE
 
@@ -159,14 +161,14 @@ class Reconciler:
             as_executed = replace(request, raw=raw, spec=executed.spec, pod_uid=executed.pod_uid)
             snapshot = await self.reads.with_live_pod(as_executed)
             if is_bound_as_asked(as_executed, snapshot.pod_view):
-                return await self._drive(Work(snapshot, former, Complete()))
+                return await self._drive(self.effects.begin(snapshot, former, Complete()))
         return await self._abandon(key, former)
 
     async def _abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
         """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
         leftover = state.leftover
         if leftover is not None:
-            result = await self._drive(begun(Work(self.reads.from_cache(leftover, None), state, Abandon())))
+            result = await self._drive(self.effects.begin(self.reads.from_cache(leftover, None), state, Abandon()))
             if result is not DONE:
                 return result
         state.gang.leave()
@@ -227,9 +229,9 @@ class Reconciler:
         match action:
             case Complete():
                 deferred = self.requeue.defer(request.key, DeferredBind(ended.context, outcome.started_at))
-                return deferred or Work(snapshot, state, action, context=ended.context, started_at=outcome.started_at)
+                return deferred or self.effects.begin(snapshot, state, action, ended.context, outcome.started_at)
             case Fail():
-                return begun(Work(snapshot, state, action))
+                return self.effects.begin(snapshot, state, action)
             case RetryAt():
                 return await self.requeue.after_attempt(request, state, outcome, action, snapshot.named_pod)
             case Wait():
@@ -292,17 +294,6 @@ class Reconciler:
         """Return the error that requeues a request whose reconcile has failed."""
         self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
         return self.requeue.error(why, state, retry_after)
-
-
-def begun(work: Work) -> Work:
-    """Begin to execute the work's action, before any await: an end that has begun is remembered, and no other pod of
-    the gang relies on this one.
-    """
-    if isinstance(work.action, Fail | Rollback | Abandon):
-        work.state.gang.leave()
-    if isinstance(work.action, Fail):
-        work.state.rollback.end_with(work.action)
-    return work
 
 
 def is_resumable(latest: BindRequest | None) -> TypeGuard[BindRequest]:

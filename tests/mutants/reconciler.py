@@ -160,17 +160,17 @@ ENDS = (
         "bound-pod-unread",
         "Succeeded is reported of a pod that was not read after its bind.",
         f"{_DECIDE}step.py",
-        "    if not facts.is_pod_live and not progress.has_read_bound_pod:\n        return ReadBoundPod()\n",
+        "    if not facts.is_pod_live and not facts.has_read_bound_pod:\n        return ReadBoundPod()\n",
         "",
     ),
     Mutant(
         "finalizer-before-post-bind",
         "The finalizer is dropped before the plugins' post_bind.",
         f"{_DECIDE}step.py",
-        "    if not progress.has_run_post_bind:\n        return RunPostBind()\n"
+        "    if not facts.has_run_post_bind:\n        return RunPostBind()\n"
         "    if facts.request.has_finalizer and not facts.is_held:\n        return DropFinalizer()\n",
         "    if facts.request.has_finalizer and not facts.is_held:\n        return DropFinalizer()\n"
-        "    if not progress.has_run_post_bind:\n        return RunPostBind()\n",
+        "    if not facts.has_run_post_bind:\n        return RunPostBind()\n",
         simulation=_RANDOM,
     ),
     Mutant(
@@ -225,8 +225,8 @@ ENDS = (
         "Failed is reported before the finalizer is dropped.",
         f"{_DECIDE}step.py",
         "    if request.has_finalizer:\n        return DropFinalizer()\n"
-        "    return Close() if progress.has_reported else ReportFailed(fail)",
-        "    if progress.has_reported:\n        return DropFinalizer() if request.has_finalizer else Close()\n"
+        "    return Close() if facts.has_reported else ReportFailed(fail)",
+        "    if facts.has_reported:\n        return DropFinalizer() if request.has_finalizer else Close()\n"
         "    return ReportFailed(fail)",
     ),
     Mutant(
@@ -240,8 +240,8 @@ ENDS = (
         "rollback-before-late-writes",
         "An abandoned request is rolled back while a write without a reply may still take effect.",
         f"{_DECIDE}step.py",
-        _AWAIT + "    if not facts.progress.has_undone",
-        "    if not facts.progress.has_undone",
+        _AWAIT + "    if not facts.has_undone",
+        "    if not facts.has_undone",
         live=("tests/reconciler/test_late_writes.py",),
         simulation=("late", "share/withdraw/kill late"),
     ),
@@ -249,7 +249,7 @@ ENDS = (
         "release-without-report",
         "Nothing is reported of a request that is rolled back and stays.",
         f"{_DECIDE}step.py",
-        "    if not facts.progress.has_reported:\n        return ReportReleased(action.why)\n",
+        "    if not facts.has_reported:\n        return ReportReleased(action.why)\n",
         "",
     ),
     Mutant(
@@ -288,7 +288,7 @@ ENDS = (
         "gone-request-written",
         "A request that is gone when its finalizer is dropped is written on.",
         f"{_DECIDE}step.py",
-        "    if facts.progress.is_gone:\n        return Close()\n",
+        "    if facts.is_gone:\n        return Close()\n",
         "",
     ),
 )
@@ -369,7 +369,7 @@ ATTEMPTS = (
         "late-rollback-complete",
         "A rollback is complete although a write of it may still take effect.",
         f"{_BINDING}effects.py",
-        "            if quiet_in > timedelta():\n                return replace(work.progress, quiet_in=quiet_in)\n",
+        "            if quiet_in > timedelta():\n                return work.learning(has_late_writes=True, quiet_in=quiet_in)\n",
         "",
         simulation=("late",),
     ),
@@ -383,11 +383,11 @@ ATTEMPTS = (
         simulation=("share/withdraw",),
     ),
     Mutant(
-        "rollback-report-outlasts-the-end",
+        "failure-forgotten",
         "The failure of a request is not remembered until it is stored.",
-        f"{_RECONCILER}reconciler.py",
-        "        work.state.rollback.end_with(work.action)\n",
-        "        pass\n",
+        f"{_BINDING}effects.py",
+        "            state.rollback.end_with(action)\n",
+        "            pass\n",
         simulation=_RANDOM,
     ),
     Mutant(

@@ -5,9 +5,9 @@ condition follows the status and never delays it (``pod_conditions``).
 """
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
@@ -22,7 +22,7 @@ from bowline.runtime.workers import ReconcileError
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.decide.actions import Action, DropFinalizer, Event, Fail, Nomination
+from bowline_reconciler.decide.actions import Action, DropFinalizer, Event, Fail, Nomination, Rollback
 from bowline_reconciler.decide.report import (
     Unfinished,
     failure_report,
@@ -39,7 +39,6 @@ from bowline_reconciler.decide.step import (
     Advise,
     EndEffect,
     Facts,
-    Progress,
     ReadBoundPod,
     ReadPod,
     ReportFailed,
@@ -67,9 +66,24 @@ class Work:
     snapshot: Snapshot
     state: RequestState
     action: Action | Abandon
-    progress: Progress = field(default_factory=Progress)
+    facts: Facts
     context: BindContext | None = None
     started_at: datetime | None = None
+
+    def after_read(self, snapshot: Snapshot) -> "Work":
+        """Return the work with the pod as it was read."""
+        is_live = Target.POD in snapshot.live
+        facts = replace(self.facts, pod=snapshot.pod_view, is_pod_live=is_live, has_read_bound_pod=True)
+        return replace(self, snapshot=snapshot, facts=facts)
+
+    def after_write(self, request: BindRequest, *, is_report: bool) -> "Work":
+        """Return the work with the request as it was stored."""
+        facts = replace(self.facts, request=request, has_reported=is_report or self.facts.has_reported)
+        return replace(self, snapshot=replace(self.snapshot, request=request), facts=facts)
+
+    def learning(self, **facts: Any) -> "Work":
+        """Return the work with other facts."""
+        return replace(self, facts=replace(self.facts, **facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,57 +96,63 @@ class Effects:
     metrics: ReconcilerMetrics
     clock: Clock
 
-    def facts(self, work: Work) -> Facts:
-        """Return what the next effect depends on."""
-        snapshot, state = work.snapshot, work.state
-        answers = snapshot.answers
-        return Facts(
+    def begin(
+        self,
+        snapshot: Snapshot,
+        state: RequestState,
+        action: Action | Abandon,
+        context: BindContext | None = None,
+        started_at: datetime | None = None,
+    ) -> Work:
+        """Begin to execute an action, before any await.
+
+        A failure that has begun is remembered, and no other pod of the gang relies on this one.
+        """
+        is_undoing = isinstance(action, Fail | Rollback | Abandon)
+        if is_undoing:
+            state.gang.leave()
+        if isinstance(action, Fail):
+            state.rollback.end_with(action)
+        facts = Facts(
             snapshot.request,
             snapshot.pod_view,
             is_pod_live=Target.POD in snapshot.live,
             has_side_effects=state.rollback.side_effects is not None,
-            has_late_writes=state.attempt.may_have_late_writes,
-            is_inherited=self.reads.may_predate_term(snapshot.request),
-            is_held=bool(self.runner.holders(snapshot.request) if answers is None else answers.holders),
-            progress=work.progress,
+            has_late_writes=is_undoing and state.attempt.may_have_late_writes,
+            is_inherited=is_undoing and self.reads.may_predate_term(snapshot.request),
         )
+        return Work(snapshot, state, action, facts, context, started_at)
 
     async def execute(self, effect: EndEffect, work: Work) -> Work:
         """Execute an effect; returns what is known after it. Raises ReconcileError if it must be repeated."""
-        snapshot, state, progress = work.snapshot, work.state, work.progress
+        snapshot, state = work.snapshot, work.state
         match effect:
             case ReadPod():
-                return replace(work, snapshot=await self.reads.read_live(snapshot, Target.POD))
+                return work.after_read(await self.reads.read_live(snapshot, Target.POD))
             case ReadBoundPod():
-                snapshot = await self.reads.with_bound_pod(snapshot, state.attempt.awaited_bind)
-                return replace(work, snapshot=snapshot, progress=replace(progress, has_read_bound_pod=True))
+                return work.after_read(await self.reads.with_bound_pod(snapshot, state.attempt.awaited_bind))
             case Settle():
-                quiet_in = await self.reads.writes_in_flight(snapshot, state.attempt)
-                return replace(work, progress=replace(progress, quiet_in=quiet_in))
+                return work.learning(quiet_in=await self.reads.writes_in_flight(snapshot, state.attempt))
             case Advise():
                 return replace(work, action=await self._advised(work, effect.fail))
             case Undo():
-                return replace(work, progress=await self._undo(work, effect))
+                return await self._undo(work, effect)
             case RunPostBind():
-                ctx = self._bound_context(work)
-                await self.runner.run_post_bind(ctx)
-                return replace(work, context=ctx, progress=replace(progress, has_run_post_bind=True))
+                await self.runner.run_post_bind(self._bound_context(work))
+                return work.learning(has_run_post_bind=True, is_held=bool(self.runner.holders(snapshot.request)))
             case DropFinalizer():
-                request = await self.writer.drop_finalizer(snapshot.request)
-                if request is None:
-                    return replace(work, progress=replace(progress, is_gone=True))
-                return replace(work, snapshot=replace(snapshot, request=request))
+                stored_request = await self.writer.drop_finalizer(snapshot.request)
+                if stored_request is None:
+                    return work.learning(is_gone=True)
+                return work.after_write(stored_request, is_report=False)
             case ReportSucceeded():
-                request = await self._report_succeeded(work)
+                return work.after_write(await self._report_succeeded(work), is_report=True)
             case ReportFailed():
-                request = await self._report_failed(work, effect.fail)
+                return work.after_write(await self._report_failed(work, effect.fail), is_report=True)
             case ReportReleased():
-                request = await self._report_released(work, effect.why)
+                return work.after_write(await self._report_released(work, effect.why), is_report=True)
             case _:
                 assert_never(effect)
-        return replace(
-            work, snapshot=replace(snapshot, request=request), progress=replace(progress, has_reported=True)
-        )
 
     async def report_unfinished(
         self, request: BindRequest, state: RequestState, cause: Unfinished, *, is_isolated: bool
@@ -184,7 +204,7 @@ class Effects:
             fail = fail.with_advice(advice)
         return rollback.end_with(replace(fail, is_advised=True))
 
-    async def _undo(self, work: Work, effect: Undo) -> Progress:
+    async def _undo(self, work: Work, effect: Undo) -> Work:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
 
         If one of its own writes may still take effect, the rollback is to be repeated when none can. An incomplete
@@ -201,9 +221,9 @@ class Effects:
             is_late = attempt.may_have_late_writes
             quiet_in = await self.reads.writes_in_flight(work.snapshot, attempt) if is_late else timedelta()
             if quiet_in > timedelta():
-                return replace(work.progress, quiet_in=quiet_in)
+                return work.learning(has_late_writes=True, quiet_in=quiet_in)
             rollback.complete(result.message)
-            return replace(work.progress, has_undone=True)
+            return work.learning(has_undone=True, has_side_effects=False, quiet_in=quiet_in)
         if effect.is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
         elif result.code is not Code.TRANSIENT or rollback.count_transient_failure():

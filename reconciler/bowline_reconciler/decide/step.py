@@ -19,13 +19,24 @@ What the table guarantees, whatever caused the end:
 Decision 115.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from bowline.api.bindrequest import BindRequest
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
-from bowline_reconciler.decide.actions import Action, Complete, DropFinalizer, Fail, RequeueAfter, Rollback
+from bowline_reconciler.decide.actions import (
+    Action,
+    Attempt,
+    Complete,
+    DropFinalizer,
+    Fail,
+    Forget,
+    RequeueAfter,
+    Rollback,
+    SetOwner,
+    Wait,
+)
 from bowline_reconciler.decide.snapshot import Absent, PodView, is_bound_as_asked
 
 _WRITE_IN_FLIGHT = (
@@ -117,44 +128,38 @@ EndEffect = (
     | ReportFailed
     | ReportReleased
 )
-Effect = Action | EndEffect | Reconsider | Close
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What this reconcile has learnt and done.
-
-    ``quiet_in``: for how long a write may still take effect; None: not determined.
-    """
-
-    has_read_bound_pod: bool = False
-    quiet_in: timedelta | None = None
-    has_undone: bool = False
-    has_run_post_bind: bool = False
-    has_reported: bool = False
-    is_gone: bool = False  # the request was deleted when its finalizer was removed
+# Those that begin something else, or end the reconcile.
+OtherEffect = Attempt | Wait | RequeueAfter | SetOwner | Forget | Complete | Fail | Rollback | Reconsider | Close
+Effect = EndEffect | OtherEffect
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the next effect depends on.
+    """What the next effect depends on: what is stored, what is remembered, and what this reconcile has done.
 
     - ``request``: as stored after the last write.
-    - ``pod``, ``is_pod_live``: as read last, and whether by a live read in this reconcile.
+    - ``pod``, ``is_pod_live``: as read last; whether by a live read in this reconcile.
     - ``has_side_effects``: an attempt of this process may have left some.
     - ``has_late_writes``: a write of this process has no reply, and may take effect.
     - ``is_inherited``: a previous leader may have written for the request.
-    - ``is_held``: plugins hold something for the pod until it has ended.
+    - ``quiet_in``: for how long such a write may still take effect; None: not determined.
+    - ``is_held``: plugins hold something for the bound pod until it has ended; known after post_bind.
+    - ``is_gone``: the request was deleted when its finalizer was removed.
     """
 
     request: BindRequest
-    pod: PodView | Absent
+    pod: PodView | Absent = Absent.NOT_IN_CACHE
     is_pod_live: bool = False
     has_side_effects: bool = False
     has_late_writes: bool = False
     is_inherited: bool = False
+    quiet_in: timedelta | None = None
+    has_read_bound_pod: bool = False
+    has_undone: bool = False
+    has_run_post_bind: bool = False
     is_held: bool = False
-    progress: Progress = field(default_factory=Progress)
+    has_reported: bool = False
+    is_gone: bool = False
 
     @property
     def is_bound(self) -> bool:
@@ -164,7 +169,7 @@ class Facts:
 
 def step(action: Action | Abandon, facts: Facts) -> Effect:
     """Return the next effect of the action that was decided on."""
-    if facts.progress.is_gone:
+    if facts.is_gone:
         return Close()
     match action:
         case Complete():
@@ -182,22 +187,21 @@ def step(action: Action | Abandon, facts: Facts) -> Effect:
 
 
 def _of_success(facts: Facts) -> Effect:
-    progress = facts.progress
-    if not facts.is_pod_live and not progress.has_read_bound_pod:
+    if not facts.is_pod_live and not facts.has_read_bound_pod:
         return ReadBoundPod()
     if not facts.is_bound:
         return Reconsider()
-    if not progress.has_run_post_bind:
+    if not facts.has_run_post_bind:
         return RunPostBind()
     if facts.request.has_finalizer and not facts.is_held:
         return DropFinalizer()
-    return Close() if progress.has_reported else ReportSucceeded()
+    return Close() if facts.has_reported else ReportSucceeded()
 
 
 def _of_failure(fail: Fail, facts: Facts) -> Effect:
-    request, progress = facts.request, facts.progress
+    request = facts.request
     has_effects = request.has_finalizer or facts.has_side_effects or request.is_rollback_incomplete
-    may_undo = has_effects and not request.is_misnamed and not progress.has_undone
+    may_undo = has_effects and not request.is_misnamed and not facts.has_undone
     if (may_undo or facts.has_late_writes or facts.is_inherited) and request.pod_key.name and not facts.is_pod_live:
         return ReadPod()
     if facts.is_pod_live and facts.is_bound:
@@ -211,7 +215,7 @@ def _of_failure(fail: Fail, facts: Facts) -> Effect:
         return Undo(fail.status, fail)
     if request.has_finalizer:
         return DropFinalizer()
-    return Close() if progress.has_reported else ReportFailed(fail)
+    return Close() if facts.has_reported else ReportFailed(fail)
 
 
 def _of_rollback(action: Rollback, facts: Facts) -> Effect:
@@ -219,9 +223,9 @@ def _of_rollback(action: Rollback, facts: Facts) -> Effect:
     awaiting = _until_quiet(facts)
     if awaiting is not None:
         return awaiting
-    if not facts.progress.has_undone:
+    if not facts.has_undone:
         return Undo(action.why)
-    if not facts.progress.has_reported:
+    if not facts.has_reported:
         return ReportReleased(action.why)
     return DropFinalizer() if facts.request.has_finalizer else Close()
 
@@ -243,7 +247,7 @@ def _until_quiet(facts: Facts) -> Effect | None:
     """Return what precedes everything that a late write could make untrue; None if no write may take effect."""
     if not facts.has_late_writes and not facts.is_inherited:
         return None
-    quiet_in = facts.progress.quiet_in
+    quiet_in = facts.quiet_in
     if quiet_in is None:
         return Settle()
     return RequeueAfter(quiet_in, _WRITE_IN_FLIGHT) if quiet_in > timedelta() else None

@@ -39,7 +39,6 @@ from bowline_reconciler.decide.step import (
     Close,
     Effect,
     Facts,
-    Progress,
     ReadBoundPod,
     ReadPod,
     Reconsider,
@@ -104,7 +103,7 @@ class Work:
     request: World  # as stored when it was read or written last
     pod: str = "unread"
     is_pod_live: bool = False
-    progress: Progress = field(default_factory=Progress)
+    learnt: frozenset[tuple[str, Any]] = frozenset()  # facts of this reconcile
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +116,15 @@ class State:
     def facts(self) -> Facts:
         work, memory = self.work, self.memory
         assert work is not None
+        request = work.request
         return Facts(
-            _request(work.request.phase, work.request.deleting, work.request.finalizer, work.request.is_incomplete),
+            _request(request.phase, request.deleting, request.finalizer, request.is_incomplete),
             _pod(work.pod),
             work.is_pod_live,
             memory.has_side_effects,
             memory.has_late_writes,
             memory.is_inherited,
-            self.world.is_held,
-            work.progress,
+            **dict(work.learnt),
         )
 
     def with_work(self, **changes: Any) -> "State":
@@ -134,7 +133,7 @@ class State:
 
     def noting(self, **changes: Any) -> "State":
         assert self.work is not None
-        return self.with_work(progress=replace(self.work.progress, **changes))
+        return self.with_work(learnt=frozenset((dict(self.work.learnt) | changes).items()))
 
     def resting(self, **changes: Any) -> "State":
         return replace(self, work=None, memory=replace(self.memory, **changes))
@@ -243,7 +242,7 @@ class Explored:
             case ReadPod():
                 yield state.with_work(pod=world.pod, is_pod_live=True)
             case ReadBoundPod():
-                yield state.with_work(pod=world.pod, progress=replace(work.progress, has_read_bound_pod=True))
+                yield state.noting(has_read_bound_pod=True).with_work(pod=world.pod)
             case Reconsider():
                 self.fail_if(work.pod == "here", "reconsidered although bound", state)
                 yield replace(state, work=None)
@@ -279,11 +278,11 @@ class Explored:
                     )
             case RunPostBind():
                 self.fail_if(work.pod != "here", "post_bind of a pod that was not read on its node", state)
-                yield state.noting(has_run_post_bind=True)
+                yield state.noting(has_run_post_bind=True, is_held=world.is_held)
             case DropFinalizer():
                 self.fail_if(world.leaks and not memory.is_inherited, "finalizer dropped above side effects", state)
                 is_success = isinstance(work.action, Complete)
-                is_early = is_success and not work.progress.has_run_post_bind
+                is_early = is_success and not state.facts.has_run_post_bind
                 self.fail_if(is_early, "finalizer dropped before post_bind", state)
                 self.fail_if(
                     is_success and world.is_held, "finalizer dropped although the pod holds something", state
@@ -292,7 +291,7 @@ class Explored:
                 self.fail_if(is_late, "finalizer dropped while a write may take effect", state)
                 yield from self._written(state, finalizer=False)
             case ReportSucceeded():
-                self.fail_if(not work.progress.has_run_post_bind, "Succeeded before post_bind", state)
+                self.fail_if(not state.facts.has_run_post_bind, "Succeeded before post_bind", state)
                 is_kept = work.request.finalizer and not world.is_held
                 self.fail_if(is_kept, "Succeeded before the finalizer is dropped", state)
                 yield from self._written(state, phase="Succeeded", has_reported=True)
@@ -331,10 +330,8 @@ class Explored:
         if written.deleting and not written.finalizer:
             written = replace(written, phase="")
         known = replace(written, phase=written.phase or work.request.phase)
-        yield replace(state, world=written).with_work(
-            request=known,
-            progress=replace(work.progress, has_reported=has_reported or work.progress.has_reported),
-        )
+        written_state = replace(state, world=written).with_work(request=known)
+        yield written_state.noting(has_reported=True) if has_reported else written_state
 
 
 def _stored(world: World) -> tuple[str, bool, bool, bool]:
@@ -381,7 +378,7 @@ def _attempted(state: State) -> Iterator[State]:
         return
     begun = replace(world, finalizer=True, effects=True)
     memory = replace(state.memory, has_side_effects=True, has_attempted=True, has_rolled_back=False)
-    ended = State(begun, memory, replace(work, request=begun, pod="unread", is_pod_live=False, progress=Progress()))
+    ended = State(begun, memory, Work(FATAL, begun))
     yield ended.with_work(action=FATAL)
     yield replace(ended, memory=replace(memory, ending=FATAL)).with_work(action=FATAL)
     yield ended.resting()  # it waits, or is retried
@@ -417,7 +414,8 @@ def test_every_way_to_an_end_is_safe_and_has_an_end() -> None:
         reached |= explored.effects
         quiet = Explored()
         for state in states:
-            count, following = 0, replace(state, world=replace(state.world, changes=0, failures=0, crashes=0))
+            count = 0
+            following: State | None = replace(state, world=replace(state.world, changes=0, failures=0, crashes=0))
             while following is not None and count < MANY:
                 following, count = next(quiet.after_effect(following), None), count + 1
             assert count < MANY, state
