@@ -36,7 +36,7 @@ from bowline_reconciler.decide.actions import (
 )
 from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, Target, is_bound_as_asked
-from bowline_reconciler.decide.step import Abandon, Close, EndEffect, OtherEffect, Reconsider, step
+from bowline_reconciler.decide.step import Abandon, Close, OtherEffect, Reconsider
 from bowline_reconciler.observe.tracker import Observation
 
 log = logging.getLogger(__name__)
@@ -105,11 +105,8 @@ class Reconciler:
     async def _drive(self, work: Work | Result) -> Result:
         """Execute one effect after another, until the request is closed or rests; returns when to continue."""
         while isinstance(work, Work):
-            effect = step(work.action, work.facts)
-            if isinstance(effect, EndEffect):
-                work = await self.effects.execute(effect, work)
-            else:
-                work = await self._execute(effect, work)
+            effect, work = await self.effects.run(work)
+            work = await self._execute(effect, work)
         return work
 
     async def _execute(self, effect: OtherEffect, work: Work) -> Work | Result:

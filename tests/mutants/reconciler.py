@@ -369,8 +369,8 @@ ATTEMPTS = (
         "late-rollback-complete",
         "A rollback is complete although a write of it may still take effect.",
         f"{_BINDING}effects.py",
-        "            if quiet_in > timedelta():\n                return work.learning(has_late_writes=True, quiet_in=quiet_in)\n",
-        "",
+        "is_quiet = quiet_in <= timedelta()",
+        "is_quiet = True",
         simulation=("late",),
     ),
     Mutant(

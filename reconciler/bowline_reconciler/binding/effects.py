@@ -1,13 +1,12 @@
 """Executes the effects that end a request, one at a time; ``decide.step`` states their order.
 
-Each effect is a few calls, and returns what is known after it. Nothing here decides what follows. The pod's PodBound
+Each effect is a few calls, and adds to what is known. Nothing here decides what follows. The pod's PodBound
 condition follows the status and never delays it (``pod_conditions``).
 """
 
 import logging
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, assert_never
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
@@ -37,8 +36,8 @@ from bowline_reconciler.decide.snapshot import Snapshot, Target, is_bound_as_ask
 from bowline_reconciler.decide.step import (
     Abandon,
     Advise,
-    EndEffect,
     Facts,
+    OtherEffect,
     ReadBoundPod,
     ReadPod,
     ReportFailed,
@@ -47,6 +46,7 @@ from bowline_reconciler.decide.step import (
     RunPostBind,
     Settle,
     Undo,
+    step,
 )
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 
@@ -69,21 +69,6 @@ class Work:
     facts: Facts
     context: BindContext | None = None
     started_at: datetime | None = None
-
-    def after_read(self, snapshot: Snapshot) -> "Work":
-        """Return the work with the pod as it was read."""
-        is_live = Target.POD in snapshot.live
-        facts = replace(self.facts, pod=snapshot.pod_view, is_pod_live=is_live, has_read_bound_pod=True)
-        return replace(self, snapshot=snapshot, facts=facts)
-
-    def after_write(self, request: BindRequest, *, is_report: bool) -> "Work":
-        """Return the work with the request as it was stored."""
-        facts = replace(self.facts, request=request, has_reported=is_report or self.facts.has_reported)
-        return replace(self, snapshot=replace(self.snapshot, request=request), facts=facts)
-
-    def learning(self, **facts: Any) -> "Work":
-        """Return the work with other facts."""
-        return replace(self, facts=replace(self.facts, **facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,51 +93,58 @@ class Effects:
 
         A failure that has begun is remembered, and no other pod of the gang relies on this one.
         """
-        is_undoing = isinstance(action, Fail | Rollback | Abandon)
+        is_undoing, is_pod_live = isinstance(action, Fail | Rollback | Abandon), Target.POD in snapshot.live
         if is_undoing:
             state.gang.leave()
         if isinstance(action, Fail):
             state.rollback.end_with(action)
         facts = Facts(
             snapshot.request,
-            snapshot.pod_view,
-            is_pod_live=Target.POD in snapshot.live,
+            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod_view),
+            is_pod_live=is_pod_live,
             has_side_effects=state.rollback.side_effects is not None,
             has_late_writes=is_undoing and state.attempt.may_have_late_writes,
             is_inherited=is_undoing and self.reads.may_predate_term(snapshot.request),
         )
         return Work(snapshot, state, action, facts, context, started_at)
 
-    async def execute(self, effect: EndEffect, work: Work) -> Work:
-        """Execute an effect; returns what is known after it. Raises ReconcileError if it must be repeated."""
-        snapshot, state = work.snapshot, work.state
-        match effect:
-            case ReadPod():
-                return work.after_read(await self.reads.read_live(snapshot, Target.POD))
-            case ReadBoundPod():
-                return work.after_read(await self.reads.with_bound_pod(snapshot, state.attempt.awaited_bind))
-            case Settle():
-                return work.learning(quiet_in=await self.reads.writes_in_flight(snapshot, state.attempt))
-            case Advise():
-                return replace(work, action=await self._advised(work, effect.fail))
-            case Undo():
-                return await self._undo(work, effect)
-            case RunPostBind():
-                await self.runner.run_post_bind(self._bound_context(work))
-                return work.learning(has_run_post_bind=True, is_held=bool(self.runner.holders(snapshot.request)))
-            case DropFinalizer():
-                stored_request = await self.writer.drop_finalizer(snapshot.request)
-                if stored_request is None:
-                    return work.learning(is_gone=True)
-                return work.after_write(stored_request, is_report=False)
-            case ReportSucceeded():
-                return work.after_write(await self._report_succeeded(work), is_report=True)
-            case ReportFailed():
-                return work.after_write(await self._report_failed(work, effect.fail), is_report=True)
-            case ReportReleased():
-                return work.after_write(await self._report_released(work, effect.why), is_report=True)
-            case _:
-                assert_never(effect)
+    async def run(self, work: Work) -> tuple[OtherEffect, Work]:
+        """Execute the effects of an end; returns the first one that is none, and what is known by then.
+
+        Raises ReconcileError if an effect must be repeated.
+        """
+        while True:
+            snapshot, facts = work.snapshot, work.facts
+            effect = step(work.action, facts)
+            match effect:
+                case ReadPod() | ReadBoundPod():
+                    snapshot = await self._read(effect, work)
+                    is_bound = is_bound_as_asked(snapshot.request, snapshot.pod_view)
+                    is_live = Target.POD in snapshot.live
+                    facts = replace(facts, is_bound=is_bound, is_pod_live=is_live, has_read_bound_pod=True)
+                case Settle():
+                    facts = replace(facts, quiet_in=await self.reads.writes_in_flight(snapshot, work.state.attempt))
+                case Advise():
+                    work = replace(work, action=await self._advised(work, effect.fail))
+                case Undo():
+                    quiet_in = await self._undo(work, effect)
+                    is_quiet = quiet_in <= timedelta()
+                    facts = replace(facts, has_undone=is_quiet, has_late_writes=not is_quiet, quiet_in=quiet_in)
+                    facts = replace(facts, has_side_effects=facts.has_side_effects and not is_quiet)
+                case RunPostBind():
+                    await self.runner.run_post_bind(self._bound_context(work))
+                    is_held = bool(self.runner.holders(snapshot.request))
+                    facts = replace(facts, has_run_post_bind=True, is_held=is_held)
+                case DropFinalizer():
+                    request = await self.writer.drop_finalizer(snapshot.request)
+                    snapshot = replace(snapshot, request=request or snapshot.request)
+                    facts = replace(facts, request=snapshot.request, is_gone=request is None)
+                case ReportSucceeded() | ReportFailed() | ReportReleased():
+                    snapshot = replace(snapshot, request=await self._report(effect, work))
+                    facts = replace(facts, request=snapshot.request, has_reported=True)
+                case _:
+                    return effect, work
+            work = replace(work, snapshot=snapshot, facts=facts)
 
     async def report_unfinished(
         self, request: BindRequest, state: RequestState, cause: Unfinished, *, is_isolated: bool
@@ -181,6 +173,11 @@ class Effects:
         snapshot = await self.reads.with_pod(self.reads.from_cache(request, None))
         self._withdraw_nomination(request, snapshot.named_pod)
 
+    async def _read(self, effect: ReadPod | ReadBoundPod, work: Work) -> Snapshot:
+        if isinstance(effect, ReadPod):
+            return await self.reads.read_live(work.snapshot, Target.POD)
+        return await self.reads.with_bound_pod(work.snapshot, work.state.attempt.awaited_bind)
+
     # --- calls of plugins ---
 
     def _bound_context(self, work: Work) -> BindContext:
@@ -204,13 +201,13 @@ class Effects:
             fail = fail.with_advice(advice)
         return rollback.end_with(replace(fail, is_advised=True))
 
-    async def _undo(self, work: Work, effect: Undo) -> Work:
+    async def _undo(self, work: Work, effect: Undo) -> timedelta:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
 
-        If one of its own writes may still take effect, the rollback is to be repeated when none can. An incomplete
-        one is reported, with the failure that follows it; that of an orphan only in the log. Transient failures are
-        not reported while there are few: a lost reply is not, a lasting failure is, because the scheduler waits for
-        the result.
+        Returns for how long one of its own writes may still take effect: then the rollback is to be repeated. An
+        incomplete one is reported, with the failure that follows it; that of an orphan only in the log. Transient
+        failures are not reported while there are few: a lost reply is not, a lasting failure is, because the
+        scheduler waits for the result.
         """
         attempt, rollback = work.state.attempt, work.state.rollback
         ctx = self.reads.context(work.snapshot)
@@ -220,10 +217,9 @@ class Effects:
         if result.code is Code.OK:
             is_late = attempt.may_have_late_writes
             quiet_in = await self.reads.writes_in_flight(work.snapshot, attempt) if is_late else timedelta()
-            if quiet_in > timedelta():
-                return work.learning(has_late_writes=True, quiet_in=quiet_in)
-            rollback.complete(result.message)
-            return work.learning(has_undone=True, has_side_effects=False, quiet_in=quiet_in)
+            if quiet_in <= timedelta():
+                rollback.complete(result.message)
+            return quiet_in
         if effect.is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
         elif result.code is not Code.TRANSIENT or rollback.count_transient_failure():
@@ -232,6 +228,16 @@ class Effects:
         raise ReconcileError(result.message, at_least=max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))
 
     # --- reports ---
+
+    async def _report(self, effect: ReportSucceeded | ReportFailed | ReportReleased, work: Work) -> BindRequest:
+        """Write the report of an end; returns the request as stored."""
+        match effect:
+            case ReportSucceeded():
+                return await self._report_succeeded(work)
+            case ReportFailed():
+                return await self._report_failed(work, effect.fail)
+            case ReportReleased():
+                return await self._report_released(work, effect.why)
 
     async def _report_succeeded(self, work: Work) -> BindRequest:
         request, pod, state, now = work.snapshot.request, work.snapshot.named_pod, work.state, self.clock.now()

@@ -37,7 +37,6 @@ from bowline_reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from bowline_reconciler.decide.snapshot import Absent, PodView, is_bound_as_asked
 
 _WRITE_IN_FLIGHT = (
     "a write of the previous leader, or one without a reply, may still take effect; the rollback follows"
@@ -138,7 +137,8 @@ class Facts:
     """What the next effect depends on: what is stored, what is remembered, and what this reconcile has done.
 
     - ``request``: as stored after the last write.
-    - ``pod``, ``is_pod_live``: as read last; whether by a live read in this reconcile.
+    - ``is_pod_live``: the pod was read live in this reconcile.
+    - ``is_bound``: the pod, read live or after its bind, is on the selected node: then nothing may be undone.
     - ``has_side_effects``: an attempt of this process may have left some.
     - ``has_late_writes``: a write of this process has no reply, and may take effect.
     - ``is_inherited``: a previous leader may have written for the request.
@@ -148,7 +148,7 @@ class Facts:
     """
 
     request: BindRequest
-    pod: PodView | Absent = Absent.NOT_IN_CACHE
+    is_bound: bool = False
     is_pod_live: bool = False
     has_side_effects: bool = False
     has_late_writes: bool = False
@@ -160,11 +160,6 @@ class Facts:
     is_held: bool = False
     has_reported: bool = False
     is_gone: bool = False
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether the pod is on the selected node: then nothing may be undone."""
-        return is_bound_as_asked(self.request, self.pod)
 
 
 def step(action: Action | Abandon, facts: Facts) -> Effect:

@@ -119,7 +119,7 @@ class State:
         request = work.request
         return Facts(
             _request(request.phase, request.deleting, request.finalizer, request.is_incomplete),
-            _pod(work.pod),
+            work.pod == "here",
             work.is_pod_live,
             memory.has_side_effects,
             memory.has_late_writes,
@@ -442,4 +442,4 @@ def test_nothing_is_undone_of_a_request_that_has_not_the_name_of_its_pod() -> No
         {"metadata": metadata, "spec": {"podName": "p", "podUID": "P", "selectedNode": "n"}}
     )
     advised = replace(FATAL, is_advised=True)
-    assert step(advised, Facts(request, _pod("free"), is_pod_live=True)) == DropFinalizer()
+    assert step(advised, Facts(request, is_pod_live=True)) == DropFinalizer()
