@@ -9,14 +9,13 @@ import hashlib
 import json
 import re
 import tarfile
-import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from bowline.localcluster.assets.progress import Progress
@@ -26,7 +25,6 @@ from bowline.localcluster.assets.recipes import Download, Recipe
 # Enough for a slow TLS handshake; paid in full for an unreachable host.
 CONNECT_TIMEOUT_S = 6.0
 _CHUNK = 1 << 20
-_REPORT_EVERY_S = 5.0
 # Checksum files are a few kilobytes, the JSON of a GitHub release below one megabyte.
 _SMALL_LIMIT = 4 << 20
 
@@ -35,12 +33,8 @@ class _RefusedError(Exception):
     """Why this download is not used; becomes the answer's reason."""
 
 
-class Opener(Protocol):
-    """Opens a URL as a readable stream; tests substitute a table."""
-
-    def __call__(self, url: str) -> IO[bytes]:
-        """Open the URL or raise OSError or HTTPException."""
-        ...
+# Opens a URL as a readable stream, or raises OSError or HTTPException; tests substitute a table.
+Opener = Callable[[str], IO[bytes]]
 
 
 def open_url(url: str) -> IO[bytes]:
@@ -81,7 +75,7 @@ class Downloader:
             raise _RefusedError(f"no checksum is published for {file_name}, and an unverified binary is not used")
         self._progress.report(f"{recipe.tool} {recipe.version}: downloading {source.url}")
         archive = work / file_name
-        actual = self._save(source.url, archive, str(recipe.tool))
+        actual = self._save(source.url, archive)
         if actual != expected_digest:
             raise _RefusedError(f"checksum mismatch for {source.url}: published {expected_digest}, received {actual}")
         return unpack(archive, source, work / f"{recipe.tool}.download")
@@ -93,18 +87,15 @@ class Downloader:
             except (OSError, HTTPException) as error:
                 raise _RefusedError(f"{url}: {_words(error)}") from error
 
-    def _save(self, url: str, target: Path, label: str) -> str:
+    def _save(self, url: str, target: Path) -> str:
         digest = hashlib.sha256()
-        received_bytes, reported_at = 0, time.monotonic()
+        received_bytes = 0
         with self._open_stream(url) as stream, target.open("wb") as out:
             try:
                 while chunk := stream.read(_CHUNK):
                     digest.update(chunk)
                     out.write(chunk)
                     received_bytes += len(chunk)
-                    if time.monotonic() - reported_at > _REPORT_EVERY_S:
-                        reported_at = time.monotonic()
-                        self._progress.report(f"{label}: {received_bytes >> 20} MiB so far")
             except (OSError, HTTPException) as error:
                 raise _RefusedError(f"{url} broke off after {received_bytes >> 20} MiB: {_words(error)}") from error
         return digest.hexdigest()
