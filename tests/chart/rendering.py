@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import Object
-from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import Helm
+from bowline.localcluster.helm import ChartRelease, Helm
 
 CHART = Path(__file__).parents[2] / "charts" / "bowline"
 RELEASE, NAMESPACE = "bowline", "bowline-system"

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import Helm
+from bowline.localcluster.helm import ChartRelease, Helm
 from bowline.localcluster.spec import ClusterSpec
 from tests.chart.jobs import running_jobs
 from tests.chart.presets import LOCAL

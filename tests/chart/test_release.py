@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.localcluster.chart import ChartRelease
-from bowline.localcluster.helm import Helm
+from bowline.localcluster.helm import ChartRelease, Helm
 from tests.chart.rendering import CHART
 from tests.documents import blocks
 from tools.release import chart as packaging

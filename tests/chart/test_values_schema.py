@@ -9,9 +9,8 @@ import yaml
 
 from bowline.framework.config import GpuSharingSettings, Settings, WorkloadEntry, parse_settings
 from bowline.framework.workloads import TEMPLATE_PATH
-from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.helm import Helm
+from bowline.localcluster.helm import ChartRelease, Helm
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered, merged
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))

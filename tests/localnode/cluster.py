@@ -25,13 +25,12 @@ from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, NODE_TOOLS, Tool
 from bowline.localcluster.assets.supply import Assets, ensure_assets
 from bowline.localcluster.certs import Identity, write_pair
-from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.controlplane import ADMIN, ControlPlane
 from bowline.localcluster.errors import LocalApiError, LocalClusterError, StartError
 from bowline.localcluster.flags import Layout, apiserver_args, controller_manager_args, etcd_args, scheduler_args
-from bowline.localcluster.helm import find_helm
+from bowline.localcluster.helm import ChartRelease, find_helm
 from bowline.localcluster.pair import CHART
 from bowline.localcluster.process import Launch, Process, ProcessWatchdog
 from bowline.localcluster.spec import ClusterSpec

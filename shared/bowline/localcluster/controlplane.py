@@ -40,6 +40,7 @@ from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.state import save_state, state_of
 
 _POLL_S = 0.03
+_READY_TIMEOUT_S = 120.0
 # Short, because on a port taken by another program the connection may never be answered.
 _PROBE_TIMEOUT_S = 3.0
 # Capacity of a unix socket's address, without its terminating zero.
@@ -247,7 +248,7 @@ class ControlPlane:
         return _plain_request(self.ports.kwok, "/healthz") == "ok"
 
     def _until_ready(self, name: str, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self.spec.ready_timeout_s
+        deadline = time.monotonic() + _READY_TIMEOUT_S
         last = "no answer yet"
         while time.monotonic() < deadline:
             self._check_running(name)
@@ -259,7 +260,7 @@ class ControlPlane:
                 last = str(error) if isinstance(error, LocalApiError) else type(error).__name__
             time.sleep(_POLL_S)
         tail = self.processes[name].tail()
-        raise StartError(f"{name} is not ready after {self.spec.ready_timeout_s:.0f} s ({last}):\n{tail}")
+        raise StartError(f"{name} is not ready after {_READY_TIMEOUT_S:.0f} s ({last}):\n{tail}")
 
     def _check_running(self, name: str) -> None:
         process = self.processes[name]

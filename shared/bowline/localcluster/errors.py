@@ -1,14 +1,4 @@
-"""Errors of the local cluster, as one tree.
-
-    LocalClusterError
-    ├── AssetsError     a binary could not be supplied by any provider
-    ├── StartError      a process did not become ready, or ended early
-    ├── CommandError    kubectl or helm ended with an error
-    ├── LocalApiError        the API server rejected one of our own requests
-    └── RenderError     a rendered object cannot be run as a local process
-
-Each message is for the user at the terminal: it states what was attempted and what to do next.
-"""
+"""Errors of the local cluster. Each message is for the user at the terminal: what was attempted, what to do next."""
 
 
 class LocalClusterError(Exception):

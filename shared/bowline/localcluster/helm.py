@@ -6,19 +6,35 @@ The `helm` on PATH is preferred; else the chain of `assets` supplies the pinned 
 
 import json
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.supply import ensure_assets
-from bowline.localcluster.chart import ChartRelease, documents
 from bowline.localcluster.errors import CommandError
 
 _TIMEOUT_S = 180
+# libyaml where PyYAML has it, eight times as fast.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class ChartRelease:
+    """A chart under a release name, with its values."""
+
+    name: str
+    chart: Path
+    namespace: str
+    values_files: Sequence[Path] = ()
+    set_values: Mapping[str, object] = field(default_factory=dict)
 
 
 class Helm:
@@ -41,7 +57,7 @@ class Helm:
         args = ["template", release.name, str(release.chart), *_common(release)]
         if kube_version:
             args.append(f"--kube-version={kube_version}")
-        return documents(self.run(args))
+        return _documents(self.run(args))
 
     def uninstall(self, name: str, namespace: str, kubeconfig: Path) -> str:
         """`helm uninstall`, waiting until the deleted objects no longer exist."""
@@ -82,6 +98,13 @@ def find_helm(progress: Progress | None = None) -> Helm:
     """The `helm` on PATH, else the supplied one."""
     on_path = shutil.which("helm")
     return Helm(Path(on_path) if on_path else ensure_assets([Tool.HELM], progress=progress).path(Tool.HELM))
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    """The objects in a rendered text, split as Helm splits: `---# comment` also separates."""
+    parts = re.split(r"(?m)^---", text)
+    documents = [yaml.load(part, _Loader) for part in parts if part.strip()]  # noqa: S506 - a safe one
+    return [document for document in documents if document]
 
 
 def _common(release: ChartRelease) -> list[str]:

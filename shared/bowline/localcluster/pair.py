@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.flags import LOOPBACK
-from bowline.localcluster.helm import Helm
+from bowline.localcluster.helm import ChartRelease, Helm
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 

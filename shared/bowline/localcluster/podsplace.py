@@ -7,20 +7,10 @@ changed. Linux only, and not every container may create one: see `has_pods_place
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from bowline.localcluster.cluster import Cluster
-
-
-@dataclass(frozen=True, slots=True)
-class PodsPlace:
-    """The command prefix and the environment by which a process detects that it runs in a pod."""
-
-    prefix: tuple[str, ...]
-    env: Mapping[str, str]
-
 
 _IN_POD = """
 mount -t tmpfs tmpfs /var/run/ && mkdir -p /var/run/secrets/kubernetes.io &&
@@ -37,8 +27,12 @@ def has_pods_place() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def pods_place(cluster: Cluster, namespace: str, account: str, folder: Path) -> PodsPlace:
-    """Write the ServiceAccount's files as a kubelet does; see `has_pods_place`."""
+def pods_place(
+    cluster: Cluster, namespace: str, account: str, folder: Path
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Write the ServiceAccount's files as a kubelet does; return the prefix of a command that finds them, and its
+    environment. See `has_pods_place`.
+    """
     files = folder / "serviceaccount"
     files.mkdir(mode=0o700)
     cluster.service_account_kubeconfig(namespace, account, files / "token-of")
@@ -47,4 +41,4 @@ def pods_place(cluster: Cluster, namespace: str, account: str, folder: Path) -> 
     (files / "namespace").write_text(namespace)
     server = urlsplit(cluster.server)
     address = {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
-    return PodsPlace((*_UNSHARE, "sh", "-c", _IN_POD, str(files)), address)
+    return (*_UNSHARE, "sh", "-c", _IN_POD, str(files)), address

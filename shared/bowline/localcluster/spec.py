@@ -56,7 +56,6 @@ class ClusterSpec:
     feature_gates: tuple[str, ...] = ()
     apiserver_args: tuple[str, ...] = ()
     service_account_admission: bool = False
-    ready_timeout_s: float = 120.0
 
     def all_controllers(self) -> tuple[str, ...]:
         """The controllers to run, including those that the admission plugin depends on."""

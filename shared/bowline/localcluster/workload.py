@@ -175,8 +175,8 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
     listen, metrics = flags.get(LISTEN, ""), flags.get(METRICS_LISTEN, "")
     kubeconfig = None
     account = spec.get("serviceAccountName", "default")
-    place = pods_place(cluster, namespace, account, folder) if options.in_pod else None
-    if wants_token(spec) and place is None:
+    prefix, pod_env = pods_place(cluster, namespace, account, folder) if options.in_pod else ((), {})
+    if wants_token(spec) and not prefix:
         kubeconfig = cluster.service_account_kubeconfig(
             namespace, account, folder / "kubeconfig", pod=options.token_of
         )
@@ -193,8 +193,8 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
     # A separate home excludes the developer's ~/.kube/config; unbuffered, so that a log is complete after a crash.
     base |= {"HOME": str(folder), "PYTHONUNBUFFERED": "1"}
     log = cluster.layout.logs / f"{options.name}.log"
-    argv = (*place.prefix, *plan.argv) if place is not None else plan.argv
-    env = {**base, **(place.env if place is not None else {}), **plan.env, **options.env}
+    argv = (*prefix, *plan.argv)
+    env = {**base, **pod_env, **plan.env, **options.env}
     launch = Launch(options.name, argv, log, CHECKOUT, env)
     return LocalProcess(cluster.run_process(launch), listen, metrics, kubeconfig, flags.get(DEBUG_LISTEN, ""))
 

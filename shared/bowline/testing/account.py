@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bowline.framework.plugin import Plugin
-from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError, StartError
-from bowline.localcluster.helm import find_helm
+from bowline.localcluster.helm import ChartRelease, find_helm
 from bowline.localcluster.pair import CHART
 from bowline.plugins.catalog import BUILTINS, plugin_access
 
