@@ -7,6 +7,7 @@ time: an idle machine runs twenty million of them a second, and a slow one half 
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -23,6 +24,7 @@ from bowline.framework.admission import AdmissionChain, request_errors
 from bowline.framework.config import Settings, WorkloadEntry
 from bowline.framework.plugin import AdmissionInfo
 from bowline.framework.plugin_status import Code, Status
+from bowline.kube.stored import is_stored
 from bowline.kube.unreadable import MAX_VALUES
 from bowline.plugins.catalog import build_plugins
 from bowline.plugins.dynamic_resources.taints import reduce_slice, untolerated_taints
@@ -191,6 +193,15 @@ def test_a_claim_of_devices_at_the_api_servers_limits() -> None:
     lines, tainted = lines_of(lambda: untolerated_taints({"devices": {"results": results}}, requests, [reduced], ()))
     assert len(tainted) == 32 * 16
     assert lines <= MAX_LINES
+
+
+def test_a_write_of_many_finalizers_is_compared_with_its_reply() -> None:
+    finalizers = [f"example.com/f{number}" for number in range(20_000)]
+    for stored_finalizers in (finalizers, finalizers[:10_000] + finalizers[10_001:]):
+        written, reply = ({"metadata": {"finalizers": entries}} for entries in (finalizers, stored_finalizers))
+        lines, is_equal = lines_of(partial(is_stored, written, reply))
+        assert is_equal is (stored_finalizers is finalizers)
+        assert lines <= MAX_LINES
 
 
 def workload_of(kind: str, metadata: dict[str, Any], pods: int = 1, **spec: Any) -> dict[str, Any]:

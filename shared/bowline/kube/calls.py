@@ -9,6 +9,7 @@ from bowline.api.meta import ObjectKey
 from bowline.kube.errors import ApiStatus, NotFound
 from bowline.kube.resources import Resource, Selection
 
+_LONGEST_NAME = 253
 # 299 - "text": the agent is any text without a blank, the text is a quoted string.
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
@@ -49,14 +50,14 @@ def object_path(resource: Resource, namespace: str, name: str, subresource: str)
     """Return the path of one object. Raises ValueError without a name, or without a required namespace.
 
     Raises NotFound for a name that no object can have: a pod may name a PVC ``x/y``, and the API server would decode
-    the path of another resource.
+    the path of another resource; or one of a megabyte, whose path it does not read.
     """
     # Without a name the path is the collection's: a delete would empty it.
     if not name:
         raise ValueError(f"a {resource.kind} needs a name")
     if resource.namespaced and not namespace:
         raise ValueError(f"{resource.kind} {name} needs a namespace")
-    if name in (".", "..") or "/" in name or "%" in name:
+    if name in (".", "..") or "/" in name or "%" in name or len(name) > _LONGEST_NAME:
         raise NotFound(ApiStatus(404, "NotFound", f"{resource} {name} not found"))
     return resource.path(namespace, name, subresource)
 

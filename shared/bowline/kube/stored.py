@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from bowline.api.field_error import format_value
@@ -85,7 +86,9 @@ def _of_list(written: Sequence[Any], stored: list[Any], path: str) -> Iterator[D
         yield Difference(path, list(written), stored)
         return
     for index, value in enumerate(written):
-        candidates = stored[index : index + 1] if is_complete else stored
+        # Where it was written first: a tenant decides how long the finalizers of a claim are.
+        same_place = stored[index : index + 1]
+        candidates = same_place if is_complete else chain(same_place, stored)
         if not any(next(_of_value(value, entry, path), None) is None for entry in candidates):
             yield Difference(f"{path}[{index}]", value, stored)
 
