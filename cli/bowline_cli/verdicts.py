@@ -4,7 +4,6 @@
 has no verdict, instead of errors about what is absent.
 """
 
-import copy
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +85,6 @@ class LintResult:
     verdict: LintVerdict
     reason: str
     review: Verdict
-    submitted: Object
     has_wrong_path: bool = False
     has_unread: bool = False
     has_schema: bool = True
@@ -169,8 +167,7 @@ def review_manifest(
     raw, is_partial = manifest.object, _is_partial(chain, manifest)
     if is_partial:
         _drop_directives(raw)
-    submitted = copy.deepcopy(raw)
-    metadata = raw.get("metadata")
+    metadata, name = raw.get("metadata"), display_name(raw)
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
     info = AdmissionInfo(
         kind=manifest.kind,
@@ -197,7 +194,7 @@ def review_manifest(
         verdict, reason = _verdict(chain, manifest, templates, info, unread)
     if relevant:
         verdict, reason = LintVerdict.DENIED, ""
-    elif any(_is_variable(error.value) for error in errors) or _is_variable(display_name(submitted)):
+    elif any(_is_variable(error.value) for error in errors) or _is_variable(name):
         verdict, reason = LintVerdict.UNRENDERED, "a variable instead of a value"
     if verdict is LintVerdict.UNRENDERED:
         warnings = ()
@@ -205,11 +202,10 @@ def review_manifest(
     return LintResult(
         manifest,
         info.namespace,
-        display_name(submitted),
+        name,
         verdict,
         reason,
         result,
-        submitted,
         any(template.is_wrong_path for template in templates),
         has_unread=bool(unread),
         has_schema=manifest.key == _BIND_REQUEST or (schema is not None and schema.has(*manifest.api)),
