@@ -176,7 +176,7 @@ class Story(Simulation):
 
     async def _decide_again(self, first_request: Object | None) -> None:
         """Create a request with another decision as soon as the first one is gone, which is deleted if it stays."""
-        for _ in range(200):
+        for _ in range(400):  # two leaders may await writes in flight, one after the other
             request = self.server.find("bindrequests", "p", NAMESPACE)
             if request is None:
                 self.world.request_bind("p", 0.9)
