@@ -87,6 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose schema applies, such as 1.34 (the newest one that the extra `schema` has)",
     )
     parser.add_argument("--allow-empty", action="store_true", help="exit with 0 if there are no objects")
+    parser.add_argument(
+        "--show-changes",
+        action="store_true",
+        help="show what admission would change in allowed objects; generated names differ from the cluster's",
+    )
     parser.set_defaults(run=run)
 
 
@@ -167,7 +172,15 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
     if options.output == "json":
         print(as_json(results, reading))
     elif options.output == "text":
-        print(as_text(results, reading, shows_all=options.all, colours=has_colours(sys.stdout)))
+        print(
+            as_text(
+                results,
+                reading,
+                shows_changes=options.show_changes,
+                shows_all=options.all,
+                colours=has_colours(sys.stdout),
+            )
+        )
     else:
         reports, unchecked = import_module("bowline_cli.reports"), "" if reading.schema else UNCHECKED
         listed = subjects(results, reading)

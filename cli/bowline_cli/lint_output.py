@@ -4,7 +4,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from typing import Any
+
+import jsonpatch
+import yaml
 
 from bowline.api import names
 from bowline.api.field_error import FieldError
@@ -95,11 +99,13 @@ def as_text(
     results: Sequence[LintResult],
     reading: LintReading,
     *,
+    shows_changes: bool = False,
     shows_all: bool = False,
     colours: bool = False,
 ) -> str:
     """Return the results as text: one line per object, one per error or warning, and a summary.
 
+    ``shows_changes``: below an object that admission changes, the difference to the one that would be stored.
     ``shows_all``: also objects without pods, and of kinds that are not known, without findings.
     """
     lines: list[tuple[str, str]] = []
@@ -113,6 +119,7 @@ def as_text(
         lines += [(f"  {error}  ({_origin(error.rule)})", "") for error in result.review.errors]
         lines += [(f"  warning: {error}  ({error.rule})", YELLOW) for error in result.review.warnings]
         lines += [(f"  warning: {finding.message}  ({DUPLICATE_KEY})", YELLOW) for finding in result.duplicates()]
+        lines += [(line, "") for line in _changes(result)] if shows_changes else []
     lines += [(f"{file}: unrendered ({reason.removeprefix(f'{file}: ')})", "") for file, reason in reading.unrendered]
     lines += [(f"{charts}: {_CHART}", "") for charts in _charts(reading)]
     lines.append((_summary(results, reading), ""))
@@ -171,6 +178,17 @@ def _summary(results: Sequence[LintResult], reading: LintReading) -> str:
 
 def _words(result: LintResult) -> str:
     return f"{result.verdict} ({result.reason})" if result.reason else str(result.verdict)
+
+
+def _changes(result: LintResult) -> list[str]:
+    """Return the lines that admission adds to and removes from an allowed object, with the lines around them."""
+    if not (result.review.allowed and result.review.patch):
+        return []
+    patched_object = jsonpatch.apply_patch(result.submitted, list(result.review.patch))
+    before, after = (
+        yaml.safe_dump(content, sort_keys=False).splitlines() for content in (result.submitted, patched_object)
+    )
+    return [f"  {line}" for line in unified_diff(before, after, "submitted", "stored", lineterm="")]
 
 
 def _error(manifest: Manifest, error: FieldError) -> dict[str, Any]:

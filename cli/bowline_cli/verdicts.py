@@ -4,6 +4,7 @@
 has no verdict, instead of errors about what is absent.
 """
 
+import copy
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -85,6 +86,7 @@ class LintResult:
     verdict: LintVerdict
     reason: str
     review: Verdict
+    submitted: Object
     has_wrong_path: bool = False
     has_unread: bool = False
     has_schema: bool = True
@@ -167,7 +169,8 @@ def review_manifest(
     raw, is_partial = manifest.object, _is_partial(chain, manifest)
     if is_partial:
         _drop_directives(raw)
-    metadata, name = raw.get("metadata"), display_name(raw)
+    submitted = copy.deepcopy(raw)
+    metadata = raw.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
     info = AdmissionInfo(
         kind=manifest.kind,
@@ -194,7 +197,7 @@ def review_manifest(
         verdict, reason = _verdict(chain, manifest, templates, info, unread)
     if relevant:
         verdict, reason = LintVerdict.DENIED, ""
-    elif any(_is_variable(error.value) for error in errors) or _is_variable(name):
+    elif any(_is_variable(error.value) for error in errors) or _is_variable(display_name(submitted)):
         verdict, reason = LintVerdict.UNRENDERED, "a variable instead of a value"
     if verdict is LintVerdict.UNRENDERED:
         warnings = ()
@@ -202,10 +205,11 @@ def review_manifest(
     return LintResult(
         manifest,
         info.namespace,
-        name,
+        display_name(submitted),
         verdict,
         reason,
         result,
+        submitted,
         any(template.is_wrong_path for template in templates),
         has_unread=bool(unread),
         has_schema=manifest.key == _BIND_REQUEST or (schema is not None and schema.has(*manifest.api)),

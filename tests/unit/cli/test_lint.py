@@ -177,6 +177,17 @@ def test_a_report_for_ci_names_the_errors_and_the_files_that_cannot_be_read(lint
         assert text in out
 
 
+def test_changes_are_shown_as_the_api_server_would_store_them(lint: Any) -> None:
+    _, out, _ = lint(GOOD, BAD, FOREIGN, options=("--show-changes",))
+    lines = out.splitlines()
+    assert lines[:3] == ["0.yaml:2: Pod team/good: allowed", "  --- submitted", "  +++ stored"]
+    changes = [line for line in lines[3:] if line.startswith(("  +", "  -"))]
+    assert "  +    - name: NVIDIA_VISIBLE_DEVICES" in changes
+    assert not [line for line in changes if line.startswith("  -")]
+    denial_index = lines.index("1.yaml:2: Pod train-*: denied")
+    assert not [line for line in lines[denial_index:] if line.startswith("  +")], "denied and not in scope: no change"
+
+
 def test_the_patch_for_programs_leads_to_the_stored_object(lint: Any) -> None:
     _, out, _ = lint(GOOD, options=("-o", "json"))
     (entry,) = json.loads(out)["objects"]
