@@ -33,8 +33,8 @@ from bowline.plugins.dynamic_resources.rules import (
 )
 from bowline.runtime.tasks import shield_write
 
-# Drivers and the claim controller also write to a claim, but rarely this often in a row.
-MAX_CONFLICTS = 5
+# In a row: a step needs one to three, and drivers and the claim controller rarely write to a claim at the same time.
+MAX_WRITES = 8
 
 # Whether another pod of the PodGroup may have the claim's devices; given whether one of these has failed.
 IsGroupUsed = Callable[[bool], Awaitable[bool]]
@@ -128,19 +128,17 @@ class ClaimClient:
         self, requirement: RequiredClaim, claim: Object | None, next_of: Callable[[Object], Write | Status]
     ) -> Status | None:
         """Write until ``next_of`` returns a Status, which is returned; None if the claim does not exist any more."""
-        failures = 0
-        while claim is not None:
+        for _ in range(MAX_WRITES):
+            if claim is None:
+                return None
             step = next_of(claim)
             if isinstance(step, Status):
                 return step
             try:
                 claim = await shield_write(self._write(claim, step))
             except (Conflict, NotFound):
-                failures += 1
-                if failures > MAX_CONFLICTS:
-                    return contention_status(requirement)
                 claim = await self.get(requirement.key)
-        return None
+        return contention_status(requirement)
 
     async def _write(self, claim: Object, write: Write) -> Object | None:
         """Write; returns the claim as stored, None if it is deleted."""
@@ -153,9 +151,10 @@ class ClaimClient:
             case ClaimStatus(status):
                 # Not a patch: a merge patch would drop a null in a driver's opaque parameters.
                 body = {**claim, "status": status}
-                # The time is kept by API servers with binding conditions only.
-                allocation = {**(status.get("allocation") or {})}
-                allocation.pop("allocationTimestamp", None)
+                allocation = status.get("allocation")
+                if allocation is not None:
+                    # The time is kept by API servers with binding conditions only.
+                    allocation = {key: value for key, value in allocation.items() if key != "allocationTimestamp"}
                 essential = {"status": {"allocation": allocation, "reservedFor": status.get("reservedFor")}}
                 update = partial(self._client.update, RESOURCECLAIMS, namespace, name, subresource="status")
                 try:
@@ -176,4 +175,5 @@ class ClaimClient:
 
 def contention_status(requirement: RequiredClaim) -> Status:
     """Return the status for a claim that other writers keep changing: transient, not counted as an attempt."""
-    return Status(Code.TRANSIENT, (f"{requirement.label} is changed too often by other writers",))
+    why = f"{requirement.label} is changed too often by other writers, or a policy undoes the change"
+    return Status(Code.TRANSIENT, (why,))

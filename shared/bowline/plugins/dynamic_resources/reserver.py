@@ -247,7 +247,8 @@ class ClaimReserver:
     async def unreserve(self, request: BindRequest, spec: BindRequestSpec) -> Status:
         """Undo ``reserve`` as far as the API objects show it.
 
-        Raises Unreadable for a claim that cannot be decoded, once the others are released.
+        Raises Unreadable for a claim that cannot be decoded, and NotStoredError for one that somebody's policy keeps,
+        once the others are released.
         """
         pod = await self._unbound_pod(request)
         if pod is None:
@@ -264,15 +265,15 @@ class ClaimReserver:
             for requirement in required_claims(pod, spec, None if isinstance(group, Status) else group)
             if isinstance(requirement, RequiredClaim)
         ]
-        answers, unreadable = [], None
+        answers, failure = [], None
         for step in steps:
             try:
                 answers.append(await step())
-            except Unreadable as error:
-                unreadable = error
+            except (Unreadable, NotStoredError) as error:
+                failure = error
         status = merge_statuses(answers)
-        if unreadable is not None and status.code is Code.OK:
-            raise unreadable
+        if failure is not None and status.code is Code.OK:
+            raise failure
         return status
 
     async def _remove_extended(self, pod: Object, decision: ExtendedResourceClaimAllocation) -> Status:
