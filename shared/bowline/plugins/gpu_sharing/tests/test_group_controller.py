@@ -325,12 +325,17 @@ async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_at_the_c
     assert controller.sizes["groups"] == 0
 
 
-@pytest.mark.parametrize("releases_foreign", [True, False])
-async def test_an_unused_device_of_another_binder_is_released_while_shares_are_on(releases_foreign: bool) -> None:
-    passes, site = Passes(), Site((reservation(device="GPU-1", is_foreign=True),))
+@pytest.mark.parametrize(
+    ("is_foreign", "releases_foreign", "is_released"),
+    [(True, True, True), (True, False, False), (False, False, True)],
+)
+async def test_an_unused_device_of_another_binder_is_released_while_shares_are_on(
+    is_foreign: bool, releases_foreign: bool, is_released: bool
+) -> None:
+    passes, site = Passes(), Site((reservation(device="GPU-1", is_foreign=is_foreign),))
     owner(site, passes, releases_foreign=releases_foreign).enqueue(["g1"])
     await passes.results()
-    assert site.count("remove") == releases_foreign
+    assert site.count("remove") == is_released
 
 
 async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
