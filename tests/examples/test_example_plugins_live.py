@@ -147,7 +147,7 @@ def test_the_policy_denies_new_pods_and_changes_of_pods(live: Live) -> None:
 def test_the_bind_of_its_own_labels_the_pod(live: Live) -> None:
     create(live)
     live.request_bind()
-    live.phase("pod", "Succeeded")
+    assert live.phase("pod", "Succeeded")["spec"]["backoffLimit"] == 2
     assert live.pod()["metadata"]["labels"][RACK] == "r1"
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 import uuid
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ scheduler = runpy.run_path(str(EXAMPLE))
 config, client, run = scheduler["config"], scheduler["client"], scheduler["run"]
 parts = run.__globals__
 needs, allows, take = parts["needs"], parts["allows"], parts["take"]
-place, share, react = parts["place"], parts["share"], parts["react"]
+place, share, react, refuse = parts["place"], parts["share"], parts["react"], parts["refuse"]
 OTHER = "gpu-node-1"
 
 
@@ -116,6 +117,72 @@ class DeletingByName(ExitingAtADenial):
         return self._api.delete_namespaced_custom_object(**{**request, "body": None})
 
 
+class MisstatingShares(ExitingAtADenial):
+    """The API of custom objects, for a scheduler whose requests for a share state a whole device."""
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        request["body"]["spec"]["receivedGPU"]["portion"] = "1.00"
+        return self._api.create_namespaced_custom_object(**request)
+
+
+class Moving(ExitingAtADenial):
+    """The API of custom objects, for a scheduler that changes its decisions."""
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        reply = self._api.create_namespaced_custom_object(**request)
+        target = parts["API"] | {"namespace": request["namespace"], "name": request["body"]["metadata"]["name"]}
+        with suppress(client.ApiException):
+            self._api.patch_namespaced_custom_object(**target, body={"spec": {"selectedNode": OTHER}})
+            self._api.patch_namespaced_custom_object(**target, body={"spec": {"selectedNode": "gpu-node-0"}})
+        return reply
+
+
+class Binding(ExitingAtADenial):
+    """The API of custom objects, for a scheduler that binds as well."""
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        reply, spec = self._api.create_namespaced_custom_object(**request), request["body"]["spec"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": spec["selectedNode"]}
+        body = {"metadata": {"name": spec["podName"]}, "target": target}
+        with suppress(client.ApiException):
+            client.CoreV1Api().create_namespaced_binding(request["namespace"], body, _preload_content=False)
+        return reply
+
+
+class WithdrawingAtItsStart(DeletingEachFailure):
+    """The API of custom objects, for a scheduler that withdraws at its start what is not final."""
+
+    phase = "Pending"
+
+    def list_cluster_custom_object(self, **options: Any) -> Any:
+        reply = super().list_cluster_custom_object(**options)
+        self.phase = "none"
+        return reply
+
+
+class Polling(ExitingAtADenial):
+    """The API of custom objects, for a scheduler without a pause."""
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        return self._api.create_namespaced_custom_object(**request)
+
+    def list_cluster_custom_object(self, **options: Any) -> Any:
+        for _ in range(200):
+            reply = self._api.list_cluster_custom_object(**options)
+        return reply
+
+
+def to_one_group_a_node(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
+    node, groups = place(pod, nodes, free, used)
+    return (node, [f"shared-{node}"]) if node and groups else (node, groups)
+
+
+def repeating_events(core: Any, pod: Any, why: str) -> Any:
+    for number in range(20):
+        pod["status"]["conditions"] = []
+        refuse(core, pod, f"{why} {number}")
+
+
 def to_any_node(core: Any, custom: Any, pod: Any, request: Any) -> Any:
     core_without_patch = SimpleNamespace(patch_namespaced_pod=lambda *_: None)
     return react(core_without_patch, custom, pod, request)
@@ -211,6 +278,8 @@ PARTS: dict[str, tuple[str, Any]] = {
     "counts_no_shares": ("take", of_whole_devices),
     "joins_any_group": ("place", to_any_group),
     "overfills_a_group": ("place", to_a_full_group),
+    "shares_a_group": ("place", to_one_group_a_node),
+    "repeats_events": ("refuse", repeating_events),
     "reports_nothing": ("refuse", lambda *_: None),
     "ignores_nodes": ("allows", to_the_first_node),
     "ignores_unfinished_requests": ("take", of_bound_pods),
@@ -247,6 +316,11 @@ if __name__ == "__main__":
         "deletes_each_failure": DeletingEachFailure,
         "has_no_patience": HavingNoPatience,
         "deletes_by_name": DeletingByName,
+        "misstates_shares": MisstatingShares,
+        "moves_decisions": Moving,
+        "binds": Binding,
+        "withdraws_at_its_start": WithdrawingAtItsStart,
+        "polls": Polling,
     }
     custom = apis.get(mistake, client.CustomObjectsApi)()
     while True:

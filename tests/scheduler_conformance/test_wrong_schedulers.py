@@ -60,6 +60,15 @@ IDLE_LIMIT_S = 30.0
         pytest.param("counts_no_shares", "shares", "joins-a-group", id="shares count nothing"),
         pytest.param("joins_any_group", "shares", "group-of-one-node", id="a group of another node"),
         pytest.param("overfills_a_group", "shares", "counts-shares", id="one group for all shares"),
+        pytest.param("shares_a_group", "shares", "counts-shares", id="one group a node"),
+        pytest.param("misstates_shares", "shares", "states-the-share", id="a portion of 1"),
+        pytest.param("moves_decisions", "first-decision", "changes-no-request", id="patches the spec"),
+        pytest.param("binds", "first-decision", "binds-no-pods", id="binds itself"),
+        pytest.param(
+            "withdraws_at_its_start", "unfinished-requests", "waits-for-the-result", id="withdraws at start"
+        ),
+        pytest.param("polls", "denied-request", "pauses-between-passes", id="no pause"),
+        pytest.param("repeats_events", "too-large", "repeats-no-event", id="an event in each pass"),
         pytest.param("exits_at_a_denial", "denied-request", "survives-a-denial", id="a denial is fatal"),
     ],
 )

@@ -1,8 +1,10 @@
-"""An organisation's policy: every pod has a cost centre, which stays, and images of the organisation's registries."""
+"""An organisation's policy: every pod has a cost centre, which stays, and images of the organisation's registries; a
+scheduler that names no backoffLimit gets a failure back after two retries.
+"""
 
 from collections.abc import Iterable, Mapping
 
-from bowline import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Rule
+from bowline import Access, AdmissionInfo, AdmissionPlugin, FieldError, MutableObject, Object, PluginConfig, Rule
 
 COST_CENTRE = "example.com/cost-centre"
 MISSING = Rule("example_policy/cost-centre", f"a new pod has no label `{COST_CENTRE}`")
@@ -37,6 +39,10 @@ class Policy(AdmissionPlugin[PolicyConfig]):
             if image not in images and not image.startswith(self.args.registries):
                 message = f"must begin with one of {', '.join(self.args.registries)}"
                 yield FieldError(IMAGE, f"spec.containers[{index}].image", image, message)
+
+    def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
+        if "backoffLimit" not in request.raw["spec"]:
+            request.set(2, "spec", "backoffLimit")
 
 
 def _cost_centre(pod: Object) -> str | None:

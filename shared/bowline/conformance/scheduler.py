@@ -35,6 +35,8 @@ OTHER: Final = "another-scheduler"
 _UNREVIEWED: Final = "kube-system"
 _POLL_S = 0.05
 _LOG_LINES = 15
+# The API server's status for a change of what is immutable.
+_INVALID = 422
 # A decision that fails is retried once, soon.
 _BINDING = {"backoffLimit": 1, "backoff": {"base": "50ms"}, "inFlightTimeout": "2s"}
 # A leader that gets no CPU keeps its Lease: a new term would repeat attempts.
@@ -138,10 +140,26 @@ class SchedulerStage:
             self._check_pods()  # without its pods a case cannot go on
             raise
         self._check_pods()
+        self._check_writes()
         without = [entry for entry in self._entries("delete") if not _preconditions(entry).get("uid")]
         deleted = ", ".join(sorted({entry["objectRef"].get("name", "") for entry in without}))
         why = f"requests were deleted without the UID as a precondition: {deleted}; the next decision has that name"
         self.require("deletes-by-uid", not without, why)
+
+    def _check_writes(self) -> None:
+        """What only the binder writes: bindings and the status of requests."""
+        kinds = (("create", "pods"), ("create", "bindings"), ("patch", names.PLURAL), ("update", names.PLURAL))
+        entries = [entry for verb, kind in kinds for entry in self._entries(verb, kind) if not _is_of_system(entry)]
+        for entry in entries:
+            reference, code = entry["objectRef"], entry["responseStatus"]["code"]
+            kind = reference.get("subresource") or reference["resource"]
+            is_probe = "dryRun=" in entry["requestURI"]
+            self.require(
+                "binds-no-pods", is_probe or kind not in ("binding", "bindings"), f"binds {reference.get('name')}"
+            )
+            is_allowed = reference["resource"] != names.PLURAL or (kind != "status" and code != _INVALID)
+            what = f"{entry['verb']} of the {kind} of request {reference.get('name')} ({code}): another decision is"
+            self.require("changes-no-request", is_allowed, f"{what} another request, and the status is the binder's")
 
     def _check_pods(self) -> None:
         stored = {
@@ -329,15 +347,19 @@ class SchedulerStage:
         items: list[dict[str, Any]] = self.cluster.api.get(path)["items"]
         return items
 
-    def _entries(self, verb: str) -> Iterator[dict[str, Any]]:
-        """Yield the audit log's entries of that verb about the namespace's requests."""
+    def calls(self) -> int:
+        """Return the number of calls of the program and of the case itself."""
+        return sum(not _is_of_system(json.loads(line)) for line in self.cluster.audit_lines())
+
+    def _entries(self, verb: str, plural: str = names.PLURAL) -> Iterator[dict[str, Any]]:
+        """Yield the audit log's entries of that verb about the namespace's requests, or other objects."""
         for line in self.cluster.audit_lines():
             if self.namespace not in line:  # most are of other cases
                 continue
             entry = json.loads(line)
             reference = entry.get("objectRef") or {}
             key = (entry["verb"], reference.get("resource"), reference.get("namespace"))
-            if key == (verb, names.PLURAL, self.namespace):
+            if key == (verb, plural, self.namespace):
                 yield entry
 
     def _is_denied(self, path: str, probe: dict[str, Any], message: str) -> bool:
@@ -347,6 +369,11 @@ class SchedulerStage:
         except LocalApiError as error:
             return message in str(error)
         return False
+
+
+def _is_of_system(entry: Mapping[str, Any]) -> bool:
+    """Whether the pair or a component of the cluster has sent the call."""
+    return str(entry["user"]["username"]).startswith(("system:", "bowline-local-kwok"))
 
 
 def _preconditions(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -30,6 +30,9 @@ HOSTILE: Final = (
 # How long a scheduler is observed whose request is denied, and how often it may repeat it.
 OBSERVED_S: Final = 5.0
 DENIALS_PER_S: Final = 5
+# Its calls of the API while nothing changes, and its events about one pod.
+CALLS_PER_S: Final = 20
+EVENTS_PER_S: Final = 2
 # How long a request may be unfinished while a reconciler restarts.
 PATIENCE_S: Final = 10.0
 
@@ -124,7 +127,9 @@ def _unfinished_requests(stage: SchedulerStage) -> None:
     with stage.stopped_reconciler():
         stage.submit("first", 5, OTHER_NODE)
         request = stage.decided("decides", "first")
-        # For as long as a reconciler may be absent: what is counted from memory is forgotten by then.
+        # For as long as a reconciler may be absent; a new process knows the decision from the API only.
+        stage.scheduler.kill()
+        stage.scheduler.start()
         stage.observe(PATIENCE_S)
         uids = [item["metadata"]["uid"] for item in stage.requests("first")]
         why = f"the request was withdrawn within {PATIENCE_S:g} s, while its phase was not final"
@@ -217,9 +222,11 @@ def _denied_request(stage: SchedulerStage) -> None:
         stage.runs("survives-a-denial", "first")
         stage.submit("second", 1)
         stage.runs("survives-a-denial", "second")
-        before = stage.denials()
+        before, calls = stage.denials(), stage.calls()
         stage.observe(OBSERVED_S)
-        tries = stage.denials() - before
+        tries, calls = stage.denials() - before, stage.calls() - calls
+        why = f"{calls} calls of the API in {OBSERVED_S:g} s, for one pod: a scheduler pauses, or watches"
+        stage.require("pauses-between-passes", calls <= CALLS_PER_S * OBSERVED_S, why)
         why = f"{tries} denied requests in {OBSERVED_S:g} s: a scheduler pauses after a denial"
         stage.require("pauses-after-a-denial", tries <= DENIALS_PER_S * OBSERVED_S, why)
     stage.runs("repeats-a-denied-request", "denied")
@@ -254,21 +261,29 @@ def _failures(stage: SchedulerStage, name: str) -> list[Mapping[str, Any]]:
 
 def _shares(stage: SchedulerStage) -> None:
     with stage.stopped_reconciler():
-        stage.submit("whole", 7, OTHER_NODE)
+        stage.submit("whole", 6, OTHER_NODE)
         stage.decided("decides", "whole")
         groups = {}
-        for name, node in (("first", OTHER_NODE), ("elsewhere", NODE), ("second", OTHER_NODE)):
+        halves = ("first", "second", "third", "fourth")
+        for name, node in (("first", OTHER_NODE), ("elsewhere", NODE), *((name, OTHER_NODE) for name in halves[1:])):
             stage.submit(name, 0, node, share="0.5")
-            groups[name] = _groups(stage.decided("decides-shares", name))
+            request = stage.decided("decides-shares", name)
+            groups[name] = _groups(request)
             stage.require("names-groups", len(groups[name]) == 1, f"the request for half a device, {name}, names one")
+            received = request["spec"].get("receivedGPU") or {}
+            kind, part = request["spec"].get("receivedResourceType"), (received.get("count"), received.get("portion"))
+            is_stated = kind == "Fraction" and part in ((1, "0.5"), (1, "0.50"))
+            stage.require("states-the-share", is_stated, f"half of one device, {name}, is {kind}, {received}")
         why = f"groups of two halves on one node: {groups['first']}, {groups['second']}"
         stage.require("joins-a-group", groups["first"] == groups["second"], f"one device is free for both; {why}")
         is_shared = groups["elsewhere"] & groups["first"]
         stage.require("group-of-one-node", not is_shared, f"pods on two nodes have the group {', '.join(is_shared)}")
-        stage.submit("third", 0, OTHER_NODE, share="0.5")
-        _pass_ends(stage, "third", stage.decided)
-        why = "7 devices and two halves are decided, and a third half got a request for the same node"
-        stage.require("counts-shares", not stage.requests("third"), why)
+        why = f"three halves have one group: {groups}"
+        stage.require("counts-shares", groups["third"] != groups["first"], why)
+        stage.submit("fifth", 0, OTHER_NODE, share="0.5")
+        _pass_ends(stage, "fifth", stage.decided)
+        why = "6 devices and four halves are decided, and a fifth half got a request for the same node"
+        stage.require("counts-shares", not stage.requests("fifth"), why)
         stage.delete_pods(*stage.pods)
 
 
@@ -284,6 +299,11 @@ def _too_large(stage: SchedulerStage) -> None:
     stage.until(
         "reports-why", "an event of the pod says why no node fits", lambda: stage.warnings("too-large") or None
     )
+    before = len(stage.warnings("too-large"))
+    stage.observe(OBSERVED_S)
+    number = len(stage.warnings("too-large")) - before
+    why = f"{number} new events in {OBSERVED_S:g} s, and nothing has changed"
+    stage.require("repeats-no-event", number <= EVENTS_PER_S * OBSERVED_S, why)
 
 
 def _pass_ends(stage: SchedulerStage, name: str, until: Callable[[str, str], object]) -> None:
