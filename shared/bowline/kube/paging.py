@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from bowline.kube.accounting import current_account
 from bowline.kube.errors import InfrastructureError, NoResponse
 from bowline.runtime.backoff import full_jitter
 
@@ -29,14 +30,19 @@ class PageTurn:
 
     @asynccontextmanager
     async def taken(self) -> AsyncGenerator[None]:
-        """Wait for the pages that other lists are reading, up to ``_PAGE_TURN_S``.
+        """Wait for the pages that other lists are reading, up to ``_PAGE_TURN_S``: no time of the caller's.
 
         The consumer of a page processes it before the next turn begins, if it does not suspend.
         """
-        has_turn = False
-        with suppress(TimeoutError):
+        has_turn, account = False, current_account()
+        account.enter_queue()
+        try:
             async with asyncio.timeout(_PAGE_TURN_S):
                 has_turn = await self._lock.acquire()
+        except TimeoutError:
+            pass
+        finally:
+            account.leave_queue()
         try:
             yield
         finally:

@@ -1,13 +1,15 @@
 """Reading a list to its end although some of its pages are delayed."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Expired, KubeError, NoResponse, TooManyRequests
-from bowline.kube.paging import read_pages
+from bowline.kube.paging import PageTurn, read_pages
 
 pytestmark = pytest.mark.looptime
 
@@ -59,3 +61,17 @@ async def test_what_ends_a_list(server: Server, error: type[KubeError], continue
     with pytest.raises(error):
         await server.read()
     assert server.asked == continue_tokens
+
+
+async def test_a_list_that_waits_for_another_lists_page_spends_no_time_of_its_caller() -> None:
+    turn, account = PageTurn(), TimeAccount(asyncio.get_running_loop().time)
+
+    async def take() -> None:
+        async with turn.taken():
+            return
+
+    async with turn.taken():
+        with accounting(account):
+            await asyncio.create_task(take())
+    assert account.caller_s == pytest.approx(0)
+    assert account.api_s == 0
