@@ -17,7 +17,7 @@ from bowline.api.selectors import Node
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
-from bowline.kube.errors import ApiError, Conflict, Expired, NotFound, NotStoredError, Unreadable
+from bowline.kube.errors import ApiError, Conflict, Expired, KubeError, NotFound, NotStoredError, Unreadable
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
 from bowline.plugins.volume_binding.rules import (
@@ -134,10 +134,12 @@ class VolumeBinder:
         """Withdraw what this request has asked of provisioners, for the PVCs that have no volume. Idempotent.
 
         ``pod``: None if it does not exist any more. A provisioner has answered once a volume of the PVC exists, or
-        when it has removed the node. Raises the client's errors: Unreadable once the others are withdrawn.
+        when it has removed the node. Raises the client's errors: that of one PVC, which cannot be decoded or whose
+        node a policy puts back, once the others are withdrawn.
         """
         for _ in range(MAX_EVALUATIONS):
-            claims, unreadable = await self._storage.claims_of(request.key.namespace, pod)
+            failure: KubeError | None
+            claims, failure = await self._storage.claims_of(request.key.namespace, pod)
             requested_claims = [
                 claim for claim in claims if claim.requested_by == request.uid and not claim.volume_name
             ]
@@ -147,11 +149,14 @@ class VolumeBinder:
                 for claim in requested_claims:
                     if not any(volume.is_for(claim) for volume in volumes):
                         patch = selected_node_patch(claim, None, None)
-                        await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch)
+                        try:
+                            await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch)
+                        except NotStoredError as error:
+                            failure = failure or error
             except _Retry:
                 continue
-            if unreadable is not None:
-                raise unreadable
+            if failure is not None:
+                raise failure
             return Status.ok()
         return Status.retry("the pod's PVCs keep changing")
 

@@ -8,7 +8,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.plugin_status import Code, Status
-from bowline.kube.errors import ApiError, ApiStatus, BadRequest, Expired
+from bowline.kube.errors import ApiError, ApiStatus, BadRequest, Expired, NotStoredError
 from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage
 from bowline.plugins.volume_binding.tests.builders import raw_claim
@@ -74,3 +74,25 @@ def test_a_volume_requested_on_no_possible_node_is_requested_again(name: str) ->
 )
 def test_a_decision_of_the_api_server_is_a_result(error: ApiError, code: Code) -> None:
     assert status_for(Cluster(error)).code is code
+
+
+async def test_a_claim_whose_node_a_policy_puts_back_keeps_no_other_from_being_withdrawn() -> None:
+    request = decode_bind_request(stored(bind_request()))
+    written: list[str] = []
+
+    class Policy(Cluster):
+        async def get(self, resource: Any, namespace: str, name: str) -> dict[str, Any]:
+            return raw_claim(name, annotations={names.SELECTED_NODE: "node-0", names.PREPARED_FOR: request.uid})
+
+        async def patch(self, resource: Any, namespace: str, name: str, body: Any, **_: Any) -> dict[str, Any]:
+            written.append(name)
+            if name == "data":
+                raise NotStoredError("the annotation is put back", {})
+            return raw_claim(name)
+
+    cluster = Policy(raw_claim())
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "more")]
+    binder = VolumeBinder(cast(Any, cluster), Storage(cast(Any, cluster), cluster.clock), None)
+    with pytest.raises(NotStoredError):
+        await binder.withdraw(request, {**POD, "spec": {"volumes": claims}})
+    assert written == ["data", "more"]
