@@ -171,7 +171,7 @@ class Reconciler:
         state.gang.leave()
         if state.wait.nominated is not None:
             await self.effects.withdraw_nomination(state.wait.nominated)
-        await self.effects.runner.drop_request(key, state.uid)
+        await self.effects.drop(key, state)
         return None
 
     async def _forget(self, request: BindRequest, state: RequestState) -> Result:
@@ -185,7 +185,7 @@ class Reconciler:
     async def _close(self, work: Work) -> Result:
         request = work.snapshot.request
         if not isinstance(work.action, Abandon):
-            await self.effects.runner.drop_request(request.key, request.uid)
+            await self.effects.drop(request.key, work.state)
             work.state.finish(request.resource_version)
         return DONE
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
-from bowline.api.meta import Object
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
@@ -167,6 +167,10 @@ class Effects:
             state.wait.supersede(self.clock.monotonic())
         self._record_cause(request, state, cause.why)
         return request
+
+    async def drop(self, key: ObjectKey, state: RequestState) -> None:
+        """Let the plugins drop what they remember of a request that is closed or gone."""
+        await self.runner.drop_request(key, state.uid)
 
     async def withdraw_nomination(self, request: BindRequest) -> None:
         """Withdraw the nomination of the request's pod, of which nothing else is known."""
