@@ -134,8 +134,7 @@ def read(call, **selection):  # API servers store bytes that are no UTF-8
 
 def run(core, custom):  # a pass and a pause. Requests are listed first: a pod bound meanwhile is counted on its node
     requests = {r["spec"].get("podUID"): r for r in read(custom.list_cluster_custom_object, **API)["items"]}
-    page = read(core.list_pod_for_all_namespaces)
-    pods, version = page["items"], page["metadata"]["resourceVersion"]
+    pods, version = (page := read(core.list_pod_for_all_namespaces))["items"], page["metadata"]["resourceVersion"]
     nodes = {n["metadata"]["name"]: n for n in read(core.list_node)["items"]}
     free, used, pending = defaultdict(Counter), defaultdict(Counter), []
     for name, node in nodes.items():

@@ -25,7 +25,7 @@ def test_a_wait_that_times_out_is_a_result_of_its_case(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Scheduler, "started", started)
     monkeypatch.setattr(SchedulerStage, "_check_pods", lambda stage: None)
-    monkeypatch.setattr(SchedulerStage, "_entries", lambda stage, verb: ())
+    monkeypatch.setattr(SchedulerStage, "_entries", lambda stage, *kind: ())
     monkeypatch.setattr(SchedulerStage, "clean_up", wait if place == "clean-up" else lambda stage: None)
     case: Case[Any] = Case("example", "a promise", wait if place == "case" else lambda stage: None)
     assert "waited 1 s" in run_case(case, MagicMock(), (), "example", 1).why
