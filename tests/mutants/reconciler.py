@@ -152,7 +152,7 @@ DECISIONS = (
     ),
 )
 
-_AWAIT = "    awaiting = _until_quiet(facts)\n    if awaiting is not None:\n        return awaiting\n"
+_AWAIT = "    if (awaiting := _until_quiet(facts)) is not None:\n        return awaiting\n"
 
 # The order in which a request ends. The unit tests explore it.
 ENDS = (

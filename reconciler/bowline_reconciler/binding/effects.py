@@ -129,8 +129,13 @@ class Effects:
                 case Undo():
                     quiet_in = await self._undo(work, effect)
                     is_quiet = quiet_in <= timedelta()
-                    facts = replace(facts, has_undone=is_quiet, has_late_writes=not is_quiet, quiet_in=quiet_in)
-                    facts = replace(facts, has_side_effects=facts.has_side_effects and not is_quiet)
+                    facts = replace(
+                        facts,
+                        has_undone=is_quiet,
+                        has_side_effects=facts.has_side_effects and not is_quiet,
+                        has_late_writes=not is_quiet,
+                        quiet_in=quiet_in,
+                    )
                 case RunPostBind():
                     await self.runner.run_post_bind(self._bound_context(work))
                     is_held = bool(self.runner.holders(snapshot.request))

@@ -201,8 +201,7 @@ def _of_failure(fail: Fail, facts: Facts) -> Effect:
         return ReadPod()
     if facts.is_pod_live and facts.is_bound:
         return Complete()
-    awaiting = _until_quiet(facts)
-    if awaiting is not None:
+    if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
     if not fail.is_advised and request.pod_key.name:
         return Advise(fail)
@@ -215,8 +214,7 @@ def _of_failure(fail: Fail, facts: Facts) -> Effect:
 
 def _of_rollback(action: Rollback, facts: Facts) -> Effect:
     """Being deleted, Failed with side effects, or of a release that ends. ``decide`` requires a live pod."""
-    awaiting = _until_quiet(facts)
-    if awaiting is not None:
+    if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
     if not facts.has_undone:
         return Undo(action.why)
@@ -232,8 +230,7 @@ def _of_abandoned(facts: Facts) -> Effect:
         return ReadPod()
     if facts.is_bound:
         return Close()
-    awaiting = _until_quiet(facts)
-    if awaiting is not None:
+    if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
     return Undo(_WITHDRAWN, is_orphan=True) if facts.has_side_effects else Close()
 

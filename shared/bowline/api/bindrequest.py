@@ -96,8 +96,8 @@ class AllocationKind(StrEnum):
 # CRD's rules. An object in etcd is limited to 1.5 MiB in all.
 MAX_ITEMS = 1024
 MAX_WORD = 256
-# The fraction of a device. "0.00" is written for CPU and MIG pods. Python's float() would accept more than this.
 _NODE = "^[a-z0-9.-]+$"  # it becomes part of field selectors
+# The fraction of a device. "0.00" is written for CPU and MIG pods. Python's float() would accept more than this.
 PORTION_PATTERN = r"^(0(\.[0-9]+)?|1(\.0+)?)$"
 _DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 # A resource quantity as in Kubernetes' own CRDs.

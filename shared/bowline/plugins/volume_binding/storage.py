@@ -46,7 +46,6 @@ from bowline.runtime.shared_read import SharedReads
 
 # Capacities are only a hint in messages: this age is acceptable, and thousands of waits share one list.
 CAPACITIES_TTL_S = 30.0
-# A PVC's annotation may have any text, of which no other is a value of a field selector.
 
 
 def transform_class(raw: dict[str, Any]) -> Object:
@@ -200,7 +199,7 @@ class Storage:
     async def nodes_of(self, tied: Commitments) -> list[str]:
         """Return the names of the nodes that are left, by a live read; two if there are more."""
         if tied.name and not re.fullmatch(names.DNS_SUBDOMAIN, tied.name):
-            return []
+            return []  # a PVC's annotation may have any text, and only a name is a value of a field selector
         field = f"metadata.name={tied.name}" if tied.name else ""
         nodes = NODES.as_metadata()
         node_names: list[str] = []
