@@ -32,20 +32,16 @@ BUILD: dict[Resource, Build] = {
     RESOURCECLAIMS: resource_claim,
 }
 LABELS = {"team": 'a","managedFields":['}
-# Every text for pods, and one for each other kind: which texts are refused is a table (tests/unit/kube).
+# Which texts are refused is a table (tests/unit/kube).
 CASES = [
     *(
         pytest.param(PODS, hostile.with_managed_fields, text, id=f"pods: {case} in managedFields")
         for case, text in hostile.MANAGED_FIELDS.items()
     ),
+    pytest.param(BINDREQUESTS, hostile.with_managed_fields, hostile.MANAGED_FIELDS["levels"], id="bindrequests"),
     *(
-        pytest.param(resource, hostile.with_managed_fields, hostile.MANAGED_FIELDS["levels"], id=resource.plural)
-        for resource in BUILD
-        if resource is not PODS
-    ),
-    *(
-        pytest.param(RESOURCECLAIMS, hostile.with_parameters, text, id=f"a claim: {case} in parameters")
-        for case, text in hostile.PARAMETERS.items()
+        pytest.param(RESOURCECLAIMS, hostile.with_parameters, hostile.PARAMETERS[case], id=f"a claim: {case}")
+        for case in ("levels", "the end of an object")
     ),
 ]
 

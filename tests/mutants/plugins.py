@@ -6,7 +6,7 @@ _SHARING = f"{PLUGINS}gpu_sharing/"
 _CLAIMS = f"{PLUGINS}dynamic_resources/"
 _VOLUMES = f"{PLUGINS}volume_binding/"
 _FIT = f"{PLUGINS}node_fit/"
-_SHARING_LIVE = ("tests/plugins/test_gpu_sharing_faults.py", "tests/plugins/test_gpu_sharing_steps.py")
+_SHARING_LIVE = ("tests/plugins/test_gpu_sharing_faults.py",)
 _CLAIMS_LIVE = ("tests/plugins/test_dynamic_resources_steps.py",)
 _VOLUMES_LIVE = ("tests/plugins/test_volume_binding.py",)
 

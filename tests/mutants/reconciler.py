@@ -116,7 +116,6 @@ DECISIONS = (
         f"{_DECIDE}snapshot.py",
         "return max(min(own_left, series_left), FRESH_CONTACT - self.watch_time)",
         "return min(own_left, series_left)",
-        live=("tests/reconciler/test_outage.py",),
     ),
     Mutant(
         "pause-of-wrong-clock",
@@ -202,7 +201,6 @@ ENDS = (
         f"{_DECIDE}step.py",
         _AWAIT + "    if not fail.is_advised",
         "    if not fail.is_advised",
-        live=("tests/reconciler/test_late_writes.py",),
         simulation=("late",),
     ),
     Mutant(
@@ -242,7 +240,6 @@ ENDS = (
         f"{_DECIDE}step.py",
         _AWAIT + "    if not facts.has_undone",
         "    if not facts.has_undone",
-        live=("tests/reconciler/test_late_writes.py",),
         simulation=("late", "share/withdraw/kill late"),
     ),
     Mutant(
@@ -316,7 +313,6 @@ ATTEMPTS = (
         f"{_BINDING}attempt.py",
         "return await self.writer.fence(request)",
         "return request",
-        live=("tests/reconciler/test_terms.py",),
         simulation=("kill", "late"),
     ),
     Mutant(
@@ -334,7 +330,6 @@ ATTEMPTS = (
         f"{_BINDING}attempt.py",
         "if not is_ok and not is_unacknowledged and (",
         "if not is_ok and (",
-        live=("tests/reconciler/test_late_writes.py",),
         simulation=("plain/bind/reply lost", "late"),
     ),
     Mutant(
@@ -396,7 +391,7 @@ ATTEMPTS = (
         f"{_BINDING}writer.py",
         '"resourceVersion": request.resource_version}',
         '"uid": request.uid}',
-        live=("tests/reconciler/test_own_writes.py", "tests/reconciler/test_terms.py"),
+        live=("tests/reconciler/test_own_writes.py",),
         simulation=_RANDOM,
     ),
     Mutant(
@@ -504,7 +499,6 @@ PROCESS = (
         f"{_RECONCILER}informers.py",
         "return Listed(began, changed_keys | unknown, newest)",
         "return Listed(began, changed_keys | unknown, None)",
-        live=("tests/reconciler/test_terms.py",),
         simulation=("kill",),
     ),
     Mutant(

@@ -75,7 +75,6 @@ FRAMEWORK = (
         f"{_FRAMEWORK}binding/calls.py",
         "            if budget.is_api_time:\n",
         "            if budget.is_api_time and not budget.is_out:\n",
-        live=("tests/reconciler/test_accounting.py",),
     ),
     Mutant(
         "renew-deadline-unchecked",
@@ -160,7 +159,6 @@ KUBE = (
         "        except BaseException:\n            if write.is_sent:\n                write.lose(now())\n            else:\n"
         "                self._writes.remove(write)\n            raise\n",
         "        except BaseException:\n            self._writes.remove(write)\n            raise\n",
-        live=("tests/reconciler/test_late_writes.py",),
         simulation=("late",),
     ),
     Mutant(
@@ -169,7 +167,6 @@ KUBE = (
         f"{_KUBE}late_writes.py",
         "if isinstance(error, InfrastructureError) and error.may_have_been_applied:",
         "if isinstance(error, InfrastructureError) and not error.may_have_been_applied:",
-        live=("tests/reconciler/test_late_writes.py",),
         simulation=("late", "share/withdraw/executed late"),
     ),
     Mutant(

@@ -20,7 +20,6 @@ from tests.plugins.claims import (
     claims,
     extended_decision,
     get_claim,
-    is_cleared,
     is_free,
     is_protected,
     publish,
@@ -48,11 +47,6 @@ def free(live: Live, name: str) -> Any:
         return claim if is_free(claim) else None
 
     return live.until(f"claim {name} is free", free_claim)
-
-
-def until_written(live: Live, write: tuple[str, str]) -> None:
-    """Wait until the audit log has such a write of the reconciler."""
-    live.until(f"{' '.join(write)} is logged", lambda: write in writes_about(live, RECONCILER))
 
 
 def test_a_pod_with_a_claim_costs_five_writes_one_read_and_one_event(dra: Live) -> None:
@@ -146,16 +140,6 @@ def test_extended_resources_get_a_claim_that_is_deleted_with_the_pod(dra: Live) 
     assert writes_about(dra, RECONCILER, writes) == writes
     dra.kubectl("delete", "pod", name, "--grace-period=0", "--force")
     dra.until("the claim is deleted with its pod", lambda: not claims(dra) or None)
-
-
-def test_a_rollback_deletes_the_claim_of_extended_resources(dra: Live) -> None:
-    dra.create_pod(annotations={FLAKY: "99"}, **LIMITED)
-    dra.request_bind(backoffLimit=0, **extended_decision(EXTENDED))
-    dra.phase("pod", "Failed")
-    dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
-    until_written(dra, ("create", "resourceclaims"))
-    assert claims(dra) == []
-    assert is_cleared(dra.pod(), [])
 
 
 def test_a_claim_of_extended_resources_that_has_lost_its_owner_is_named(dra: Live) -> None:

@@ -51,48 +51,6 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-ORDINARY = pytest.param({"resourceClaims": CLAIMED}, claim_decisions("d0"), id="an ordinary claim")
-SYNTHETIC = pytest.param({"containers": LIMITED}, extended_decision(EXTENDED), id="extended resources")
-
-
-def on_nodes(decision: dict[str, Any], selector: dict[str, Any]) -> dict[str, Any]:
-    """The same decision for devices that other nodes can use."""
-    if "extendedResourceClaimAllocation" in decision:
-        allocation_entry = decision["extendedResourceClaimAllocation"]
-        allocation = {**allocation_entry["allocation"], "nodeSelector": selector}
-        return {"extendedResourceClaimAllocation": {**allocation_entry, "allocation": allocation}}
-    (allocation_entry,) = decision["resourceClaimAllocations"]
-    allocation = {**allocation_entry["allocation"], "nodeSelector": selector}
-    return {"resourceClaimAllocations": [{**allocation_entry, "allocation": allocation}]}
-
-
-def of_host(*names: str) -> dict[str, Any]:
-    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
-    return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-
-
-@pytest.mark.parametrize(("spec", "decision"), [ORDINARY, SYNTHETIC])
-async def test_devices_that_the_node_cannot_use_are_not_reserved(
-    case: Case, spec: dict[str, Any], decision: dict[str, Any]
-) -> None:
-    """Their labels are read live; the reconciler caches few of them."""
-    await case.create(claim("one"))
-    before = {
-        stored_claim["metadata"]["name"]: stored_claim["metadata"]["resourceVersion"]
-        for stored_claim in await case.claims()
-    }
-    created_pod = await case.pod(**spec)
-    plugin = await new_plugin(case.client)
-    answer = await plugin.pre_bind(await case.context(created_pod, **on_nodes(decision, of_host("elsewhere"))))
-    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
-    assert {
-        stored_claim["metadata"]["name"]: stored_claim["metadata"]["resourceVersion"]
-        for stored_claim in await case.claims()
-    } == before
-    context = await case.context(created_pod, **on_nodes(decision, of_host("elsewhere", NODE)))
-    assert await plugin.pre_bind(context) == Status.ok()
-
-
 async def test_a_pod_waits_for_devices_that_become_ready_and_a_rollback_releases_them(case: Case) -> None:
     plugin = await new_plugin(case.client)
     await case.create(claim("one"))

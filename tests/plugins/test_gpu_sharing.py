@@ -119,15 +119,6 @@ def test_a_device_is_not_given_away_twice(shares: Shares) -> None:
     shares.live.phase("over-d", "Succeeded")
 
 
-def test_a_pod_with_a_share_for_which_none_was_decided_is_not_bound(shares: Shares) -> None:
-    """Its containers would wait for ConfigMaps that nobody creates."""
-    shares.make("undecided")
-    shares.live.request_bind("undecided")
-    status = shares.live.phase("undecided", "Failed")["status"]
-    assert status["failure"]["reason"] == "Invalid"
-    assert "spec.receivedResourceType: Regular must be Fraction" in status["reason"]
-
-
 def left_over(shares: Shares, group: str, node: str) -> None:
     """Create a reservation pod, as the reconciler does, that no pod and no request needs."""
     shares.api.post(RESERVATIONS, reservation(shares.live.namespace, group, node))

@@ -3,37 +3,19 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.api.failed_decision import failed_decision_of
-from bowline.localcluster.errors import LocalApiError
 from tests.live import Live
-from tests.plugins.denied_bindings import denied_bindings
 from tests.plugins.series import Series
-from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, reservation
+from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of
 
 
 @pytest.fixture
 def shares(pair: Live) -> Shares:
     """Sharing pods in the test's namespace."""
     return Shares(pair)
-
-
-def fail_reservation(shares: Shares, group: str) -> str:
-    """Let the kubelet reject or evict the group's reservation pod; returns its UID."""
-
-    def running() -> dict[str, Any] | None:
-        (reservation,) = shares.reservations(group)
-        return reservation if reservation["status"]["phase"] == "Running" else None
-
-    # kwok would overwrite an earlier failure.
-    reservation = shares.live.until("kwok has started the reservation", running)
-    status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices left"}
-    shares.api.patch(f"{RESERVATIONS}/{reservation['metadata']['name']}/status", {"status": status})
-    return str(reservation["metadata"]["uid"])
 
 
 def lose_reservation(shares: Shares, group: str) -> None:
@@ -63,7 +45,7 @@ def change_device(shares: Shares, group: str) -> None:
     report_device(shares, reservation["metadata"]["name"], "GPU-3")
 
 
-@pytest.mark.parametrize("lose", [lose_reservation, fail_reservation, change_device])
+@pytest.mark.parametrize("lose", [lose_reservation, change_device])
 def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(
     shares: Shares, lose: Callable[[Shares, str], object]
 ) -> None:
@@ -108,63 +90,6 @@ def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(s
         "patch", "configmap", "earlier-0", "--patch", '{"data": {"NVIDIA_VISIBLE_DEVICES": "all"}}', check=False
     )
     assert "field is immutable when `immutable` is set" in result.stderr
-
-
-def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> None:
-    shares.live.cluster.make_namespace("kai-scale-adjust")
-    scaling = {
-        "metadata": {"name": "wants-gpu"},
-        "spec": {"schedulerName": "none", "containers": [{"name": "c", "image": "i"}]},
-    }
-    path = "/api/v1/namespaces/kai-scale-adjust/pods"
-    shares.api.post(path, scaling)
-    # No scheduler has tried to place it yet.
-    shares.share("swift", "before")
-    shares.live.phase("swift", "Succeeded")
-    shares.delete("swift")
-    shares.await_release()
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    shares.api.patch(f"{path}/wants-gpu/status", {"status": {"conditions": [condition]}})
-    # A wait lasts a minute after a start, instead of ten seconds, of which five are over when it is reported.
-    assert shares.live.pair.reconcilers[0].stop()
-    shares.live.pair.launch_reconciler().wait_ready()
-    try:
-        shares.share("patient", "scaled")
-        why = shares.live.event("patient", "BindingWaiting")
-        assert "pod kai-scale-adjust/wants-gpu is not scheduled yet" in why
-        assert shares.reservations() == []
-        # One that has ended is not scheduled any more.
-        shares.api.patch(f"{path}/wants-gpu/status", {"status": {"phase": "Failed"}})
-        shares.live.phase("patient", "Succeeded")
-    finally:
-        shares.api.request("DELETE", f"{path}/wants-gpu", {"gracePeriodSeconds": 0})
-
-
-def test_a_used_up_quota_of_reservations_is_retried(shares: Shares) -> None:
-    quotas = f"/api/v1/namespaces/{names.RESERVATION_APP}/resourcequotas"
-    hard = {"hard": {"pods": "0"}}
-    shares.api.post(quotas, {"metadata": {"name": "none"}, "spec": hard})
-    # No quota controller runs here: the test writes its status.
-    shares.api.patch(f"{quotas}/none/status", {"status": {**hard, "used": {"pods": "0"}}})
-    probe = reservation(shares.live.namespace, "probe", name="probe")
-    del probe["metadata"]["labels"]  # the reconciler must not see it
-
-    def is_in_force() -> bool:
-        """Whether the API server, which watches quotas, denies a pod; a dry run is not counted."""
-        try:
-            shares.api.post(RESERVATIONS, probe)
-        except LocalApiError as error:
-            return "exceeded quota: none" in str(error)
-        shares.api.request("DELETE", f"{RESERVATIONS}/probe", {"gracePeriodSeconds": 0})
-        return False
-
-    try:
-        shares.live.until("the quota is in force", is_in_force)
-        shares.share("half", "limited")
-        assert "exceeded quota: none" in shares.live.event("half", "BindingRetry")
-    finally:
-        shares.api.delete(f"{quotas}/none")
-    shares.live.phase("half", "Succeeded")
 
 
 def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
@@ -242,19 +167,6 @@ def test_a_denial_by_an_own_policy_delays_a_share_and_never_fails_it(shares: Sha
     assert status["phase"] == "Succeeded", status
     assert "failedAttempts" not in status
     assert series.increase("own_policy_denials_total", policy=policy) >= 1
-
-
-def test_a_repeated_decision_for_a_share_is_denied_although_its_attempt_had_labelled_the_pod(shares: Shares) -> None:
-    with denied_bindings(shares.live):
-        for number in count():
-            name = f"share-{number}"
-            shares.share(name, f"group-{number}")
-            if shares.live.phase(name, "Succeeded", "Failed")["status"]["phase"] == "Failed":
-                break
-        shares.live.until("the pod has the failed decision", lambda: failed_decision_of(shares.live.pod(name)))
-        shares.live.kubectl("delete", "bindrequest", name)
-        with pytest.raises(LocalApiError, match="bindrequest/repeated"):
-            shares.ask(name, ["another-group"])
 
 
 def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Shares) -> None:

@@ -11,7 +11,6 @@ from bowline.localcluster.nodes import node_object
 from bowline.testing.builders import bind_request, pod
 from tests.audit import audit_events, once_logged
 from tests.live import Live
-from tests.plugins.claims import NODE, claim, claim_decisions, get_claim, is_free, publish
 from tests.plugins.series import Series
 
 
@@ -48,7 +47,6 @@ def bind(live: Live, name: str, node: str, *phases: str, **requests: str) -> dic
     ("first", "second", "named"),
     [
         pytest.param({"cpu": "3"}, {"cpu": "1001m"}, "cpu", id="cpu"),
-        pytest.param({"memory": "8Gi"}, {"memory": "1"}, "memory", id="memory"),
         pytest.param({"gpu": "1"}, {"gpu": "2"}, "gpu", id="GPUs"),
     ],
 )
@@ -100,17 +98,3 @@ def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(strict_pair
         f"/api/v1/nodes/{node}",
         f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}",
     ]
-
-
-def test_a_device_of_another_pods_claim_is_not_allocated_again(strict_pair: Live) -> None:
-    """By a scheduler with stale data; a claim that two pods share is one claim."""
-    publish(strict_pair.cluster)
-    strict_pair.create(claim("one"), claim("two"))
-    for name, claim_name in (("first", "one"), ("sharer", "one"), ("second", "two")):
-        strict_pair.create_pod(name, resourceClaims=[{"name": "dev", "resourceClaimName": claim_name}])
-        strict_pair.request_bind(name, NODE, **claim_decisions("d0"))
-        status = strict_pair.phase(name, "Succeeded", "Failed")["status"]
-        assert status["phase"] == ("Failed" if name == "second" else "Succeeded")
-    assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
-    assert "device dra.example.com/gpu-node-0/d0" in status["reason"]
-    strict_pair.until("the second claim is free", lambda: is_free(get_claim(strict_pair, "two")))

@@ -7,7 +7,6 @@ import pytest
 
 from bowline.api import names
 from bowline.localcluster.assets.versions import release_for
-from bowline.localcluster.errors import LocalApiError
 from tests.live import Live
 from tests.plugins.sharing import Shares
 
@@ -56,14 +55,6 @@ def test_cpu_and_memory_of_a_share_can_be_resized_and_its_share_is_unchanged(sha
     after = shares.live.pod("resized")["metadata"]["annotations"]
     assert after[names.SHARED_GPU_CONFIGMAP] == before[names.SHARED_GPU_CONFIGMAP]
     assert shares.device("resized")
-
-
-def test_a_resize_adds_no_gpu_to_a_share(shares: Shares) -> None:
-    bound_share(shares, "greedy")
-    gpu = {names.RESOURCE_GPU: "1"}
-    with pytest.raises(LocalApiError, match="only cpu and memory resources are mutable"):
-        resize(shares, "greedy", {"requests": gpu, "limits": gpu})
-    assert names.RESOURCE_GPU not in shares.live.pod("greedy")["spec"]["containers"][0]["resources"]["limits"]
 
 
 def test_resized_requests_count_on_the_node(shares: Shares) -> None:

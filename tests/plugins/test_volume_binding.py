@@ -1,7 +1,6 @@
 """Volumes before pods: the pair's writes and how the API server and the real volume controller process them."""
 
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from bowline.api import names
 from tests.audit import PLAIN_BIND, WRITES, call_of, calls_about, once_logged, writes_about
 from tests.live import Live
-from tests.plugins.denied_bindings import denied_bindings, denied_node
 from tests.plugins.storage import PROVISIONER, Storage
 
 
@@ -146,36 +144,6 @@ def test_a_rejection_is_terminal_for_the_node(pair: Live, storage: Storage) -> N
     assert storage.asked_for() == "gpu-node-1"
     storage.provision()
     pair.phase("pod", "Succeeded")
-
-
-# --- where else ---
-
-
-def test_a_pod_whose_local_volume_is_bound_is_not_sent_to_another_node(pair: Live, storage: Storage) -> None:
-    storage.make_class()
-    with denied_bindings(pair):
-        for number in count():  # until the API server applies the policy
-            name = f"pod-{number}"
-            storage.make_volume(name)
-            storage.make_claim(name)
-            storage.make_pod(name, name)
-            pair.request_bind(name)
-            if pair.phase(name, "Failed", "Succeeded")["status"]["phase"] == "Failed":
-                break
-    status = failure(pair, name)
-    assert status["suggestion"] == "RetrySameNode"
-    assert status["reason"].startswith("Rejected: ")
-
-    def nominated() -> str:
-        return str(pair.pod(name)["status"].get("nominatedNodeName"))
-
-    pair.until("an autoscaler keeps that node", lambda: nominated() == "gpu-node-0")
-    pair.kubectl("delete", "bindrequest", name)
-    pair.request_bind(name, node="gpu-node-1")
-    status = failure(pair, name)
-    assert (status["reason"].partition(":")[0], status["suggestion"]) == ("VolumeConflict", "RescheduleElsewhere")
-    pair.until("the failure is recorded", lambda: denied_node(pair, name) == "gpu-node-1")
-    assert nominated() == "gpu-node-0", "in the patch of the failure"
 
 
 # --- claims that are missing, foreign or unusable ---

@@ -2,8 +2,6 @@
 
 import uuid
 from collections.abc import AsyncIterator
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,15 +12,8 @@ from bowline.kube.resources import BINDREQUESTS, NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline_reconciler import bound_pods, leader
-from bowline_reconciler.controller import Term
+from bowline_reconciler import bound_pods
 from tests.reconciler.stage import Stage
-
-
-@pytest.fixture
-def no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that ends does not drain, like a process that is killed."""
-    monkeypatch.setattr(leader, "Term", partial(Term, drain=timedelta()))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.api.meta import Object, ObjectKey, format_micro_time
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
@@ -29,7 +29,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import NotFound
 from bowline.kube.lease import LeaseTimings, new_identity
-from bowline.kube.resources import BINDREQUESTS, EVENTS, LEASES, PODS
+from bowline.kube.resources import BINDREQUESTS, EVENTS, PODS
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
@@ -47,8 +47,6 @@ from tests.waiting import until, until_awaited
 NO_FLIGHT = timedelta(milliseconds=1)
 # Long: no renewal or retry is due within a test.
 SLOW_LEASE = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
-# Errors of the wall clock, or steps of it while the process runs.
-CLOCK_ERRORS = (timedelta(), timedelta(minutes=11), timedelta(minutes=-11))
 
 Act = Callable[[BindContext], Awaitable[Status]]
 
@@ -192,10 +190,6 @@ class Working:
         """Block a watch: it delivers no events, like a hanging connection."""
         await self.tasks.cancel(self.running.watching[watch])
 
-    def go_on(self, watch: str) -> None:
-        """Unblock it where it stopped."""
-        self.running.watching[watch] = self.tasks.start(watch, self.parts.reflectors[watch].run())
-
     async def crash(self) -> None:
         running, self.is_running = self.running, False
         await self.tasks.cancel(running.leading, running.events, running.progress, *running.watching.values())
@@ -275,11 +269,6 @@ class Stage:
         body["metadata"]["annotations"] = dict(annotations or {})
         made = await self.client.create(PODS, self.namespace, body)
         return str(made["metadata"]["uid"])
-
-    async def leave_lease(self, name: str) -> None:
-        """Store the Lease as a leader leaves it that has not recorded whether its writes were answered."""
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": format_micro_time(datetime.now(UTC))}
-        await self.client.create(LEASES, self.namespace, {"metadata": {"name": name}, "spec": spec})
 
     async def delete_pod(self, name: str = "pod") -> None:
         await self.client.delete(PODS, self.namespace, name, grace_period_s=0)
@@ -383,3 +372,9 @@ class Hold:
             self.cancelled = True
             raise
         return self.answer
+
+
+async def touch(stage: Stage, name: str) -> None:
+    """Change a request, which may be gone, so that it is reconciled."""
+    with suppress(NotFound):
+        await stage.client.patch(BINDREQUESTS, stage.namespace, name, {"metadata": {"labels": {"again": "yes"}}})

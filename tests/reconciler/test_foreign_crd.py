@@ -1,27 +1,20 @@
 """Another project's CRD: no selectable fields, a status of three fields, no validation of ours."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api import names
-from bowline.api.meta import ObjectRef
 from bowline.api.request_facts import FailureFact, failure_of, reported_status
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import ClientOptions
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.resources import BINDREQUESTS, NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
-from bowline.plugins.gpu_sharing.share_maps import owning_pods
-from tests.plugins.sharing import device_of
 from tests.reconciler.conftest import stage_on
-from tests.reconciler.devices import Devices
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until, until_awaited
 
@@ -139,48 +132,3 @@ async def test_a_new_leader_knows_the_failure_that_the_status_cannot_store(stage
     final_status = reported_status(await stage.request())
     assert failure_of(final_status) == FailureFact(Reason.DEVICE_CONFLICT.value, "scripted")
     assert final_status["suggestion"] == Suggestion.RESCHEDULE_ELSEWHERE.value
-
-
-@pytest.mark.parametrize("is_misnamed", [pytest.param(True, id="pod"), pytest.param(False, id="node and group")])
-async def test_a_changed_decision_is_another_request(stage: Stage, is_misnamed: bool) -> None:
-    """The CRD has no rule against it. What was prepared is rolled back with the former spec, before anything else."""
-    is_ready, devices = asyncio.Event(), Devices(stage, f"{stage.namespace}-devices")
-    await stage.client.create(NAMESPACES, "", {"metadata": {"name": devices.namespace}})
-
-    async def wait(ctx: BindContext) -> Status:
-        awaited = ObjectRef("v1", "Pod", ctx.request.pod_key)
-        return Status.ok() if is_ready.is_set() else Status.wait("for a volume", awaited)
-
-    async def shown(name: str) -> tuple[str, list[str], str]:
-        """The group in a pod's label, the devices in its ConfigMaps, and the node that it is nominated to."""
-        pod = await stage.pod(name)
-        own_maps = [each for each in await devices.maps() if pod["metadata"]["uid"] in owning_pods(each)]
-        visible = sorted(
-            {value for each in own_maps if (value := (each.get("data") or {}).get(names.VISIBLE_DEVICES))}
-        )
-        label = (pod["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP, "")
-        return label, visible, pod["status"].get("nominatedNodeName", "")
-
-    async def phase() -> str:
-        await devices.report()
-        return str((await stage.status("p")).get("phase", ""))
-
-    async with stage.working(devices.plugin(), Scripted(pre_bind=wait)) as working:
-        for name in ("p", "q"):
-            await devices.make_pod(name)
-        await devices.ask("a", "p")
-        await until_awaited(devices.reported, lambda found: [device_of(each) for each in found] == ["GPU-a"])
-        await until_awaited(partial(shown, "p"), lambda answer: answer[:2] == (devices.group("a"), ["GPU-a"]))
-        await stage.past_the_silent_period(working, "p")
-        other_decision = {"selectedNode": "gpu-node-1", "selectedGPUGroups": [devices.group("b")]}
-        spec = {"podName": "q"} if is_misnamed else other_decision
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "p", {"spec": spec})
-        is_ready.set()
-        await until_awaited(phase, lambda answer: answer == ("Failed" if is_misnamed else "Succeeded"))
-    node = (await stage.pod("p"))["spec"].get("nodeName")
-    if is_misnamed:
-        assert (await stage.status("p"))["reason"].startswith("Invalid: metadata.name")
-        assert (node, await shown("p")) == (None, ("", [], ""))
-    else:
-        assert (node, (await shown("p"))[:2]) == ("gpu-node-1", (devices.group("b"), ["GPU-b"]))
-    assert await shown("q") == ("", [], "")

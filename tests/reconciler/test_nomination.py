@@ -4,10 +4,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api import names
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Status
-from bowline.framework.reason import Reason
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.testing.builders import configmap
 from bowline_reconciler.binding.pod_conditions import PodConditions
@@ -45,22 +41,6 @@ async def test_a_pod_is_nominated_while_its_attempt_waits_and_then_bound(stage: 
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         await stage.phase("pod", "Succeeded")
     assert (await stage.pod())["spec"]["nodeName"] == NODE
-
-
-async def test_a_failure_ends_the_nomination_in_the_patch_of_its_condition(stage: Stage) -> None:
-    plugin = needs("data")
-    async with stage.working(plugin) as working:
-        await waits(stage, plugin, working)
-
-        async def fail(ctx: BindContext) -> Status:
-            return Status.fatal("no luck", Reason.REJECTED)
-
-        plugin.on_pre_bind = fail
-        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "never"}})
-        await stage.phase("pod", "Failed")
-        await becomes(stage, "")
-    conditions = {entry["type"]: entry["reason"] for entry in (await stage.pod())["status"]["conditions"]}
-    assert conditions[names.CONDITION_POD_BOUND] == "Rejected"
 
 
 @pytest.mark.parametrize(

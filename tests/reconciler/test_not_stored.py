@@ -26,8 +26,7 @@ from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.claims import claim, claim_decisions, publish
 from tests.reconciler.devices import Devices, devices
-from tests.reconciler.stage import Scripted, Stage, Working
-from tests.reconciler.test_late_writes import touch
+from tests.reconciler.stage import Scripted, Stage, Working, touch
 from tests.waiting import until_awaited
 
 __all__ = ["devices"]  # a fixture

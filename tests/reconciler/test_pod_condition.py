@@ -18,7 +18,6 @@ from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.decide.actions import PodBound
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
-from tests.waiting import until, until_awaited
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHY = PodBound("False", "Rejected", "no luck")
@@ -74,26 +73,6 @@ async def test_the_condition_of_a_pod_that_was_not_bound(
     await meanwhile(stage)
     await PodConditions(stage.client).patch(pod, WHY, None, NOW)
     assert await pod_bound(stage) == condition
-
-
-async def test_a_denied_condition_does_not_prevent_success(stage: Stage) -> None:
-    """Bound by a third-party plugin with an annotation for which the API server denies every later update."""
-
-    async def spoils(ctx: BindContext) -> Status:
-        if ctx.attempt == 1:
-            return Status.retry("no luck")
-        await until_awaited(lambda: pod_bound(stage), bool)
-        metadata = {"name": "pod", "annotations": {"not a name": "x"}}
-        target = {"metadata": metadata, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
-        await ctx.client.create(PODS, stage.namespace, target, name="pod", subresource="binding")
-        return Status.ok()
-
-    async with stage.working(Scripted(bind=spoils)) as working:
-        await stage.create_pod()
-        await stage.request_bind()
-        await stage.phase("pod", "Succeeded")
-        await until(lambda: working.sizes["podConditions"] == 0)
-    assert await pod_bound(stage) == [("False", "BindingRetry")], "denied"
 
 
 async def test_a_hanging_webhook_on_pods_status_occupies_no_worker(

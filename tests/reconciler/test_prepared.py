@@ -83,15 +83,11 @@ async def by_another_client(stage: Stage, ctx: BindContext, store: Store) -> Sta
     ("way", "store", "phase", "named"),
     [
         pytest.param(acknowledged, stored(), "Succeeded", "", id="as asked"),
-        pytest.param(acknowledged, stored(without=ANNOTATION), "Succeeded", ANNOTATION, id="annotation missing"),
         pytest.param(acknowledged, stored(replaced=True), "Failed", "PodGone", id="other UID"),
         pytest.param(reply_lost, stored(without=LABEL), "Succeeded", LABEL, id="no reply, label missing"),
-        pytest.param(reply_lost, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="no reply, other node"),
-        pytest.param(by_a_plugin, stored(without=LABEL), "Succeeded", LABEL, id="by a plugin, label missing"),
         pytest.param(
             by_a_plugin, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="by a plugin, other node"
         ),
-        pytest.param(by_another_client, stored(), "Succeeded", "", id="by another client"),
         pytest.param(
             by_another_client, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="by another client elsewhere"
         ),

@@ -23,8 +23,7 @@ from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.sharing import device_of
 from tests.reconciler.devices import Devices, devices
-from tests.reconciler.stage import Scripted, Stage
-from tests.reconciler.test_late_writes import touch
+from tests.reconciler.stage import Scripted, Stage, touch
 from tests.waiting import until_awaited
 
 __all__ = ["devices"]
@@ -78,14 +77,6 @@ async def replace_maps(devices: Devices) -> None:
         await devices.stage.client.create(CONFIGMAPS, devices.stage.namespace, body)
 
 
-async def hand_over_maps(devices: Devices) -> None:
-    """Let another request prepare the pod with equal ConfigMaps: its rollback would delete them."""
-    for each in await devices.maps():
-        metadata = {"annotations": {names.PREPARED_FOR: "another"}}
-        name = each["metadata"]["name"]
-        await devices.stage.client.patch(CONFIGMAPS, devices.stage.namespace, name, {"metadata": metadata})
-
-
 async def change_pod(devices: Devices, **metadata: Any) -> None:
     await devices.stage.client.patch(PODS, devices.stage.namespace, "pod", {"metadata": metadata})
 
@@ -94,34 +85,15 @@ async def unlabel(devices: Devices) -> None:
     await change_pod(devices, labels={names.LABEL_GPU_GROUP: None, names.LABEL_GPU_SHARING: None})
 
 
-async def label_otherwise(devices: Devices) -> None:
-    await change_pod(devices, labels={names.LABEL_GPU_GROUP: "other"}, annotations={names.LABELLED_FOR: "another"})
-
-
 async def delete_reservation(devices: Devices) -> None:
     (reservation,) = await devices.reservations()
     name = reservation["metadata"]["name"]
     await devices.stage.client.delete(PODS, devices.namespace, name, grace_period_s=0)
 
 
-async def change_device(devices: Devices) -> None:
-    (reservation,) = await devices.reservations()
-    body = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-other"}}}
-    await devices.stage.client.patch(PODS, devices.namespace, reservation["metadata"]["name"], body)
-
-
-CHANGES = (delete_maps, replace_maps, hand_over_maps, unlabel, label_otherwise, delete_reservation, change_device)
-
-
-@pytest.mark.parametrize(
-    ("change", "restarts"),
-    [
-        *(pytest.param(change, False, id=change.__name__) for change in CHANGES),
-        pytest.param(delete_maps, True, id="delete_maps, and the process is restarted"),
-    ],
-)
+@pytest.mark.parametrize("change", [delete_maps, replace_maps, unlabel, delete_reservation])
 async def test_what_was_prepared_before_a_wait_is_read_before_the_bind(
-    stage: Stage, devices: Devices, change: Change, restarts: bool
+    stage: Stage, devices: Devices, change: Change
 ) -> None:
     await devices.make_pod()
     volume = Volume()
@@ -129,17 +101,11 @@ async def test_what_was_prepared_before_a_wait_is_read_before_the_bind(
         await devices.ask("a")
         await until_awaited(devices.reported, lambda present: present and all(map(device_of, present)))
         await until_awaited(devices.maps, lambda present: len(present) == 2)
-        if not restarts:
-            version = (await change_and_read(devices, change))["metadata"]["resourceVersion"]
-            await until_awaited(lambda: cached_version(working, stage), lambda cached: cached == version)
-            volume.is_there = True
-            await touch(stage, "pod")
-            status = await ended(devices, "pod")
-    if restarts:
-        await change(devices)
+        version = (await change_and_read(devices, change))["metadata"]["resourceVersion"]
+        await until_awaited(lambda: cached_version(working, stage), lambda cached: cached == version)
         volume.is_there = True
-        async with stage.working(devices.plugin(), volume):
-            status = await ended(devices, "pod")
+        await touch(stage, "pod")
+        status = await ended(devices, "pod")
     assert status["phase"] == "Succeeded"
     uid, bound_pod, maps = (await stage.request())["metadata"]["uid"], await stage.pod(), await devices.maps()
     assert gpu_groups(bound_pod["metadata"]["labels"]) == {devices.group("a")}

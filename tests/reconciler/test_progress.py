@@ -7,8 +7,7 @@ import pytest
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.kube.config import ClusterAccess
-from bowline.kube.resources import CONFIGMAPS, EVENTS, PODS
-from bowline.testing.builders import configmap
+from bowline.kube.resources import EVENTS, PODS
 from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
@@ -20,10 +19,9 @@ NO_RIGHT = 'pods is forbidden: User "r" cannot create resource "pods/binding" in
 
 
 async def prepares(ctx: BindContext) -> Status:
-    """Label the pod and create a ConfigMap, as a plugin for devices does."""
+    """Label the pod, as a plugin for devices does."""
     namespace, name = ctx.request.pod_key.namespace, ctx.request.pod_key.name
     await ctx.client.patch(PODS, namespace, name, {"metadata": {"labels": {"device": "0"}}})
-    await ctx.client.create(CONFIGMAPS, namespace, configmap("devices", namespace))
     return Status.ok()
 
 
@@ -42,15 +40,7 @@ async def notes(stage: Stage, name: str) -> str:
 @pytest.mark.parametrize(
     ("match", "texts"),
     [
-        pytest.param(
-            CallMatch(("patch",), "bindrequests", ""), ("Working: ", "PATCH bindrequests "), id="the finalizer"
-        ),
         pytest.param(CallMatch(("patch",), "pods", ""), ("plugin scripted, pre_bind", "PATCH pods "), id="the label"),
-        pytest.param(
-            CallMatch(("create",), "configmaps"),
-            ("plugin scripted, pre_bind", "POST configmaps "),
-            id="the ConfigMap",
-        ),
         pytest.param(BINDING, ("plugin default_binder, bind", "POST pods/binding "), id="the Binding"),
     ],
 )
@@ -81,7 +71,6 @@ async def test_a_call_that_hangs_is_reported_while_it_hangs(
     ("fault", "texts"),
     [
         pytest.param(FaultAnswer(429, retry_after_s=1, message="busy"), ("Retrying: ", "429", "busy"), id="429"),
-        pytest.param(FaultAnswer(503, message="no etcd"), ("Retrying: ", "503", "no etcd"), id="503"),
         pytest.param(
             FaultAnswer(403, message=NO_RIGHT),
             ("Retrying: ", 'the reconciler lacks a right (apiGroups: [""], resources: ["pods/binding"]'),

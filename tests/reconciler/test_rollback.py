@@ -1,43 +1,17 @@
 """The finalizer from its addition to its removal: side effects are undone completely, never below a running pod."""
 
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
-
-import pytest
 
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.errors import AlreadyExists, NotFound
-from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS
+from bowline.kube.resources import CONFIGMAPS
 from bowline.testing.builders import configmap
-from tests.reconciler.stage import CLOCK_ERRORS, Scripted, Stage, Working
+from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until, until_awaited
-
-OURS: Mapping[str, Any] = {"finalizers": [names.FINALIZER]}
-
-
-async def process_again(stage: Stage) -> None:
-    """Change the request, so that it is reconciled; an earlier change may have caused its end already."""
-    body = {"metadata": {"labels": {"process-again": uuid.uuid4().hex}}}
-    with suppress(NotFound):
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
-
-
-async def rolls_back(stage: Stage, working: Working, former_count: int = 0) -> int:
-    """Wait until more reconciles than that have decided on a rollback and ended; return their number."""
-
-    async def count() -> int:
-        rollbacks = working.decided(stage.namespace).count("Rollback")
-        if former_count and rollbacks <= former_count:
-            await process_again(stage)
-        return rollbacks
-
-    return await until_awaited(count, lambda rollbacks: rollbacks > former_count)
 
 
 def conditions(status: Mapping[str, Any]) -> dict[str, str]:
@@ -95,23 +69,3 @@ async def test_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) 
     assert final_status["reason"].startswith("Rejected: ")
     assert plugin.points("pod") == ["pre_bind", *["rollback"] * (refusals + 1)]
     assert (await stage.events()).count("RollbackFailed") == 1
-
-
-@pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
-async def test_a_new_leader_waits_for_its_predecessors_bindings(stage: Stage, off_by: timedelta) -> None:
-    """A Binding may be in flight. Neither a wrong clock nor setting the clock changes the time to wait for it."""
-    await stage.leave_lease("reconciler")
-    await stage.create_pod()
-    await stage.request_bind(metadata=OURS)
-    await stage.withdraw()
-    plugin = Scripted(effects=True)
-    stage.clock.shift = off_by
-    async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(minutes=10))) as working:
-        rollbacks = await rolls_back(stage, working)
-        stage.clock.shift += timedelta(minutes=11)
-        await rolls_back(stage, working, rollbacks)
-        assert plugin.points("pod") == []
-        stage.clock.passed += timedelta(minutes=11)
-        await process_again(stage)
-        await stage.request_deleted()
-    assert set(plugin.points("pod")) == {"rollback"}
