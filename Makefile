@@ -36,7 +36,7 @@ down: ## Stop it and remove what it left
 
 test: setup ## Run the tests, against a real control plane; of faults, kai and node a part
 	$(BIN)/python -m bowline.localcluster assets
-	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-60} $(BIN)/python -m pytest --numprocesses=$(or $(WORKERS),3) --dist=loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses=$(or $(WORKERS),3) --dist=loadfile --no-loadscope-reorder
 
 test-all: setup ## What a release runs, for hours; results go into docs/testing.md. PARTS="kai node" runs some
 	$(BIN)/python -m tests.all $(PARTS)

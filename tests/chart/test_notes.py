@@ -1,7 +1,6 @@
 """Helm's notes after an install: five lines, and one for each thing that the operator must do."""
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -29,22 +28,7 @@ CASES: list[tuple[dict[str, Any], str, set[str], set[str], int]] = [
         {ONE, LOST, "caBundle", names.FINALIZER},
         LINES,
     ),
-    ({"config": {"docsURL": "https://d.example/"}}, NAMESPACE, {"https://d.example/index.html"}, set(), LINES),
-    (
-        {"hooks": {"test": False, "uninstall": False}, "webhook": {"replicas": 1}},
-        NAMESPACE,
-        {f"finalizer {names.FINALIZER}", "hooks.uninstall=true", ONE},
-        set(),
-        LINES + 2,
-    ),
     (GIVEN, NAMESPACE, {"Secret serving-cert", "clientConfig.caBundle"}, set(), LINES + 1),
-    (
-        {"webhook": {"tls": {"mode": "cert-manager"}}},
-        NAMESPACE,
-        {"describe certificate bowline-webhook"},
-        {"caBundle"},
-        LINES + 1,
-    ),
     (
         {"admission": {"mode": "Warn"}},
         NAMESPACE,
@@ -52,7 +36,6 @@ CASES: list[tuple[dict[str, Any], str, set[str], set[str], int]] = [
         {ONE, "nothing is denied"},
         LINES + 1,
     ),
-    ({"admission": {"mode": "Off"}}, NAMESPACE, {"until admission.mode is Warn"}, {ONE, EMERGENCY}, LINES),
     (
         {"config": {"schedulerNames": ["a", "*"], "namespaces": {"exclude": ["b"]}}},
         "default",
@@ -76,13 +59,3 @@ def test_notes(
     assert {words for words in present if words not in notes} == set()
     assert {words for words in absent if words in notes} == set()
     assert len(notes.strip().splitlines()) == lines
-
-
-def test_documented_upgrades_keep_the_values_that_a_newer_chart_has_gained() -> None:
-    """`--reuse-values` would leave out its sections; tests/chart/test_emergency_live.py executes the commands."""
-    pages = [CHART.parents[1] / "docs" / "emergency.md", CHART / "templates" / "NOTES.txt"]
-    texts = [path.read_text(encoding="utf-8") for path in pages]
-    commands = re.findall(r"helm upgrade bowline CHART .*", texts[0])
-    assert len(commands) == 4
-    assert all("--reset-then-reuse-values" in command for command in commands)
-    assert not [text for text in texts if "--reuse-values" in text]

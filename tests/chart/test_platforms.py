@@ -1,6 +1,5 @@
 """Values of a platform: contexts, plugins, labels, accounts, availability, network, registry, volumes; null."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import yaml
 
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
+from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 OPENSHIFT = CHART / "presets" / "openshift.yaml"
@@ -283,71 +282,3 @@ def test_pull_secrets_of_the_image_and_of_a_parent_chart(chart: Chart) -> None:
     manifests = chart.render(values)
     assert [template["spec"]["imagePullSecrets"] for template in pods(manifests)] == [secrets] * 5
     assert manifests.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == secrets
-
-
-# --- null ---
-
-# Whose null means that the chart sets nothing, as an empty list or text does.
-MAY_BE_NULL = {
-    *("commonLabels", "podSecurityContext", "containerSecurityContext", "annotations", "labels", "podAnnotations"),
-    *("nodeSelector", "affinity", "resources", "plugins", "alertLabels", "podSecurity", "replicas", "issuerRef"),
-    *("namespaceSelector", "gpuSharing", "namespaces", "binding", "leaderElection", "featureGates"),
-}
-
-
-def value_paths(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Each value of the chart itself, and whether it may be null: what is below ``config`` is the processes' own."""
-    for key, value in values.items():
-        yield (*path, key), value in ("", []) or isinstance(value, list) or key in MAY_BE_NULL
-        if isinstance(value, dict) and key != "config" and key not in MAY_BE_NULL:
-            yield from value_paths(value, (*path, key))
-
-
-def with_null(paths: list[tuple[str, ...]]) -> dict[str, Any]:
-    monitored = {part: {"enabled": True} for part in ("podMonitor", "rules", "dashboard")}
-    values: dict[str, Any] = {"networkPolicy": {"enabled": True}, "monitoring": monitored}
-    for path in paths:
-        null: Any = None
-        for key in reversed(path):
-            null = {key: null}
-        values = merged(values, null)
-    return values
-
-
-def nulls(value: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
-    """Each null in objects or in a line of a text, such as a configuration; ``<nil>`` is a template's."""
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from nulls(item, (*path, key))
-    elif value is None:
-        yield path
-    elif isinstance(value, str):
-        yield from ((*path, line) for line in value.splitlines() if "<nil>" in line or line.endswith(": null"))
-
-
-PATHS = list(value_paths(VALUES))
-
-
-def test_null_sets_nothing(chart: Chart) -> None:
-    values = with_null([path for path, may in PATHS if may and path != ("image", "registry")])
-    for mode in ("self", "cert-manager"):
-        objects = chart.render(merged(values, {"webhook": {"tls": {"mode": mode}}})).objects
-        assert list(nulls([obj for obj in objects if obj["kind"] != "CustomResourceDefinition"])) == []
-
-
-def test_null_is_an_error_where_the_chart_needs_a_value(chart: Chart) -> None:
-    """Helm removes a key whose value is null: a template would meet a section that does not exist.
-
-    One message lists all of them, except those in a section that is itself null.
-    """
-    needed = [path for path, may in PATHS if not may]
-    for depth in sorted({len(path) for path in needed}):
-        paths = [path for path in needed if len(path) == depth]
-        missing = {
-            (*filter(None, place.split("/")), key)
-            for place, keys in re.findall(
-                r"at '([^']*)': missing propert(?:y|ies) (.*)", chart.refusal(with_null(paths))
-            )
-            for key in re.findall(r"'([^']+)'", keys)
-        }
-        assert [path for path in paths if path not in missing] == []

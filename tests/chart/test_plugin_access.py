@@ -51,25 +51,6 @@ def test_a_plugins_rights_are_granted_where_they_end(with_seats: Rendered) -> No
     assert binding["subjects"] == accounts([("bowline-reconciler", NAMESPACE)])
 
 
-def test_a_change_of_what_a_plugin_reviews_calls_the_webhook(with_seats: Rendered, manifests: Rendered) -> None:
-    condition = "validating", "pods", "created-or-changed"
-    expression, before = expressions(with_seats)[condition], expressions(manifests)[condition]
-    assert '"seats.example/count"' in expression
-    assert '["seats.example/team"].exists(k,' in expression
-    assert "object.spec.tolerations == oldObject.spec.tolerations" in expression
-    assert "labels" not in before
-    assert "tolerations" not in before
-
-
-def test_a_hook_exists_if_a_plugin_reviews_its_objects(chart: Chart) -> None:
-    def hooks(made: Rendered) -> set[tuple[str, str]]:
-        return {(word, hook["name"]) for word, hook in made.hooks()}
-
-    added = {(word, "ephemeralcontainers.bowline.dev") for word in ("mutating", "validating")}
-    off = {"config": {"plugins": [{"name": "gpu_sharing", "enabled": False}]}}
-    assert hooks(chart.render({**off, "pluginAccess": [SEATS]})) - hooks(chart.render(off)) == added
-
-
 def test_without_shares_pods_are_still_limited_to_what_a_plugin_patches(chart: Chart) -> None:
     off = {"config": {"plugins": [{"name": "gpu_sharing", "enabled": False}]}}
     policy = ("ValidatingAdmissionPolicy", "bowline-reconciler-pods")

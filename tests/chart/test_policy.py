@@ -1,6 +1,5 @@
 """When the policies are rendered, for which accounts and with which settings."""
 
-import json
 import re
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 
 from bowline.api import names
 from tests.chart.presets import PRESETS
-from tests.chart.rendering import NAMESPACE, Chart, Rendered
+from tests.chart.rendering import Chart, Rendered
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 PODS = "bowline-pods"
@@ -93,22 +92,6 @@ def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(manifests: Rendere
                     variable["expression"],
                 ), (name, variable)
         assert not [v for v in spec["validations"] if loops.search(v["expression"])], name
-
-
-def test_an_accounts_policy_applies_only_to_that_account(manifests: Rendered) -> None:
-    reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
-    # The second is that of KAI-Scheduler's agents, and of earlier versions.
-    agents = [
-        f"system:serviceaccount:kai-resource-reservation:{name}" for name in (AGENT, "kai-resource-reservation")
-    ]
-    conditions = {
-        "reconciler": f"request.userInfo.username == '{reconciler}'",
-        "webhook": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:bowline-webhook'",
-        "agent": f"request.userInfo.username in {json.dumps(agents, separators=(',', ':'))}",
-    }
-    for name in ACCOUNTS:
-        (condition,) = manifests.get(POLICY, name)["spec"]["matchConditions"]
-        assert condition["expression"] == conditions[name.split("-")[1]]
 
 
 def policies(manifests: Rendered) -> set[str]:

@@ -103,33 +103,6 @@ def test_every_pod_meets_the_restricted_standard(chart: Chart, values: dict[str,
 
 
 @pytest.mark.parametrize("values", PRESETS)
-def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, values: dict[str, Any]) -> None:
-    for deployment in workloads(chart.render(values)):
-        pod = deployment["spec"]["template"]["spec"]
-        (only,) = pod["containers"]
-        ports = {port["name"]: port["containerPort"] for port in only["ports"]}
-        account = values.get(only["name"], {}).get("serviceAccountName", deployment["metadata"]["name"])
-        assert pod["serviceAccountName"] == account
-        assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
-        assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
-        assert only["readinessProbe"]["periodSeconds"] == 2
-        startup_probe = only["startupProbe"]
-        assert startup_probe["httpGet"] == only["livenessProbe"]["httpGet"]
-        assert (startup_probe["periodSeconds"], startup_probe["failureThreshold"]) == (1, 120)
-        assert pod["enableServiceLinks"] is False
-        assert f"--metrics-listen=:{ports['metrics']}" in only["args"]
-        # The debug page is neither encrypted nor authorized.
-        debug = ["--debug-listen=127.0.0.1:6060"] if only["name"] == "reconciler" else []
-        assert [arg for arg in only["args"] if "debug" in arg] == debug
-        assert set(only["resources"]["requests"]) == {"cpu", "memory"}
-        assert {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in only["env"] if "valueFrom" in e} == {
-            "POD_NAMESPACE": "metadata.namespace",
-            "POD_NAME": "metadata.name",
-            "POD_UID": "metadata.uid",
-        }
-
-
-@pytest.mark.parametrize("values", PRESETS)
 def test_pods_are_matched_by_their_own_selectors_only(chart: Chart, values: dict[str, Any]) -> None:
     manifests = chart.render(values)
     selectors = [deployment["spec"]["selector"]["matchLabels"] for deployment in workloads(manifests)]
@@ -253,16 +226,6 @@ def test_image_reference(chart: Chart, image: dict[str, Any], reference: str) ->
         assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == reference
 
 
-def test_a_self_signed_webhook_has_the_flags_for_its_ca(manifests: Rendered) -> None:
-    arguments = container(manifests, "bowline-webhook")["args"]
-    assert "--webhook-configuration=bowline-webhook" in arguments
-    assert "--service-name=bowline-webhook" in arguments
-    assert "--ca-secret=bowline-ca" in arguments
-    pod = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
-    assert pod["automountServiceAccountToken"] is True
-    assert [volume["name"] for volume in pod["volumes"]] == ["config"], "the key of the CA is mounted nowhere"
-
-
 @pytest.mark.parametrize(
     ("tls", "secret"),
     [
@@ -346,33 +309,3 @@ def test_the_grace_period_covers_the_reconcilers_stop(manifests: Rendered) -> No
     pod = manifests.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
     steps = WORK + 2 * MOMENT
     assert pod["terminationGracePeriodSeconds"] > steps.total_seconds()
-
-
-def test_replicas_are_spread_over_nodes_by_default(chart: Chart, manifests: Rendered) -> None:
-    spec = manifests.get("Deployment", "bowline-webhook")["spec"]
-    constraints = spec["template"]["spec"]["topologySpreadConstraints"]
-    keys = [constraint["topologyKey"] for constraint in constraints]
-    assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
-    for constraint in constraints:
-        assert constraint["labelSelector"] == spec["selector"]
-        assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-        # Otherwise the pods of the previous version count, and the new ones are placed apart from those.
-        assert constraint["matchLabelKeys"] == ["pod-template-hash"]
-    both_processes = {"matchLabels": {"app.kubernetes.io/name": "bowline"}}
-    elsewhere = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
-    own: list[Any] = [
-        {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
-        for selector in (both_processes, elsewhere)
-    ]
-    for deployment in workloads(chart.render({"topologySpreadConstraints": own})):
-        assert deployment["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
-    for deployment in workloads(chart.render({"topologySpreadConstraints": []})):
-        assert "topologySpreadConstraints" not in deployment["spec"]["template"]["spec"]
-
-
-def test_both_processes_prefer_nodes_without_gpus(manifests: Rendered) -> None:
-    for deployment in workloads(manifests):
-        rules = deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
-        (preferred,) = rules["preferredDuringSchedulingIgnoredDuringExecution"]
-        (expression,) = preferred["preference"]["matchExpressions"]
-        assert expression == {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}

@@ -215,17 +215,6 @@ def test_a_disabled_plugin_gets_no_rights(chart: Chart, plugin: str, prefixes: t
     assert not held({"config": {"plugins": [{"name": plugin, "enabled": False}]}})
 
 
-def test_viewers_may_read_bindrequests_and_no_role_may_create_them(manifests: Rendered) -> None:
-    role = manifests.get("ClusterRole", "bowline-view")
-    assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
-    assert not [
-        label
-        for obj in manifests.of_kind("ClusterRole")
-        for label in obj["metadata"]["labels"]
-        if label.endswith(("aggregate-to-edit", "aggregate-to-admin"))
-    ]
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -238,10 +227,6 @@ def test_without_its_policy_the_account_of_the_test_may_create_nothing(chart: Ch
     assert ("ValidatingAdmissionPolicy", "bowline-test") not in manifests.by_kind
     verbs = [rights(manifests.get(kind, "bowline-test")).values() for kind in ("Role", "ClusterRole")]
     assert set().union(*(verb for role_verbs in verbs for verb in role_verbs)) == {"get", "list"}
-
-
-def test_the_test_can_be_left_out(chart: Chart) -> None:
-    assert not [key for key in chart.render({"hooks": {"test": False}}).by_kind if key[1] == "bowline-test"]
 
 
 @pytest.mark.parametrize(

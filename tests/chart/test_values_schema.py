@@ -1,7 +1,7 @@
 """Invalid values are rejected before anything is installed, with their path."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -200,32 +200,6 @@ def test_an_older_kubernetes_is_rejected(helm_command: Helm) -> None:
         helm_command.template(release, kube_version="1.31.9")
 
 
-def test_no_message_of_the_schema_is_a_regular_expression() -> None:
-    """Helm prints the failed keyword: a pattern alone says what the value is not, a const says what it should be."""
-    bare = [path for path, node in _nodes(SCHEMA) if "pattern" in node or "not" in node]
-    assert [path for path in bare if not path.endswith(".if")] == []
-
-
-def test_every_open_object_of_the_schema_is_listed() -> None:
-    """Only maps of others are open: labels, environment, values that Kubernetes and plugins define."""
-    open_places = {
-        path
-        for path, node in _objects(SCHEMA)
-        if node.get("additionalProperties") is not False and not isinstance(node.get("additionalProperties"), dict)
-    }
-    assert open_places == {
-        *("properties.global", "properties.podSecurityContext", "properties.containerSecurityContext"),
-        "properties.affinity",
-        "properties.config.properties.plugins.additionalProperties.properties.args",
-        "definitions.resources.properties.claims.items",
-        "definitions.objects.items",
-        "definitions.extraEnv.items.properties.valueFrom",
-        "definitions.plugin.properties.args",
-        "definitions.extraVolumes.items",
-        "definitions.extraVolumeMounts.items",
-    }
-
-
 def test_the_chart_gives_every_value_that_the_schema_knows_and_no_other() -> None:
     """Of ``config`` the chart sets four itself; names below resources and affinity are Kubernetes'."""
     kubernetes = (".affinity", ".podSecurityContext.", ".containerSecurityContext.", ".webhook.namespaceSelector.")
@@ -271,29 +245,6 @@ def without_plugins(text: str) -> Settings:
 
 
 # --- traversing the two kinds of schema ---
-
-
-def _nodes(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if isinstance(node, list):
-        for item in node:
-            yield from _nodes(item, path)
-    if isinstance(node, dict):
-        yield path, node
-        for key, value in node.items():
-            yield from _nodes(value, f"{path}.{key}")
-
-
-def _objects(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if isinstance(node, list):
-        for item in node:
-            yield from _objects(item, path)
-    if not isinstance(node, dict):
-        return
-    if node.get("type") == "object":
-        yield path, node
-    for key, value in node.items():
-        if key not in ("if", "then"):
-            yield from _objects(value, f"{path}.{key}".lstrip("."))
 
 
 def _value_paths(values: Any, path: str = "") -> Iterator[str]:

@@ -19,7 +19,6 @@ from bowline.framework.workload_kinds import BUILT_IN, READY
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import pod
 from bowline_cli.main import main
-from bowline_cli.rules import admission_rules
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
 from tests.foreign_kinds import api_version, filled
 from tests.live import Live
@@ -76,12 +75,6 @@ def warnings_of(text: str) -> list[str]:
     return [line.removeprefix("Warning: ") for line in text.splitlines() if line.startswith("Warning: ")]
 
 
-# Without those of a plugin that the release does not have, of policies, and about pods for which the webhook is not
-# called: of a scheduler that it does not serve, without annotations of its own.
-ELSEWHERE = ("kubernetes/", "nv_fractions/", "gpu_sharing/guarded-", "scope/scheduler-")
-RULES = [rule for rule in admission_rules() if rule.invalid and not rule.id.startswith(ELSEWHERE)]
-
-
 def template(scheduler: str, fraction: str) -> Any:
     metadata = {"labels": {"app": "x"}, "annotations": {names.GPU_FRACTION: fraction}}
     return {"metadata": metadata, "spec": {**pod()["spec"], "schedulerName": scheduler, "restartPolicy": "Never"}}
@@ -122,46 +115,6 @@ def test_an_invalid_share_in_each_configured_kind_gets_the_same_verdict_both_way
     assert allowed == ["RayCluster"]
     assert all(result.review.errors or result.review.warnings for result in results)
     assert len(results) == len(workloads)
-
-
-@pytest.mark.parametrize(
-    ("spec", "form"),
-    [
-        pytest.param({"pod": template("kai-scheduler", "2")["spec"]}, "podSpecs, not in templates", id="a pod spec"),
-        pytest.param({"podSpec": template("kai-scheduler", "2")}, "templates, not in podSpecs", id="a template"),
-    ],
-)
-def test_a_wrong_path_of_the_configuration_is_reported_both_ways(
-    live: Live, tmp_path: Path, spec: Any, form: str
-) -> None:
-    path = tmp_path / "object.json"
-    raw = {"apiVersion": "example.com/v1", "kind": "Own", "metadata": {"name": "w"}, "spec": spec}
-    path.write_text(json.dumps(raw))
-    (result,) = assert_agreement(live, path)
-    (warning,) = result.review.warnings
-    assert warning.message.endswith(form)
-
-
-def test_the_api_server_denies_what_lint_denies_by_its_rules_for_quantities(live: Live, tmp_path: Path) -> None:
-    """Only the verdict is the same: the texts are the API server's own."""
-    for resources in (
-        {"requests": {"nvidia.com/gpu": 1}},
-        {"requests": {"nvidia.com/gpu": 0}},
-        {"limits": {"example.com/device": "500m"}},
-        {"limits": {"cpu": 1}, "requests": {"cpu": 2}},
-        {"limits": {"hugepages-2Mi": "4Mi", "cpu": 1}, "requests": {"hugepages-2Mi": "2Mi"}},
-        {"limits": {"memory": "-1"}},
-    ):
-        raw = pod("w", live.namespace)
-        raw["spec"]["schedulerName"] = "default-scheduler"
-        raw["spec"]["containers"][0]["resources"] = resources
-        path = tmp_path / "pod.json"
-        path.write_text(json.dumps(raw))
-        (result,) = lint(live, path)
-        assert result.verdict is LintVerdict.DENIED, resources
-        answer = live.kubectl("create", "--dry-run=server", "-f", str(path), check=False)
-        assert answer.returncode == 1, resources
-        assert "spec.containers[0].resources" in answer.stderr, resources
 
 
 def test_what_runs_in_the_cluster_has_no_finding(

@@ -134,22 +134,6 @@ def test_public_manifests_have_the_api_servers_verdict(pair: Live, submitter: Su
     assert comparisons >= (70 if IS_OLD else 75), "most of the objects were compared"
 
 
-def workloads(pod: Any) -> Iterator[Any]:
-    """Yield the pod, and workloads of each form with it as their template."""
-    yield pod
-    metadata = {**pod["metadata"], "labels": {"app": "x", **pod["metadata"].get("labels", {})}}
-    template = {"metadata": {key: metadata[key] for key in metadata if key != "name"}, "spec": pod["spec"]}
-    never = {**template, "spec": {"restartPolicy": "Never", **pod["spec"]}}
-    selector = {"matchLabels": {"app": "x"}}
-    for version, kind, spec in (
-        ("apps/v1", "Deployment", {"selector": selector, "template": template}),
-        ("apps/v1", "StatefulSet", {"selector": selector, "template": template}),
-        ("batch/v1", "Job", {"template": never}),
-        ("batch/v1", "CronJob", {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": never}}}),
-    ):
-        yield {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
-
-
 DENIALS = [rule for rule in admission_rules() if rule.invalid and rule.severity is Severity.DENIES]
 PODS = [
     rule

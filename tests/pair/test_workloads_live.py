@@ -122,14 +122,3 @@ def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Li
     live.kubectl("delete", "jobset", "w", "--wait=false")
     live.kubectl("patch", "jobset", "w", "--type=merge", '-p={"metadata":{"finalizers":null}}')
     live.until("it is deleted", lambda: live.not_found(f"{objects_path('JobSet', live.namespace)}/w"))
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param({"replicatedJobs": "x"}, id="a list that is a string"),
-        pytest.param({"replicatedJobs": [{"template": {"spec": {"template": None}}}]}, id="a null template"),
-    ],
-)
-def test_a_workload_of_another_shape_is_left_to_its_own_schema(live: Live, spec: Any) -> None:
-    live.create({**job_set("w"), "spec": spec})

@@ -1,11 +1,9 @@
 """The listener over TLS: responses, rejected requests, and shutdown."""
 
 import asyncio
-import contextlib
 import io
 import socket
 import zlib
-from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
 import orjson
@@ -74,16 +72,6 @@ class TestTurnedAway:
         assert "Traceback" not in text
         assert (await listener.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
         assert listener.sample("bowline_admission_bad_requests_total", code=str(code)) == 1
-
-    async def test_a_body_in_chunks_is_counted_too(self, listener: Served) -> None:
-        async def chunks() -> AsyncIterator[bytes]:
-            for _ in range(8):
-                yield b"x" * 1024 * 1024
-
-        with contextlib.suppress(ConnectionError):  # the rest may not be read
-            async with listener.client.post(Hook.VALIDATE_PODS, data=chunks(), headers=JSON) as answer:
-                assert answer.status == 413
-        assert (await listener.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
     @pytest.mark.parametrize("body", [b"junk", zlib.compress(POD)], ids=["not compressed", "compressed"])
     async def test_a_compressed_body_is_not_unpacked(self, listener: Served, body: bytes) -> None:

@@ -30,7 +30,7 @@ from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_w
 from bowline.runtime.tasks import cancel_and_wait
 from bowline.testing.builders import pod
 from bowline.testing.clock import SteppedClock
-from bowline_webhook.tls.ca import from_pem, is_valid_at, make_authority, to_pem
+from bowline_webhook.tls.ca import from_pem, make_authority, to_pem
 from bowline_webhook.tls.ca_controller import CAController, SelfSignedConfig
 from bowline_webhook.tls.metrics import CertificateMetrics
 from bowline_webhook.tls.rotation import CertLifetimes
@@ -260,27 +260,6 @@ async def test_a_rotation_of_two_replicas_serves_only_what_is_trusted(live: Live
         (current,) = signers()
         clock.step(timedelta(days=7))
         await until(lambda: trusted_bundles(live.cluster) == {to_pem([current])})
-
-
-async def test_a_denied_step_prevents_neither_a_renewal_nor_a_start(live: LiveCluster) -> None:
-    """The Secret was made immutable, or a right removed; its signer is valid for months."""
-    clock, serving = SteppedClock(datetime.now(UTC)), ServingContext()
-
-    def serves(context: ServingContext) -> bool:
-        return context.leaf is not None and is_valid_at(context.leaf.certificate, clock.now())
-
-    async with ca_controller(live, clock, serving) as controller:
-        await passes_until(controller, lambda: serves(serving))
-        live.cluster.api.patch(SECRET, {"immutable": True}, "application/merge-patch+json")
-        clock.step(timedelta(days=250))
-        await passes_until(controller, lambda: controller.problem is not None)
-        await passes_until(controller, lambda: serves(serving))
-    trust(live.cluster, b"")
-    after_restart = ServingContext()
-    async with ca_controller(live, clock, after_restart) as controller:
-        await passes_until(controller, lambda: serves(after_restart))
-        await passes_until(controller, lambda: trusted_bundles(live.cluster) == {bundle(live.cluster)})
-        await passes_until(controller, lambda: controller.problem is not None)
 
 
 def test_its_own_namespace_and_kube_system_need_no_webhook(

@@ -1,6 +1,5 @@
 """Monitoring objects: what is scraped, and alerts that are valid, exported, documented, and fire when they should."""
 
-import json
 import re
 import subprocess
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import yaml
 
 from bowline.framework.reason import Reason
 from tests.chart.monitoring.binaries import find_binary
-from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered
+from tests.chart.rendering import CHART, Chart, Rendered
 from tests.unit.reconciler.test_metrics import documented
 from tools.generate.dashboard import PANELS
 
@@ -70,14 +69,6 @@ def test_both_processes_are_scraped_and_no_job_is(monitoring_manifests: Rendered
     assert sorted(scraped) == ["bowline-reconciler", "bowline-webhook"]
 
 
-def test_the_alerts_are_those_of_the_releases_namespace(chart: Chart, monitoring_manifests: Rendered) -> None:
-    assert monitoring_manifests.get("PrometheusRule", "bowline")["metadata"]["labels"]["release"] == "prometheus"
-    text = yaml.safe_dump(chart.render({"monitoring": EVERY}, namespace="elsewhere").of_kind("PrometheusRule"))
-    assert 'namespace="elsewhere"' in text
-    assert NAMESPACE not in text
-    assert "RELEASE_NAMESPACE" not in text
-
-
 def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, Any]]) -> None:
     """``documented`` is what the processes export: a test of the metrics compares the two."""
     exported = {row["name"]: {*re.findall(r"\w+", row["labels"]), "le"} for row in documented()}
@@ -95,15 +86,6 @@ def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, 
         assert labels <= set().union(*(exported[name] for name in names)), rule["alert"]
         reasons = {reason for text in re.findall(r'reason[!=]~"([^"]*)"', expression) for reason in text.split("|")}
         assert reasons <= {"Succeeded", *Reason}, rule["alert"]
-
-
-def test_the_dashboard_is_found_by_grafanas_sidecar(monitoring_manifests: Rendered) -> None:
-    config_map = monitoring_manifests.get("ConfigMap", "bowline-dashboard")
-    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert config_map["metadata"]["annotations"] == {"grafana_folder": "GPU"}
-    dashboard = json.loads(config_map["data"]["bowline.json"])
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(PANELS)
-    assert [panel["title"] for panel in dashboard["panels"]] == [panel.title for panel in PANELS]
 
 
 def test_every_metric_and_label_of_the_dashboard_is_exported() -> None:

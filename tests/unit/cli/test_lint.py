@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.strict_yaml import StrictLoader
 from bowline_cli.main import main
 from bowline_cli.schema import UNCHECKED
 from tests.unit.framework.test_strict_yaml import bomb
@@ -580,22 +579,6 @@ def test_a_hostile_file_ends_with_an_error_within_bounds_of_cpu_and_memory(tmp_p
     assert [name for name in HOSTILE if f"{name}.yaml" not in result.stderr] == []
     assert "ConfigMap good/good: no pods" in result.stdout
     assert "Traceback" not in result.stderr
-
-
-def test_the_lines_of_all_findings_cost_one_more_composition(lint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    composed_documents: list[Any] = []
-    compose = StrictLoader.compose_document
-
-    def count(loader: StrictLoader) -> Any:
-        composed_documents.append(compose(loader))
-        return composed_documents[-1]
-
-    monkeypatch.setattr(StrictLoader, "compose_document", count)
-    _, out, _ = lint("---".join([BAD] * 20), options=("-o", "json"))
-    lines = [error["line"] for entry in json.loads(out)["objects"] for error in entry["errors"]]
-    assert len(lines) >= 40
-    assert set(lines) == {4 + 5 * number for number in range(20)}
-    assert len(composed_documents) == 40
 
 
 def test_names_cannot_control_the_terminal_or_forge_a_line(lint: Any) -> None:
