@@ -143,8 +143,8 @@ def _charts(reading: LintReading) -> list[str]:
 
 
 def counted(results: Sequence[LintResult]) -> list[str]:
-    """Return the lines about the objects that are only counted."""
-    lines, prefix = [], "" if any(result.verdict.is_review for result in results) else "nothing was reviewed: "
+    """Return the lines about the objects that are only counted; the first one says if nothing was reviewed."""
+    lines: list[str] = []
     for verdict in COUNTED:
         reasons = [result.reason for result in results if result.verdict is verdict]
         if not reasons:
@@ -153,7 +153,9 @@ def counted(results: Sequence[LintResult]) -> list[str]:
         names_none = any(reason.startswith(f"scheduler {names.DEFAULT_SCHEDULER}") for reason in reasons)
         flag = "--assume-scheduler NAME reviews pods that name no scheduler, " if names_none else ""
         text = f"{len(reasons)} of {len(results)} objects are {verdict} ({counts})"
-        lines.append(f"{prefix}{text}; {flag}--all lists them")
+        lines.append(f"{text}; {flag}--all lists them")
+    if lines and not any(result.verdict.is_review for result in results):
+        lines[0] = f"nothing was reviewed: {lines[0]}"
     return lines
 
 

@@ -253,6 +253,12 @@ def test_pods_of_other_schedulers_are_one_line(lint: Lint) -> None:
     assert lines[-1].startswith(f"{counts}--assume-scheduler NAME reviews")
     assert sum("out of scope" in line for line in lines) == 2, "the summary and the line about them"
     assert lint("others.yaml")[1][-1].startswith("nothing was reviewed: 2 of 2 objects")
+    patch = {"patch/kustomization.yaml": "patches: [{path: p.yaml}]\n", "patch/p.yaml": WHOLE}
+    _, lines, _ = lint("others.yaml", "patch", files=patch)
+    assert [line.partition(":")[0] for line in lines[-2:]] == [
+        "nothing was reviewed",
+        "1 of 3 objects are partial (a patch",
+    ]
     status, lines, _ = lint("service.yaml", "--fail-on", "unchecked")
     assert (status, sum("c: out of scope" in line for line in lines)) == (1, 0)
     assert "(scheduler default-scheduler, not checked: the containers of its runtime: 1)" in lines[-1]
