@@ -40,6 +40,7 @@ from bowline_cli.undecided import (
     driver_state,
     explain_record,
     explain_undecided,
+    gang_cause,
     gang_state,
     last_failure,
     scheduler_state,
@@ -109,7 +110,7 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
         details = (*object_states(facts, wait.objects, cause), *last_failure(record))
         details += (*_other_requests(facts, request), *gang_state(facts))
         commands = helping_commands(facts, wait.objects)
-        until = _end_of_wait(wait, facts.now)
+        until, cause = _end_of_wait(wait, facts.now), gang_cause(facts, wait.objects, cause)
         return Explanation(cause, since, until, commands, details, section=Section.WAITS)
     if preparation.get("reason") == "Released":
         return Explanation(cause, since, "a reconciler that is not being uninstalled leads", describe)
@@ -188,6 +189,7 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     summary = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}{more}"
     details = (*object_states(facts, failure.objects, cause), summary, *scheduler_state(facts, pod))
     details += driver_state(facts, pod)
+    cause = gang_cause(facts, failure.objects, cause)
     return Explanation(cause, since, until, commands, details, afterwards=afterwards, section=Section.FAILURES)
 
 

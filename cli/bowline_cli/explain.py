@@ -7,9 +7,10 @@ confidential arguments of plugins. ``diagnosis`` decides.
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from bowline.api import names
@@ -138,8 +139,11 @@ def find_subject(reading: Reading, namespace: str, target: str) -> ExplainedObje
         return subject if subject is not None or kind else _uncreated_pod(reading, key)
     workload_kind = next((candidate for candidate in WORKLOADS if candidate.is_named(kind)), None)
     if workload_kind is None:
+        custom = _custom_workload(reading, namespace, name, kind)
+        if custom is not None:
+            return custom
         kind_names = ", ".join(("pod", *(candidate.name.lower() for candidate in WORKLOADS)))
-        raise ClusterError(f"{kind} is no kind that is known here; there are: {kind_names}")
+        raise ClusterError(f"{kind} {name} owns no pod here, and is of none of the kinds {kind_names}")
     owner = reading.reader.get(f"{workload_kind.path(f'/namespaces/{namespace}')}/{name}")
     if isinstance(owner, Unread):
         raise lacks_view(owner)
@@ -151,29 +155,54 @@ def _find_workload(reading: Reading, namespace: str, name: str) -> ExplainedObje
         owner = reading.get(kind.plural, f"{kind.path(f'/namespaces/{namespace}')}/{name}")
         if owner is not None and not isinstance(owner, Unread):
             return _workload_subject(reading, namespace, kind, owner)
+    return _custom_workload(reading, namespace, name)
+
+
+def _custom_workload(reading: Reading, namespace: str, name: str, kind: str = "") -> ExplainedObject | None:
+    """Explain an object of another project's kind, such as a JobSet, by the objects that name it as their owner."""
+    parts, pods = _dependents(reading, namespace)
+    for each in (*chain(*parts.values()), *pods):
+        for reference in each["metadata"].get("ownerReferences") or ():
+            custom_kind = WorkloadKind(str(reference.get("kind")), "")
+            if reference.get("name") == name and (not kind or custom_kind.is_named(kind)):
+                metadata = {"name": name, "namespace": namespace, "uid": reference.get("uid")}
+                return _workload_subject(reading, namespace, custom_kind, {"metadata": metadata})
     return None
+
+
+def _dependents(reading: Reading, namespace: str) -> tuple[dict[str, list[Object]], list[Object]]:
+    """Return the workloads of a namespace by their kinds, and its pods: those that an owner may own."""
+    scope = f"/namespaces/{namespace}"
+    parts = {kind.name: list(readable(reading.list(kind.plural, kind.path(scope)))) for kind in WORKLOADS}
+    return parts, list(reading.pods(f"/api/v1{scope}/pods"))
+
+
+def _owned_by(uids: Collection[Any], objects: Iterable[Object]) -> list[Object]:
+    return [
+        each
+        for each in objects
+        if any(reference.get("uid") in uids for reference in each["metadata"].get("ownerReferences") or ())
+    ]
 
 
 def _workload_subject(reading: Reading, namespace: str, kind: WorkloadKind, owner: Object) -> ExplainedObject:
     """Explain the pod of a workload that is stuck longest; or why it has none."""
-    key, uid = ObjectKey(namespace, owner["metadata"]["name"]), owner["metadata"].get("uid")
-    between = [
-        *readable(reading.list("replicasets", f"/apis/apps/v1/namespaces/{namespace}/replicasets")),
-        *readable(reading.list("jobs", f"/apis/batch/v1/namespaces/{namespace}/jobs")),
-    ]
-    uids = {uid}
-    for each in between:
-        if any(reference.get("uid") in uids for reference in each["metadata"].get("ownerReferences") or ()):
-            uids.add(each["metadata"].get("uid"))
-    pods = [
-        pod
-        for pod in reading.pods(f"/api/v1/namespaces/{namespace}/pods")
-        if any(reference.get("uid") in uids for reference in pod["metadata"].get("ownerReferences") or ())
-    ]
-    owners = [owner, *(each for each in between if each["metadata"].get("uid") in uids)]
-    failure = _creation_failure(owners, reading.failed_creations(f"/namespaces/{namespace}"), pods)
+    key, uids = ObjectKey(namespace, owner["metadata"]["name"]), {owner["metadata"].get("uid")}
+    parts, pods = _dependents(reading, namespace)
+    objects = [*chain(*parts.values()), *pods]
+    while new_uids := {each["metadata"].get("uid") for each in _owned_by(uids, objects)} - uids:
+        uids |= new_uids
+    pods = _owned_by(uids, pods)
+    creators = [
+        each
+        for kind_name, workloads in parts.items()
+        for each in workloads
+        if kind_name not in _INDIRECT and each["metadata"].get("uid") in uids
+    ] or [owner]
+    failure = _creation_failure(creators, reading.failed_creations(f"/namespaces/{namespace}"), pods)
     waiting = [pod for pod in pods if _seems_stuck(reading, pod)]
-    if not waiting and (not pods or (failure is not None and _lacks_pods(owner, pods))):
+    lacks_pods = any(_lacks_pods(each, _owned_by({each["metadata"].get("uid")}, pods)) for each in creators)
+    if not waiting and (not pods or (failure is not None and lacks_pods)):
         deployments, unread = reading.deployments(), tuple(reading.unread)
         facts = Facts(key, reading.now, deployments=deployments, system=reading.system, unreadable=unread)
         return ExplainedObject(kind.name, facts, explain_uncreated(owner, kind.name, facts, failure))
@@ -218,7 +247,9 @@ def _creation_failure(
     newest = max(filter(None, map(creation_time, pods)), default=None)
     if not failures or (newest is not None and time_of(failures[-1]) < newest):
         return None
-    return str(failures[-1].get("message")), parse_time(failures[-1].get("firstTimestamp")) or time_of(failures[-1])
+    # Each try may be an event of its own: the name of the pod that was to be created differs.
+    times = (parse_time(event.get("firstTimestamp")) or time_of(event) for event in failures)
+    return str(failures[-1].get("message")), min(max(time, newest or time) for time in times)
 
 
 def _uncreated_pod(reading: Reading, key: ObjectKey) -> ExplainedObject | None:

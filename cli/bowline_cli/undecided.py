@@ -7,8 +7,8 @@ from typing import Final
 
 from bowline.api import names
 from bowline.api.failed_decision import condition_of
-from bowline.api.gang import counts_as_bound, min_members
-from bowline.api.meta import Object, format_time, key_of, parse_time, status_of
+from bowline.api.gang import counts_as_bound, counts_for_gang, min_members
+from bowline.api.meta import Object, ObjectRef, format_time, key_of, parse_time, status_of
 from bowline.api.request_facts import reported_status
 from bowline.kube.denial import Denial
 from bowline_cli.facts import (
@@ -61,7 +61,7 @@ def explain_uncreated(
             what = "whether a creation has failed is not known without the right to list events"
         return Explanation(f"{kind} {key} has no pods yet; {what}", since, "", (describe,))
     message, failed_since = failure
-    cause = f"the pods of {kind} {key} are not created: {message}"
+    cause = f"its pods are not created: {Denial.of_pod(message)}"
     denial = Denial.of(message)  # a controller repeats the API server's message
     if denial.failed_webhook:
         check = f"kubectl -n {facts.system} get pods,endpointslices"
@@ -94,7 +94,7 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
             until += f"; it has not for {age(facts.now - record.decision.last)}: is it running?"
         return explain_record(facts, pod, record, until)
     claims = f"kubectl -n {facts.key.namespace} get resourceclaims"
-    commands = (describe, claims) if spec.get("resourceClaims") else (describe,)
+    commands: tuple[str, ...] = (describe, claims) if spec.get("resourceClaims") else (describe,)
     if is_reported:
         cause = f"scheduler {scheduler} has found no node: {condition['message']}"
         since = parse_time(condition.get("lastTransitionTime")) or since
@@ -107,6 +107,10 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
             "without the right to list bindrequests"
         )
     details = (*scheduler_state(facts, pod), *last_event(facts), *scheduling_state(facts, pod))
+    if facts.gang is not None and (shortage := gang_cause(facts, (facts.gang.ref,), "")):
+        commands = helping_commands(facts, (facts.gang.ref,))
+        until = "the other pods are created, or the PodGroup requires fewer"
+        return Explanation(shortage, since, until, commands, details, section=Section.NO_DECISION)
     until = f"scheduler {scheduler} decides: is it installed and running?"
     return Explanation(cause, since, until, commands, details, section=Section.NO_DECISION)
 
@@ -139,8 +143,8 @@ def explain_record(facts: Facts, pod: Object, record: PodRecord, until: str) -> 
     condition = condition_of(pod, "PodScheduled")
     if condition.get("status") == "False" and condition.get("message"):
         details.append(f"scheduler {scheduler_of(pod)} reports: {condition['message']}")
-    section = Section.BETWEEN_DECISIONS
-    return Explanation(record.cause, record.since, until, commands, tuple(details), section=section)
+    section, cause = Section.BETWEEN_DECISIONS, gang_cause(facts, decision.objects, record.cause)
+    return Explanation(cause, record.since, until, commands, tuple(details), section=section)
 
 
 def last_failure(record: PodRecord | None) -> tuple[str, ...]:
@@ -183,6 +187,17 @@ def gang_state(facts: Facts) -> tuple[str, ...]:
         conditions = [*(status.get("schedulingConditions") or ()), *(status.get("conditions") or ())]
         messages = [str(each["message"]) for each in conditions if isinstance(each, dict) and each.get("message")]
     return (*_decisions(gang, minimum), *(f"{gang.ref}: {message}" for message in messages[-1:]))
+
+
+def gang_cause(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> str:
+    """Return the cause; if it is about the pod's gang, and that has too few pods, how many exist."""
+    gang = facts.gang
+    if gang is None or gang.ref not in objects or isinstance(gang.members, Unread):
+        return cause
+    if gang.pod_group is None or isinstance(gang.pod_group, Unread):
+        return cause
+    count, minimum = sum(map(counts_for_gang, gang.members)), min_members(gang.pod_group)
+    return cause if count >= minimum else f"{gang.ref} requires {minimum} pods, and {count} exist: create the others"
 
 
 def _decisions(gang: GangFacts, minimum: int) -> tuple[str, ...]:

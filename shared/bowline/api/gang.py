@@ -42,12 +42,14 @@ def min_members(pod_group: Object) -> int:
 
 
 def counts_as_bound(pod: Object) -> bool:
-    """Return whether a pod is on a node and counts for its gang: one that is ending leaves its place."""
-    return bool(pod["spec"].get("nodeName")) and not is_deleting(pod) and not _has_failed(pod)
+    """Return whether a pod is on a node and counts for its gang."""
+    return bool(pod["spec"].get("nodeName")) and counts_for_gang(pod)
 
 
-def _has_failed(pod: Object) -> bool:
-    return has_ended(pod) and (pod.get("status") or {}).get("phase") == "Failed"
+def counts_for_gang(pod: Object) -> bool:
+    """Return whether a pod counts for its gang: one that is ending, or has failed, leaves its place."""
+    has_failed = has_ended(pod) and (pod.get("status") or {}).get("phase") == "Failed"
+    return not is_deleting(pod) and not has_failed
 
 
 def _count(value: Any) -> int:

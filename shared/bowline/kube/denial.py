@@ -16,6 +16,12 @@ from bowline.api import names
 _POLICY: Final = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 _WEBHOOK: Final = re.compile(r'admission webhook "([^"]*)" denied the request')
 _FAILED_WEBHOOK: Final = re.compile(r'failed calling webhook "([^"]*)"')
+# What controllers put before the answer to a create; the name of the pod is another one at each try.
+_CREATION: Final = re.compile(
+    r"(?:\(combined from similar events\): )?(?:error creating: |create pod \S+ in statefulset \S+ failed error: )?"
+    r'(?:pods? "[^"]*" is (?:forbidden|invalid): )?',
+    re.IGNORECASE,
+)
 _QUOTA: Final = re.compile(r"exceeded quota: ([^,\s]+)")
 # The authorizer's; a policy's denial is worded differently.
 _RIGHT: Final = re.compile(
@@ -68,6 +74,12 @@ class Denial:
             has_no_dry_run=_NO_DRY_RUN in message,
             has_no_such_field=any(text in message for text in _NO_SUCH_FIELD),
         )
+
+    @classmethod
+    def of_pod(cls, message: str) -> str:
+        """Return why a controller could not create a pod: the same text at each try."""
+        prefix = _CREATION.match(message)
+        return message[prefix.end() :] if prefix is not None else message
 
     @property
     def is_by_webhook(self) -> bool:

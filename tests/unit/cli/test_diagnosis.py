@@ -87,6 +87,10 @@ def condition(kind: str, status: str, message: str = "", since: float = 40, reas
     return [{"type": kind, "status": status, "message": message, "reason": reason, **times}]
 
 
+GANG = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("team", "pg"))
+# Of its pods one has failed, and leaves its place.
+SHORT_GANG = GangFacts(GANG, {"spec": {"minMember": 3}}, [pod(), pod(), pod(phase="Failed")], [])
+
 TABLE = [
     pytest.param({"unreadable": ("bindrequests",)}, "whether a BindRequest names it is not known", "decides", 60,
         id="without the right on requests"),
@@ -188,6 +192,17 @@ TABLE = [
         "deletionGracePeriodSeconds": 30, "finalizers": ["x/y"]})},
         "its grace period on node gpu-1 ends at 2026-01-01T11:59:40Z; finalizers: x/y",
         "its kubelet ends it, and their owners remove the finalizers", 50, id="a bound pod that is being deleted"),
+    pytest.param({"gang": SHORT_GANG}, "PodGroup team/pg requires 3 pods, and 2 exist: create the others",
+        "the other pods are created, or the PodGroup requires fewer", 60, id="a gang without all of its pods"),
+    pytest.param({"gang": SHORT_GANG, "request": waiting(WaitFact("x", (GANG,)), "fewer than 3 pods")},
+        "PodGroup team/pg requires 3 pods, and 2 exist: create the others", "there is no deadline", 40,
+        id="a decision that waits for the missing pods of a gang"),
+    pytest.param({"gang": SHORT_GANG, "request": waiting()}, "claim data is not bound", "fails with WaitTimeout", 40,
+        id="another wait of a pod of such a gang"),
+    pytest.param({"gang": SHORT_GANG, "request": request("WaitTimeout: fewer", "Failed", completionTime=ago(10),
+        failure=FailureFact("WaitTimeout", objects=(GANG,)).as_field())},
+        "PodGroup team/pg requires 3 pods, and 2 exist: create the others", "the cause is corrected", 10,
+        id="a decision that has failed for the missing pods of a gang"),
 ]  # fmt: skip
 
 
@@ -243,7 +258,6 @@ def test_only_a_misspelt_scheduler_has_a_hint(scheduler: str, is_hinted: bool) -
     assert ("did you mean kai-scheduler?" in explanation.cause) is is_hinted
 
 
-GANG = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("team", "pg"))
 MEMBERS = [pod(metadata={"name": name}, spec={"nodeName": "n"} if name == "a" else {}) for name in "abcd"]
 DECISIONS = [
     {"metadata": {}, "spec": {"podName": "b"}, "status": {}},

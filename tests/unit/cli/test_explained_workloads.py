@@ -88,6 +88,44 @@ def test_a_creation_that_fails_now_explains_a_workload(
     assert ("exceeded quota" in subject.explanation.cause) is is_explained
 
 
+def test_each_try_to_create_a_pod_is_the_same_cause_since_the_first() -> None:
+    events = [
+        {**failed_creation("11:10"), "message": 'Error creating: pods "db-a" is forbidden: exceeded quota: q'},
+        {**failed_creation("11:50"), "message": 'Error creating: pods "db-b" is forbidden: exceeded quota: q'},
+    ]
+    objects: Json = {f"{SETS}/db": WORKLOAD, SETS: [WORKLOAD], PODS: [], EVENTS: events}
+    for count in (1, 2):
+        objects[EVENTS] = events[:count]
+        subject = find_subject(reading(**objects), "team", "sts/db")
+        assert subject is not None
+        assert subject.explanation.cause == "its pods are not created: exceeded quota: q"
+        assert subject.explanation.since == datetime(2026, 1, 1, 11, 10, tzinfo=UTC)
+
+
+def owned_by(kind: str, uid: str) -> Json:
+    return {"ownerReferences": [{"kind": kind, "name": uid, "uid": uid, "controller": True}]}
+
+
+@pytest.mark.parametrize("target", ["serve", "leaderworkerset/serve", "LeaderWorkerSets/serve"])
+def test_an_object_of_another_kind_is_explained_by_what_it_owns(target: str) -> None:
+    leaders = named("leaders", metadata=owned_by("LeaderWorkerSet", "serve"), spec={"replicas": 1})
+    running: Json = {"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}
+    leader = named("l-0", metadata=owned_by("StatefulSet", "leaders"), **running)
+    workers = named("workers", metadata=owned_by("Pod", "l-0"), spec={"replicas": 2})
+    worker = named("w-0", metadata=owned_by("StatefulSet", "workers"), spec={"schedulerName": "example-scheduler"})
+    objects: Json = {SETS: [workers, leaders], PODS: [leader, worker], EVENTS: []}
+    subject = find_subject(reading(**objects), "team", target)
+    assert subject is not None
+    assert subject.explanation.details[-1] == "LeaderWorkerSet team/serve: 1 of 2 pods wait"
+    quota = {"message": "exceeded quota", "involvedObject": {"kind": "StatefulSet", "uid": "workers"}}
+    objects |= {PODS: [leader], EVENTS: [{**quota, "lastTimestamp": "2026-01-01T11:50:00Z"}]}
+    subject = find_subject(reading(**objects), "team", target)
+    assert subject is not None
+    assert subject.explanation.cause == "its pods are not created: exceeded quota"
+    with pytest.raises(ClusterError, match="jobset serve owns no pod here"):
+        find_subject(reading(**objects), "team", "jobset/serve")
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
