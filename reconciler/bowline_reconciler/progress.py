@@ -31,12 +31,11 @@ from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import Requeue, report_pause
 from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.decide.report import Unfinished
-from bowline_reconciler.observe.reconciles import OverdueMonitor
+from bowline_reconciler.observe.reconciles import SCAN_S, OverdueMonitor
 
 log = logging.getLogger(__name__)
 
 REPORT_AFTER_S = 5.0
-_SCAN_S = 1.0
 # Reports in progress, in all and of one namespace: writes that hang leave room for others.
 _MAX_REPORTS, _MAX_OF_NAMESPACE = 32, 8
 
@@ -186,7 +185,7 @@ class ProgressReports:
         """Scan until cancelled; then nothing is reported any more."""
         try:
             while True:
-                await asyncio.sleep(_SCAN_S)
+                await asyncio.sleep(SCAN_S)
                 self.scan()
         finally:
             for task in self.tasks:

@@ -20,7 +20,6 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.reflector import Reflector
-from bowline.runtime.clock import Clock
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.binding.attempt import AttemptRunner
@@ -126,7 +125,7 @@ async def build(
     effects = Effects(reads, runner, writer, observation.metrics, clock)
     reconciler = Reconciler(reads, states, attempts, effects, requeue, observation)
     memory = Memory(states, reads, requeue, writer, runner, observation, work)
-    overdue = _overdue_monitor(observation, caller, memory, clock)
+    overdue = _overdue_monitor(observation, caller, memory)
     return Components(
         settings,
         client,
@@ -149,12 +148,12 @@ async def build(
     )
 
 
-def _overdue_monitor(observation: Observation, caller: PluginCaller, memory: Memory, clock: Clock) -> OverdueMonitor:
+def _overdue_monitor(observation: Observation, caller: PluginCaller, memory: Memory) -> OverdueMonitor:
     """Return the monitor of what is in progress, which the metrics export from now on, like what is remembered."""
     metrics, reconciles = observation.metrics, observation.reconciles
     metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
     metrics.remembered(lambda: memory.sizes)
-    return OverdueMonitor(reconciles, lambda: caller.in_progress, clock)
+    return OverdueMonitor(reconciles, lambda: caller.in_progress)
 
 
 def _late_handlers(events: Callable[[], WatchEvents]) -> EventHandlers:

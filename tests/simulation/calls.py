@@ -34,6 +34,7 @@ WATCHES = (
     (BINDREQUESTS, "fieldSelector=status.phase%21%3DSucceeded"),
     (PODS, "fieldSelector=spec.nodeName%3D"),
     (PODS, "labelSelector=app%3Dx"),
+    (PODS, "labelSelector=app+in+(x,z),!other"),
     (CLAIMS, ""),
 )
 _VERBS = (

@@ -254,6 +254,7 @@ class Simulation:
     async def _probe(self) -> None:
         """At rest nothing prevents a bind: a request whose pod, node and devices are there has to succeed."""
         kind = next((kind for kind in self.plan.profile.kinds if kind not in _NOT_PROBED), "plain")
+        self.world.is_slow = False
         self.world.make_pod("probe", kind)
         await asyncio.sleep(2)
         self.world.request_bind("probe", 0.5)
@@ -266,7 +267,7 @@ class Simulation:
     def _calm(self) -> None:
         """No faults, no users any more; what is absent for good is provided."""
         self.note("weather", "calms")
-        self.has_calmed = self.world.is_calm = True
+        self.has_calmed = self.world.is_calm = self.world.is_slow = True
         self.network.weather = Weather()
         self.network.denial = None
         self.network.partitioned.clear()

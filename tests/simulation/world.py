@@ -73,6 +73,7 @@ class World:
         self.dice = dice
         self.profile = profile
         self.is_calm = False  # no user acts any more; controllers and schedulers go on
+        self.is_slow = False  # controllers act less often, for the run's speed: no request depends on them
         self.schedules = True
         self.notes: Callable[[str], None] = lambda _: None
         self._made = 0
@@ -84,8 +85,8 @@ class World:
     # --- set-up ---
 
     def pause(self, shortest: float, longest: float, chance: Any) -> Any:
-        """Sleep between two rounds of an actor; less often when the weather is calm, for the run's speed."""
-        return asyncio.sleep(chance.uniform(shortest, longest) * (4 if self.is_calm else 1))
+        """Sleep between two rounds of an actor."""
+        return asyncio.sleep(chance.uniform(shortest, longest) * (4 if self.is_slow else 1))
 
     def furnish(self) -> None:
         """Create nodes, devices, classes and volumes."""

@@ -6,11 +6,12 @@ ended. The plugins' calls in progress are those of the ``PluginCaller``.
 
 The overdue monitor scans both with each sweep of ``progress``. It only logs: the budgets end a plugin's
 call, the client's timeouts end an API call. A threshold is a fraction of the timeout, so that a hanging call can be
-inspected. A call is logged again each time its duration has doubled, which bounds the number of log lines. One that
-blocks the event loop is the watchdog's.
+inspected. A call is logged again each time its duration has doubled, which bounds the number of log lines. A call
+that blocks the event loop is the watchdog's.
 """
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from typing import Any
 
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.calls import PluginCall
-from bowline.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 OWN = "bowline"
 # The step of a reconcile while no plugin is called: it reads, writes, or waits for a rate limiter.
 BETWEEN = "reconcile"
+
+# Between two scans for overdue calls.
+SCAN_S = 1.0
 
 # The Runner's timeouts are 60, 60, 5, 10 and 10 s; post_bind should not be noticeable at all. Between plugins a
 # reconcile waits for API calls of at most 60 s each, or for a rate limiter.
@@ -85,38 +88,34 @@ def points_of(reconciles: Iterable[ObjectKey], calls: Iterable[PluginCall]) -> C
     return Counter(points.get(key, BETWEEN) for key in reconciles)
 
 
-def is_overdue(point: str, seconds: float, reports: int) -> bool:
-    """Return whether to report a call of that duration, given the number of earlier reports. Pure."""
-    threshold_s = THRESHOLDS_S.get(point)
-    return threshold_s is not None and seconds >= threshold_s * float(2**reports)
+def is_overdue(point: str, scans: int) -> bool:
+    """Return whether to report a call after that many scans: at its threshold, and when they have doubled. Pure."""
+    ratio = scans * SCAN_S / THRESHOLDS_S.get(point, math.inf)
+    return ratio >= 1 and ratio.is_integer() and int(ratio).bit_count() == 1
 
 
 class OverdueMonitor:
     """Reports overdue calls in the log. ``reconciles`` and ``calls``: those in progress."""
 
     def __init__(
-        self,
-        reconciles: Mapping[ObjectKey, ReconcileInProgress],
-        calls: Callable[[], Collection[PluginCall]],
-        clock: Clock,
+        self, reconciles: Mapping[ObjectKey, ReconcileInProgress], calls: Callable[[], Collection[PluginCall]]
     ) -> None:
         self._reconciles = reconciles
         self._calls = calls
-        self._clock = clock
-        self._reports: Mapping[PluginCall, int] = {}  # of the calls that the last scan has checked
+        # Scans since the first one of each call in progress. Not a clock: while a process is stopped it calls nobody.
+        self._scans: Mapping[PluginCall, int] = {}
 
     def scan(self) -> None:
-        """Check every call in progress once, and every reconcile that is in none."""
-        now, calls = self._clock.monotonic(), self._calls()
+        """Check every call in progress once, and every reconcile that is in none. To be called every ``SCAN_S``."""
+        calls = self._calls()
         between = self._reconciles.keys() - {call.key for call in calls}
         own = [PluginCall(OWN, BETWEEN, key, ObjectUID(""), self._reconciles[key].since) for key in between]
-        self._reports = {call: self._check(call, now - call.since) for call in (*calls, *own)}
+        self._scans = {call: self._scans.get(call, -1) + 1 for call in (*calls, *own)}
+        for call, scans in self._scans.items():
+            if is_overdue(call.point, scans):
+                self._report(call, scans)
 
-    def _check(self, call: PluginCall, seconds: float) -> int:
-        """Report a call if that is due; returns how often it has been reported."""
-        reports = self._reports.get(call, 0)
-        if not is_overdue(call.point, seconds, reports):
-            return reports
+    def _report(self, call: PluginCall, scans: int) -> None:
         current = self._reconciles.get(call.key) if call.key is not None else None
         log.warning(
             "attempt is overdue",
@@ -125,7 +124,6 @@ class OverdueMonitor:
                 "attempt": current.attempt if current is not None else "",
                 "plugin": call.plugin,
                 "point": call.point,
-                "seconds": round(seconds, 1),
+                "seconds": scans * SCAN_S,
             },
         )
-        return reports + 1

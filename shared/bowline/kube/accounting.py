@@ -6,12 +6,14 @@ reports to it. A slow API server and an exhausted connection pool are not the ca
 The account is a context variable: tasks that the caller creates inherit it. Work that another task does for the
 caller is attributed with ``api_time``. A ``Budget`` is a number of seconds of the caller's own, and the same of
 waiting for the API server: what exceeds its own seconds has failed by itself, what has waited as long for the API
-server has not. A call that ignores its cancellation is abandoned. Decision 126.
+server has not. A call that ignores its cancellation is abandoned. Time in which the process was stopped, or did not
+get the processor, is nobody's: the budget counts the turns of its event loop. Decision 126.
 
 Beside that, the client notes the calls that a context has in progress (``noting_calls``): for reports of what hangs.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +22,7 @@ from typing import Any, TypeVar
 
 from bowline.kube.calls import Call
 from bowline.kube.errors import ConnectionFailed
+from bowline.runtime.tasks import TURN_S
 
 T = TypeVar("T")
 
@@ -33,13 +36,15 @@ class TimeAccount:
     """Attributes the seconds since its creation, by the clock ``now``.
 
     Calls may overlap: time with a request at the API server is attributed to the API server, time with requests in
-    the queue only to neither, all other time to the caller.
+    the queue only to neither, all other time to the caller. What follows ``longest_s`` without an attribution is
+    nobody's.
     """
 
-    __slots__ = ("_api_calls", "_api_s", "_caller_s", "_now", "_queue_calls", "_since")
+    __slots__ = ("_api_calls", "_api_s", "_caller_s", "_longest_s", "_now", "_queue_calls", "_since")
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], longest_s: float = math.inf) -> None:
         self._now = now
+        self._longest_s = longest_s
         self._since = now()
         self._caller_s = self._api_s = 0.0
         self._queue_calls = self._api_calls = 0
@@ -78,10 +83,11 @@ class TimeAccount:
 
     def _attribute(self) -> None:
         now = self._now()
+        seconds = min(now - self._since, self._longest_s)
         if self._api_calls:
-            self._api_s += now - self._since
+            self._api_s += seconds
         elif not self._queue_calls:
-            self._caller_s += now - self._since
+            self._caller_s += seconds
         self._since = now
 
 
@@ -157,7 +163,7 @@ class Budget:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._account = TimeAccount(asyncio.get_running_loop().time)
+        self._account = TimeAccount(asyncio.get_running_loop().time, TURN_S)
         self.is_out = False
         self.is_api_time = False  # with is_out: the API server's seconds are exhausted, not the caller's
 
@@ -174,7 +180,7 @@ class Budget:
         cancellation: asyncio.CancelledError | None = None
         try:
             while not task.done() and (left := self._seconds - max(self._account.caller_s, self._account.api_s)) > 0:
-                await asyncio.wait({task}, timeout=max(left, _CHECK_S))
+                await asyncio.wait({task}, timeout=min(max(left, _CHECK_S), TURN_S))
         except asyncio.CancelledError as error:
             cancellation = error
         if not task.done() or cancellation is not None:
@@ -184,7 +190,7 @@ class Budget:
             task.cancel()
             while not task.done() and (left := caller_s + GRACE_S - self._account.caller_s) > 0:
                 try:
-                    await asyncio.wait({task}, timeout=max(left, _CHECK_S))
+                    await asyncio.wait({task}, timeout=min(max(left, _CHECK_S), TURN_S))
                 except asyncio.CancelledError as error:
                     cancellation = error
             if not task.done():

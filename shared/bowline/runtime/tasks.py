@@ -8,7 +8,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# How a limit of someone else's time is counted: a turn of the event loop, which counts no more than this.
+TURN_S = 1.0
 # For tasks that are left when the process ends.
 END_S = 2.0
 
@@ -105,6 +108,38 @@ async def shut_down(steps: Sequence[ShutdownStep]) -> None:
             log.warning("stop step ran out of time", extra={"step": step.name, "budget": str(step.budget)})
         except Exception:
             log.exception("stop step failed", extra={"step": step.name})
+
+
+class TookTooLong(TimeoutError):  # noqa: N818 - named after the event
+    """A block of ``turns_timeout`` has exceeded its limit."""
+
+
+@asynccontextmanager
+async def turns_timeout(limit_s: float) -> AsyncIterator[None]:
+    """A timeout of someone else's time, in turns of the event loop of a second: a process that is stopped has none.
+
+    Raises TookTooLong.
+    """
+    loop, timeout = asyncio.get_running_loop(), asyncio.timeout(None)
+    timer: asyncio.Handle
+
+    def turn(left_s: float) -> None:
+        nonlocal timer
+        if left_s <= 0:
+            timeout.reschedule(loop.time())
+        else:
+            timer = loop.call_later(min(left_s, TURN_S), turn, left_s - TURN_S)
+
+    timer = loop.call_soon(turn, limit_s)
+    try:
+        async with timeout:
+            yield
+    except TimeoutError as error:
+        if timeout.expired():
+            raise TookTooLong(f"took longer than {limit_s:g} s") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 async def wait_until(event: asyncio.Event, limit: timedelta) -> bool:

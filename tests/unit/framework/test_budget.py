@@ -110,6 +110,28 @@ async def test_the_time_of_a_call_is_charged_to_its_cause(point: str, act: Act, 
     assert asyncio.get_running_loop().time() - began == pytest.approx(after, abs=0.2)
 
 
+STOPPED_S = 40.0
+
+
+def stop_process() -> None:
+    """As SIGSTOP and SIGCONT: the clock goes on, no task and no timer runs meanwhile."""
+    loop = asyncio.get_running_loop()
+    continues_at, time_of = loop.time() + STOPPED_S, loop.time
+    loop.time = lambda: max(time_of(), continues_at)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("act", [plugin_work, at_api])
+async def test_a_call_is_not_charged_for_the_time_in_which_its_process_was_stopped(
+    act: Callable[[float], Awaitable[None]],
+) -> None:
+    observer, loop = RecordingObserver(), asyncio.get_running_loop()
+    loop.call_later(3.5, stop_process)
+    # Its own timer is due when the process continues, and so is the budget's.
+    status = await Runner([Slow(lambda: act(STOPPED_S + 8))], PluginCaller(observer)).run_pre_bind(context())
+    assert (status.code, observer.errors) == (Code.OK, [])
+    assert loop.time() >= STOPPED_S + 8
+
+
 class Stubborn:
     """Ignores every cancellation until the test releases it."""
 

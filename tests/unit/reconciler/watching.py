@@ -40,7 +40,7 @@ class Watched:
         self.observation = Observation(metrics, self.clock)
         self.caller = PluginCaller(self.observation, self.clock.monotonic)
         reconciles, caller = self.observation.reconciles, self.caller
-        self.overdue = OverdueMonitor(reconciles, lambda: caller.in_progress, self.clock)
+        self.overdue = OverdueMonitor(reconciles, lambda: caller.in_progress)
         metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
 
     def call(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float = 0.0) -> None:

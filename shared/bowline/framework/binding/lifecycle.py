@@ -26,7 +26,7 @@ from bowline.kube.permits import limited_to
 from bowline.kube.reflector import EventType, Listener, Reflector, Transform
 from bowline.kube.resources import Resource, Selection
 from bowline.runtime.clock import Clock
-from bowline.runtime.tasks import raise_foreign_cancellation
+from bowline.runtime.tasks import TookTooLong, raise_foreign_cancellation, turns_timeout
 from bowline.runtime.workers import failure_of, wait_failed
 
 log = logging.getLogger(__name__)
@@ -192,16 +192,14 @@ def _sources(plugin: BindingPlugin) -> tuple[EventSource, ...]:
 
 async def _set_up(plugin: BindingPlugin, handle: Handle) -> None:
     """Raises PluginError for an exception, and after the plugin's budget."""
-    deadline = asyncio.timeout(plugin.budgets.setup_s)
     try:
         with limited_to(permit_of(plugin)):
-            async with deadline:
+            async with turns_timeout(plugin.budgets.setup_s):
                 await raise_foreign_cancellation(plugin.setup(handle))
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        late = f"took longer than {plugin.budgets.setup_s:g} s"
-        why = late if deadline.expired() else f"raised {type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, TookTooLong) else f"raised {type(error).__name__}: {error}"
         raise PluginError(f"plugin {plugin.name}: setup {why}") from error
 
 

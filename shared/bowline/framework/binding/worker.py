@@ -20,7 +20,7 @@ from bowline.framework.binding.handle import Reconcile
 from bowline.kube.errors import KubeError
 from bowline.kube.permits import Permit, limited_to
 from bowline.runtime.backoff import ItemBackoff
-from bowline.runtime.tasks import raise_foreign_cancellation
+from bowline.runtime.tasks import raise_foreign_cancellation, turns_timeout
 from bowline.runtime.workers import Result, run_worker
 from bowline.runtime.workqueue import RETRY_BACKOFF, WorkQueue
 
@@ -64,16 +64,10 @@ class PluginWorker:
         await run_worker(self.queue, self._process, self._on_error)
 
     async def _process(self, key: ObjectKey) -> Result:
-        limit = asyncio.timeout(self._limit_s)
-        try:
-            with limited_to(self._permit):
-                async with limit:
-                    delay = await self._reconcile(key)
-                    return Result(None if delay is None else max(delay, _SHORTEST))
-        except TimeoutError as error:
-            if limit.expired():
-                raise TimeoutError(f"took longer than {self._limit_s:g} s") from error
-            raise
+        with limited_to(self._permit):
+            async with turns_timeout(self._limit_s):
+                delay = await self._reconcile(key)
+        return Result(None if delay is None else max(delay, _SHORTEST))
 
     def _on_error(self, key: ObjectKey) -> None:
         self._failed()
