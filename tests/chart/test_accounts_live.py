@@ -35,7 +35,7 @@ NODE_IP = {"ip": "10.0.0.1"}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "share", "uid": "11111111-2222-4333-8444-555555555555"}
 IMAGE = "registry.example/bowline:0.1.0"
 CONFIG = {"namespaces": {"exclude": ["kube-public"]}}
-LISTED = ["mirror.example:5000/registry.example/bowline", "rewritten.example/"]
+LISTED = ["mirror.example:5000/registry.example/bowline", "rewritten.example/", "loaded"]
 VALUES = {
     "image": {"registry": "registry.example"},
     "config": CONFIG,
@@ -232,7 +232,7 @@ RECONCILER_MAY: dict[str, tuple[str, str, Any]] = {
         for image in (
             *("registry.example/bowline:0.2.0", "registry.example/bowline@sha256:" + "a" * 64),
             *("registry.example/bowline", "mirror.example:5000/registry.example/bowline:0.1.0"),
-            "rewritten.example/any/bowline:1",
+            *("rewritten.example/any/bowline:1", "loaded:1", "loaded"),
         )
     },
     "create one with labels that the cluster adds": (
@@ -282,7 +282,10 @@ NO_RESERVATIONS: dict[str, dict[str, Any]] = {
     },
     "is none of the agent": {
         image: reservation({"image": image})
-        for image in ("evil", "registry.example/bowline/evil", "mirror.example:5000/registry.example/bowline2:1")
+        for image in (
+            *("evil", "registry.example/bowline/evil", "mirror.example:5000/registry.example/bowline2:1"),
+            "loaded:5000/evil:1",  # of the registry at port 5000 of a host with the image's name
+        )
     },
     **{
         f"no spec.{field}": {field: reservation(None, **{field: value})}
@@ -368,6 +371,7 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "change a pod's addresses": ("only the condition", "PATCH", STATUS, status(hostIPs=[NODE_IP, {"ip": "fd00::9"}])),
     "change what was observed": ("only the condition", "PATCH", STATUS, status(observedGeneration=99)),
     "end a pod": ("only the condition", "PATCH", STATUS, status(phase="Failed")),
+    "nominate one in kube-system": ("no pod", "PATCH", f"{SYSTEM}/pods/share/status", status(nominatedNodeName="n")),
     "make a pod ready": ("only the condition", "PATCH", STATUS, status(conditions=[READY])),
     "make an unlabelled ConfigMap": ("only ConfigMaps", "POST", CONFIGMAPS, configmap("n", labelled=False)),
     "make one without a pod": ("only ConfigMaps", "POST", CONFIGMAPS, configmap("n", owned=False)),

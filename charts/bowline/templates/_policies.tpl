@@ -231,8 +231,9 @@ servers, admission plugins and mutating webhooks add without giving the pod more
   reason: Forbidden
 {{- end }}
 - expression: >-
-    {{ $isCreate }}{{ include "bowline.policy.agentImages" . }}.exists(p, object.spec.containers[0].image == p
-    || object.spec.containers[0].image.startsWith(p.endsWith('/') ? p : p + ':') || object.spec.containers[0].image.startsWith(p + '@'))
+    {{ $isCreate }}{{ include "bowline.policy.agentImages" . }}.exists(p, object.spec.containers[0].image.startsWith(p)
+    {{- /* With a slash after it, what follows a colon is the port of a registry. */}}
+    && (p.endsWith('/') || object.spec.containers[0].image.substring(size(p)).matches('^([:@][^/]*)?$')))
   messageExpression: >-
     'the reconciler creates only reservation pods, and the image ' + object.spec.containers[0].image + ' is none of the agent: '
     + {{ include "bowline.policy.agentImages" . }}.join(', ') + ' (with any tag or digest); list it in policy.agentImages if the cluster rewrites images'
