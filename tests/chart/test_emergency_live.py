@@ -137,7 +137,7 @@ def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reco
     def execute(command: Command) -> None:
         run(command.text.replace("CHART", str(CHART)), live.cluster.kubeconfig, *folders)
 
-    delete, off, warn, wait, enforce, renew, stop = commands("docs/emergency.md")
+    delete, off, warn, wait, enforce, renew, stop = commands("docs/emergency.md")[:7]
     until_created(live, "before", created=False)
     until_own_account(live, denied=True)
     notes_command = re.search(r"kubectl delete validatingwebhookconfigurations,\S+ -l \S+", live.pair.upgrade())

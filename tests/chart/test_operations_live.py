@@ -1,4 +1,4 @@
-"""The commands of docs/install.md and docs/operations.md, in order: real Helm and API server; the pair as processes.
+"""The commands of the pages from docs/install.md to docs/uninstall.md, in order, with real Helm and API server.
 
 The cluster has no kubelets: webhook and reconciler are started when the pages have installed them, and the pods of
 Helm's hooks run beside them.
@@ -24,7 +24,7 @@ from tests.chart.rendering import CHART, merged
 from tests.documents import commands, run
 from tests.waiting import wait_until
 
-PAGES = ("docs/install.md", "docs/operations.md")
+PAGES = ("docs/install.md", "docs/operations.md", "docs/alerts.md", "docs/uninstall.md")
 NAMESPACE = "bowline-system"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca"
 

@@ -1,4 +1,4 @@
-"""The faults of docs/recovery.md, each caused with the real Helm on a real API server, and the page's commands.
+"""The ways back of docs/emergency.md: each fault is caused with the real Helm on a real API server.
 
 No kubelet runs, so a Deployment with replicas never becomes ready, as with an image that cannot be pulled.
 """
@@ -27,7 +27,8 @@ from tests.waiting import wait_until
 # Each test waits for Helm's timeouts.
 pytestmark = pytest.mark.long
 
-COMMANDS = [command.text for command in commands("docs/recovery.md")]
+# After those of `test_emergency_live.py`.
+COMMANDS = [command.text for command in commands("docs/emergency.md")][7:]
 HISTORY, FAILED, SUPERSEDED, FORCED_BACK, FORCED_ON, JOB, JOB_PODS, REMOVAL, DENIALS, AGAIN, OTHER = COMMANDS
 UPGRADE = ("upgrade", "bowline", str(CHART), f"--namespace={NAMESPACE}", "--reset-then-reuse-values", "--wait")
 # A webhook that never starts.

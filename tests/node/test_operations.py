@@ -1,4 +1,4 @@
-"""What docs/operations.md needs a kubelet for: `helm test`, and commands that read pods."""
+"""What docs/alerts.md needs a kubelet for: `helm test`, and commands that read pods."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,14 +18,11 @@ WEBHOOK = f"deployment/{RELEASE}-webhook"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}-reconciler"
 # `helm test` ends with its result within a minute; the kubelet ends the pod after 55 s.
 LIMIT_S = 60
-# Of a Job that only an uninstall that has failed leaves: nothing has failed here.
-_ONLY_AFTER_A_FAILURE = "job/bowline-uninstall", "job bowline-uninstall"
 COMMANDS = [
     command
-    for block in blocks(ROOT / "docs" / "operations.md")
+    for block in blocks(ROOT / "docs" / "alerts.md")
     if block.info == NOT_EXECUTED
     for command in block.text.splitlines()
-    if "<" not in command and not any(name in command for name in _ONLY_AFTER_A_FAILURE)
 ]
 
 

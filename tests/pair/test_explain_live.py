@@ -236,7 +236,7 @@ def test_a_controller_whose_pods_are_not_created_until_the_webhook_answers(pair:
     try:
         replica_set = {**deployment(pair), "kind": "ReplicaSet"}
         pair.create(replica_set)
-        out = until_explained(pair, explain, "served", "the pods of ReplicaSet")
+        out = until_explained(pair, explain, "served", "its pods are not created: ")
         out = until_explained(pair, explain, "rs/served", "are not created: ")
         assert "failed calling webhook" in out
         assert "  until  a replica of the webhook answers; the controller retries" in out
@@ -255,7 +255,7 @@ def test_a_workload_by_its_name_is_explained_by_its_pod(pair: Live, explain: Exp
     pair.kubectl("scale", "deployment", "web", "--replicas=0")
     out = until_explained(pair, explain, "web", "has replicas 0, so it has no pods")
     assert explain("absent", status=1) == f"there is no absent in namespace {pair.namespace}\n"
-    assert "widget is no kind that is known here; there are: pod, deployment, " in explain("widget/x", status=2)
+    assert "widget x owns no pod here, and is of none of the kinds pod, deployment, " in explain("widget/x", status=2)
 
 
 def test_all_pods_that_wait(pair: Live, owner: Path, explain: Explain, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """Two schedulers decide for the same free GPUs, neither sees the decision of the other: the pair binds both pods.
 
-With the plugin node_fit it binds one (`tests/plugins/test_node_fit.py`). docs/protocol.md states both.
+With the plugin node_fit it binds one (`tests/plugins/test_node_fit.py`). docs/write-a-scheduler.md states both.
 """
 
 from bowline.api import names

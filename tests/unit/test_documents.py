@@ -29,6 +29,7 @@ from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, Command, blocks, comma
 
 # The page and the test that executes its commands.
 EXECUTORS = {
+    "docs/alerts.md": "tests/chart/test_operations_live.py",
     "docs/emergency.md": "tests/chart/test_emergency_live.py",
     "docs/gitops.md": "tests/chart/test_rendered_text_live.py",
     "docs/install.md": "tests/chart/test_operations_live.py",
@@ -36,9 +37,9 @@ EXECUTORS = {
     "docs/maintain-a-gpu-node.md": "tests/plugins/test_node_maintenance.py",
     "docs/metrics.md": "tests/pair/test_pages_live.py",
     "docs/operations.md": "tests/chart/test_operations_live.py",
-    "docs/recovery.md": "tests/chart/test_recovery_live.py",
     "docs/stuck-pods.md": "tests/pair/test_pages_live.py",
     "docs/tutorial.md": "tests/examples/test_tutorial_live.py",
+    "docs/uninstall.md": "tests/chart/test_operations_live.py",
     "docs/with-kai-scheduler.md": "tests/chart/test_with_kai.py",
 }
 # Blocks that are no commands.
@@ -48,7 +49,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (RO
 # Parts joined by slashes; the name of a test may follow.
 REPOSITORY_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)+)/?(?:::[^`]*)?`")
 PLUGINS_PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
-GUIDE, PROTOCOL = (ROOT / "docs" / name for name in ("write-a-scheduler.md", "protocol.md"))
+GUIDE = ROOT / "docs" / "write-a-scheduler.md"
 
 
 def name_of(path: Path) -> str:
@@ -123,8 +124,8 @@ def test_addresses_in_explanations_and_denials_have_their_anchors() -> None:
 
 def test_the_index_of_the_documents_lists_every_page() -> None:
     docs = ROOT / "docs"
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (docs / "README.md").read_text()))
-    assert {path.name for path in docs.glob("*.md")} - {"README.md"} == linked
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (docs / "index.md").read_text()))
+    assert {path.name for path in docs.glob("*.md")} - {"index.md"} == linked
 
 
 def test_the_map_is_short_and_the_files_that_answer_its_questions_exist() -> None:
@@ -207,11 +208,10 @@ def test_the_page_of_plugins_has_every_signature_point_and_budget() -> None:
     assert {name: float(row[1]) for name, row in first_cells("budget").items()} == asdict(Budgets())
 
 
-def test_the_pages_of_schedulers_have_every_case_and_one_minimal_request() -> None:
-    for page in (GUIDE, PROTOCOL):
-        request = yaml.safe_load(next(block.text for block in blocks(page) if block.info == "yaml"))
-        assert request["spec"].keys() == {"podName", "selectedNode"}
-    rows = re.findall(r"^\| `([a-z-]+)` \| ([^|`]+) \|$", PROTOCOL.read_text(), re.MULTILINE)
+def test_the_page_of_schedulers_has_every_case_and_one_minimal_request() -> None:
+    request = yaml.safe_load(next(block.text for block in blocks(GUIDE) if block.info == "yaml"))
+    assert request["spec"].keys() == {"podName", "selectedNode"}
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([^|`]+) \|$", GUIDE.read_text(), re.MULTILINE)
     assert rows == [(case.name, case.promise) for case in SCHEDULER_CASES]
 
 

@@ -70,7 +70,7 @@ def package(root: Path, target: Path, epoch: int, publication: Publication) -> N
         files["bowline/Chart.yaml"] = with_source(files["bowline/Chart.yaml"].decode(), source, image).encode()
         page = re.search(r"(?m)^    runbookURL: .*$", values)
         values = with_default(
-            values, page[0] if page else "    runbookURL: ", f"    runbookURL: {publication.pages}/operations.md"
+            values, page[0] if page else "    runbookURL: ", f"    runbookURL: {publication.pages}/alerts.md"
         )
     files["bowline/values.yaml"] = values.encode()
     files["bowline/README.md"] = as_markdown(publication.reference, publication.pages, values).encode()

@@ -1,4 +1,4 @@
-"""The cases of a scheduler's conformance: what docs/protocol.md requires of a scheduler in each situation.
+"""The cases of a scheduler's conformance: what docs/write-a-scheduler.md requires of a scheduler in each situation.
 
 A case raises BrokenRuleError with the name of the rule that the program has broken.
 """

@@ -20,7 +20,7 @@ EVERY: Mapping[str, Any] = {
     "rules": {"enabled": True, "labels": {"release": "prometheus"}},
     "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPU"}},
 }
-OPERATIONS = CHART.parents[1] / "docs" / "operations.md"
+ALERTS_PAGE = CHART.parents[1] / "docs" / "alerts.md"
 APISERVER = {"apiserver_admission_webhook_rejection_count", "apiserver_admission_webhook_fail_open_count"}
 # Labels of a target: the operator's PodMonitor sets them.
 TARGET = {"namespace", "job"}
@@ -101,8 +101,8 @@ def test_every_metric_and_label_of_the_dashboard_is_exported() -> None:
 
 
 def test_every_alert_has_a_section_that_its_annotation_names(rules: list[dict[str, Any]]) -> None:
-    text = OPERATIONS.read_text(encoding="utf-8")
-    sections = {part.split("\n", 1)[0]: part for part in text.split("\n### ")[1:]}
+    text = ALERTS_PAGE.read_text(encoding="utf-8")
+    sections = {part.split("\n", 1)[0]: part for part in text.split("\n## ")[1:]}
     alerts = [rule["alert"] for rule in rules]
     assert alerts == [title for title in sections if title.startswith("Bowline")]
     assert len(alerts) <= 12
@@ -142,7 +142,7 @@ def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
     assert {(rule["labels"]["team"], rule["labels"]["severity"]) for rule in group["rules"]} == {("gpu", "page")}
     url = group["rules"][0]["annotations"]["runbook_url"]
     assert url == "https://docs.example.com/operations#bowlinenoleader"
-    for config, page in (("https://docs.example.com/", "https://docs.example.com/operations.html"), ("", None)):
+    for config, page in (("https://docs.example.com/", "https://docs.example.com/alerts.html"), ("", None)):
         rendering = chart.render({"monitoring": EVERY, "config": {"docsURL": config}})
         annotations = rendering.get("PrometheusRule", "bowline")["spec"]["groups"][0]["rules"][0]["annotations"]
         assert annotations.get("runbook_url") == (f"{page}#bowlinenoleader" if page else None)
