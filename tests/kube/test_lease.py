@@ -4,15 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import KubeClient
-from bowline.kube.config import ClusterAccess
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
-from bowline.kube.resources import LEASES, Resource
+from bowline.kube.resources import LEASES
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
@@ -60,34 +58,6 @@ async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(
         await until(lambda: gate.wait_reached(0))
         await set_(candidate.is_leader)
         assert "ownerReferences" not in (await lease(proxy_client, namespace))["metadata"]
-
-
-class LateAnswer(KubeClient):
-    """Receives the reply to its Lease creation 6 s after it was sent, and no reply to a later update."""
-
-    async def create(self, resource: Resource, *args: Any, **options: Any) -> dict[str, Any]:
-        late = asyncio.create_task(asyncio.sleep(6 if resource == LEASES else 0))
-        made = await super().create(resource, *args, **options)
-        await late
-        return made
-
-    async def update(self, *args: Any, **options: Any) -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError("cancelled before that")
-
-
-async def test_a_term_starts_when_the_request_for_the_lease_was_sent(
-    access: ClusterAccess, client: KubeClient, namespace: str
-) -> None:
-    # On a busy machine the creation may take up to the deadline; a later one would never lead.
-    rare = LeaseTimings(timedelta(seconds=12), timedelta(seconds=10), timedelta(seconds=6))
-    async with LateAnswer(access) as late:
-        candidate, rival = elector(late, namespace, "one", rare), elector(client, namespace, "two", rare)
-        async with electing(candidate):
-            await until_awaited(lambda: client.list_all(LEASES, namespace), bool)
-            async with electing(rival):
-                await set_(rival.is_leader)
-                assert candidate.lost.is_set()
 
 
 async def test_a_release_is_noticed_through_the_watch(client: KubeClient, namespace: str) -> None:

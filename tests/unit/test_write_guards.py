@@ -14,8 +14,9 @@ from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import Object, ObjectUID
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, Credentials
-from bowline.kube.errors import NotFound
+from bowline.kube.errors import NotFound, NotStoredError
 from bowline.kube.messages import Answer, Request
+from bowline.kube.resources import CONFIGMAPS
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient
 from bowline.plugins.dynamic_resources.rules import ClaimStatus, Delete, Finalizers, Write
 from bowline.plugins.gpu_sharing.reservation import view_reservation
@@ -39,11 +40,12 @@ FAILURE, SUCCESS = PodBound("False", "BindingFailed", "why"), PodBound("True", "
 
 
 class NoObjects:
-    """Records the bodies of requests, and answers that the object does not exist."""
+    """Records the bodies of requests, and answers each with one reply: by default that the object does not exist."""
 
     answers, read_only = 0, False
 
-    def __init__(self) -> None:
+    def __init__(self, code: int = 404, reply: bytes = NOT_FOUND) -> None:
+        self.code, self.reply = code, reply
         self.bodies: list[dict[str, Any]] = []
 
     async def open(self) -> None:
@@ -54,13 +56,18 @@ class NoObjects:
 
     async def send(self, request: Request) -> Answer:
         self.bodies += [json.loads(request.body)] if request.body is not None else []
-        return Answer(404, CIMultiDictProxy(CIMultiDict()), NOT_FOUND)
+        return Answer(self.code, CIMultiDictProxy(CIMultiDict()), self.reply)
 
     def stream(self, path: str, *, accept: str, total_s: float, silence_s: float) -> AsyncGenerator[bytes, None]:
         raise NotImplementedError
 
     def permit_writes(self, left_s: Callable[[], float]) -> None:
         """Do nothing."""
+
+
+def client_of(transport: NoObjects) -> KubeClient:
+    access = ClusterAccess("http://none", cast(Credentials, None))
+    return KubeClient(access, ClientOptions(clock=SteppedClock(), transport=lambda *_: transport))
 
 
 def request(**metadata: Any) -> BindRequest:
@@ -131,11 +138,17 @@ def condition(condition: PodBound | None, nomination: Nomination | None = None) 
 )
 async def test_a_write_requires_what_it_was_decided_on(write: Call, guards: set[str]) -> None:
     transport = NoObjects()
-    access = ClusterAccess("http://none", cast(Credentials, None))
-    async with KubeClient(access, ClientOptions(clock=SteppedClock(), transport=lambda *_: transport)) as client:
+    async with client_of(transport) as client:
         with suppress(NotFound):
             await write(client)
     body = transport.bodies[0]
     metadata = body.get("preconditions") or body["metadata"]
     values = {"uid": UID, "resourceVersion": VERSION}
     assert {name: metadata.get(name) for name in guards} == {name: values[name] for name in guards}
+
+
+async def test_a_label_that_is_not_stored_is_an_error_of_the_write() -> None:
+    labelled = {"metadata": {"labels": {"a": "b"}}}
+    async with client_of(NoObjects(200, b'{"metadata": {"labels": {}}}')) as client:
+        with pytest.raises(NotStoredError):
+            await client.patch(CONFIGMAPS, "default", "name", labelled, essential=labelled)

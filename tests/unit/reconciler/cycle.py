@@ -91,6 +91,8 @@ class RecordingConditions(PodConditions):
     def schedule(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
         if condition is not None:
             self.log.append(f"condition {condition.reason}")
+        if nomination is not None and nomination.is_withdrawn:
+            self.log.append(f"end the nomination to {nomination.node}")
 
 
 class RecordingWriter(Writer):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.runtime.workers import DONE, ReconcileError
@@ -75,3 +76,12 @@ async def test_the_first_attempt_for_a_request_of_an_earlier_term_is_fenced(is_o
     cycle.reads.start_term(0.0, (), cycle.request.created if is_of_an_earlier_term else None)
     await cycle.attempt()
     assert cycle.log[:2] == (["fence", "pre_bind"] if is_of_an_earlier_term else ["pre_bind", "bind"])
+
+
+async def test_a_withdrawn_request_is_rolled_back_and_leaves_no_nomination() -> None:
+    cycle = Cycle()
+    raw = cycle.held().raw
+    metadata = {**raw["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    cycle.request = decode_bind_request({**raw, "metadata": metadata})
+    await cycle.attempt()
+    assert cycle.log == ["read pod", "rollback", "end the nomination to node-0", "drop finalizer"]
