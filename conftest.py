@@ -42,8 +42,7 @@ OWN_TARGETS = {
 BY_FILE = (
     "tests/unit/",
     "shared/",
-    *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency", "gitops", "helm_test", "operations")),
-    *(f"tests/chart/test_{name}_live.py" for name in ("recovery", "rendered_text")),
+    *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency", "operations")),
 )
 # Folders, and files of others, whose tests use the same control plane, as one.
 TOGETHER = {

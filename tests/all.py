@@ -48,7 +48,7 @@ PARTS = (
     Part(
         "long",
         "make test-long",
-        "memory beside large objects, failed upgrades and their recovery, a mode of a plugin that is off",
+        "memory beside large objects, failed upgrades, `helm test`, rendered text, a mode of a plugin that is off",
     ),
     Part("alerts", "make test-alerts", "each alert in a real Prometheus"),
     Part("node", "make test-node", "a real kubelet, containerd and the image"),

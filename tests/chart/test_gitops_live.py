@@ -18,6 +18,8 @@ from bowline.localcluster.workload import WorkloadOptions, start_workload
 from tests.chart.presets import EVERYTHING, LOCAL
 from tests.chart.rendering import NAMESPACE, Chart, merged
 
+pytestmark = pytest.mark.long
+
 APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller", "--filename=-")
 DIFF = ("diff", *APPLY[1:])
 AUTO = {"check": "Auto", "uninstall": "Auto", "test": "Auto"}

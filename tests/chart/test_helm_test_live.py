@@ -28,6 +28,8 @@ from tests.chart.rendering import CHART
 from tests.pairs import local_chart
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 SCHEDULER = CHART.parents[1] / "examples" / "scheduler" / "values.yaml"
 VALUES = {"hooks.check": True, "hooks.uninstall": True}
 NAMESPACE = "bowline-system"

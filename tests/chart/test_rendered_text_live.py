@@ -24,6 +24,8 @@ from tests.chart.rendering import CHART, NAMESPACE, Chart, merged
 from tests.documents import commands, run
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 PAGE = "docs/gitops.md"
 # The defaults of everything that hooks and replicas depend on; a short wait for writes of a former leader.
 VALUES = merged(

@@ -108,7 +108,6 @@ DECISIONS = (
         f"{_DECIDE}transient.py",
         "others_succeed = last_success > streak.last and not is_deferred",
         "others_succeed = last_success > streak.last",
-        live=("tests/faults/test_retry_after.py",),
     ),
     Mutant(
         "wait-expires-in-outage",

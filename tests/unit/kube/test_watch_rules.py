@@ -13,8 +13,7 @@ from bowline.kube.errors import (
     from_response,
     from_status,
 )
-from bowline.kube.reflector import describe_error, needs_list
-from bowline.kube.resources import BINDREQUESTS, NODES, Selection
+from bowline.kube.reflector import needs_list
 from bowline.kube.transport import map_error
 
 TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
@@ -34,26 +33,6 @@ TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
 )
 def test_whether_to_list_again(error: KubeError, expectation: bool) -> None:
     assert needs_list(error) is expectation
-
-
-@pytest.mark.parametrize(
-    ("selection", "status", "expectation"),
-    [
-        pytest.param(Selection(BINDREQUESTS), ApiStatus(404, message="404 page not found"),
-            "the API server does not serve bindrequests.scheduling.run.ai v1alpha2; "
-            "install its CustomResourceDefinition", id="a resource that is not installed"),
-        pytest.param(Selection(BINDREQUESTS, is_optional=True), ApiStatus(404, message="404 page not found"),
-            "the API server does not serve bindrequests.scheduling.run.ai v1alpha2; it is optional",
-            id="an optional resource that is not installed"),
-        pytest.param(Selection(NODES), ApiStatus(403, "Forbidden", "no"),
-            "the verbs list and watch on nodes in all namespaces are not granted; add them to the role: no",
-            id="a missing right"),
-        pytest.param(Selection(NODES), ApiStatus(503, "ServiceUnavailable", "x"), "503 ServiceUnavailable: x",
-            id="else"),
-    ],
-)  # fmt: skip
-def test_golden_texts(selection: Selection, status: ApiStatus, expectation: str) -> None:
-    assert describe_error(selection, from_status(status)) == expectation
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.device_access import DeviceAccess
 from bowline.plugins.device_access.config import DeviceAccessConfig
-from bowline.plugins.device_access.rules import container_errors, hiding_errors
-from bowline.plugins.visible_devices import containers_of, new_ephemeral_containers, without_devices
 from bowline.testing.builders import pod
 
 NAME = "NVIDIA_VISIBLE_DEVICES"
@@ -240,22 +238,3 @@ def test_other_schedulers_pods_are_not_changed() -> None:
     raw = pod(schedulerName="default-scheduler", ephemeralContainers=[env({"name": NAME, "value": "all"})])
     chain = AdmissionChain([plugin()], Settings())
     assert chain.admit_ephemeral_containers(raw, pod(), AdmissionInfo("UPDATE")) == Verdict()
-
-
-# --- messages ---
-
-
-def test_the_message_of_each_rule() -> None:
-    (error,) = container_errors(next(containers_of(pod(containers=[env({"name": NAME, "value": "all"})]), ())))
-    assert str(error) == (
-        'spec.containers[0].env[0].value: "all": must be "void" or "none": the container asks for no GPU; '
-        "ask for one in its resources, or remove NVIDIA_VISIBLE_DEVICES"
-    )
-    (beside,) = container_errors(next(containers_of(pod(containers=[env(FROM_MAP, resources=GPU)]), ())))
-    assert beside.message == (
-        'must be "void" or "none", not a reference: the GPU that the container asks for sets '
-        "NVIDIA_VISIBLE_DEVICES; remove the entry"
-    )
-    place = next(new_ephemeral_containers(pod_with_ephemeral(env()), pod()))
-    assert without_devices(place) == [VOID]
-    assert "webhook" in next(hiding_errors(place)).message

@@ -119,14 +119,6 @@ def test_a_claim_of_another_group_is_a_conflict(owner: dict[str, Any], requireme
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
 
 
-def test_the_conflict_with_another_group_names_it_and_does_not_advise_to_delete_its_claim() -> None:
-    requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
-    answer = next_reservation(protected_claim(**group_owner("other", "other-uid")), requirement, NOW, TIMEOUT)
-    assert isinstance(answer, Status)
-    assert "belongs to PodGroup other (UID " in answer.message
-    assert "delete" not in answer.message
-
-
 RELEASE = [
     pytest.param([GROUP_REFERENCE], None, id="the group's reservation stays: its other pods may run"),
     pytest.param([user(), GROUP_REFERENCE], ClaimStatus({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}),

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.plugins.gpu_request.rules import Policy, update_errors
+from bowline.plugins.gpu_request.rules import Policy, request_errors, update_errors
 from bowline.plugins.gpu_request.tests.builders import (
     CLASS,
     COUNT,
+    DEFAULT,
     GPU,
     LIMIT,
     MIG,
@@ -133,3 +134,11 @@ def test_all_errors_together_in_a_fixed_order() -> None:
         init=[container("i")],
     )
     assert violations(reordered_pod, Policy(sharing=False)) == expected
+
+
+def test_a_message_names_a_bounded_number_of_containers() -> None:
+    raw = pod({"gpu-fraction": "0.5"}, *(container(f"worker-{i}", limits={GPU: 1}) for i in range(300)))
+    [fault] = request_errors(raw, DEFAULT)
+    assert '"worker-4": ' in fault.message
+    assert "and 295 more" in fault.message
+    assert "worker-5" not in fault.message

@@ -177,15 +177,6 @@ def test_the_verdict_on_a_node(
     assert (status.code, status.suggestion) == (code, suggestion)
 
 
-def test_the_message_for_a_full_node() -> None:
-    status = verdict(FULL, pod_amounts(cpu="0.5"), amounts(cpu=4), {})
-    assert status == Status.fatal(
-        "node n has too little left of cpu (requests 0.5, free 0 of 4); choose another node",
-        Reason.REJECTED,
-        Suggestion.RESCHEDULE_ELSEWHERE,
-    )
-
-
 def test_a_device_of_another_pods_claim_is_a_conflict() -> None:
     taken = exclusive_devices([{"devices": {"results": [{"driver": "d", "pool": "p", "device": "d0"}]}}, None])
     status = verdict(FULL, {**pod_amounts(), **taken}, taken, {})
