@@ -26,7 +26,7 @@ def test_every_value_of_bowline_has_a_description() -> None:
 
 
 def test_an_operator_can_read_all_values_and_presets() -> None:
-    """A hundred values and three presets: what nobody sets is a constant (decision 322)."""
+    """A hundred values and three presets: what nobody sets is a constant."""
     assert len([path for path, default, _ in value_rows(VALUES) if default]) <= 100
     assert len(list((CHART / "presets").glob("*.yaml"))) == 3
 

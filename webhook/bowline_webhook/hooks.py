@@ -78,7 +78,7 @@ class Hook(StrEnum):
 
     MUTATE_PODS = "/mutate/pods", _POD, _mutate_pod
     VALIDATE_PODS = "/validate/pods", _POD, lambda c, r, info: c.validate_pod(r.object, r.old, info), "", True
-    # The only hook on BindRequests: a scheduler waits for it in its cycle (decision 242).
+    # The only hook on BindRequests: a scheduler waits for it in its cycle.
     MUTATE_BIND_REQUESTS = (
         "/mutate/bindrequests",
         _BIND_REQUEST,

@@ -8,7 +8,8 @@ denied.
 
 API servers keep connections open, also to a replica that is stopping. So ``close_after_response`` makes the replica
 not ready and closes each connection after its next response; ``stop`` later closes the listener and lets requests in
-flight finish. Until the first of them a stopping replica serves and is ready. Decision 151.
+flight finish. Until the first of them a stopping replica serves and is ready: where all pods stop together,
+kube-proxy sends connections to those that stop, but only to ready ones.
 """
 
 import logging

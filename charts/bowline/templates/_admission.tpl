@@ -170,7 +170,7 @@ last step for each item or value.
 {{- end }}
 
 {{/*
-Decision 244: a write that concerns no pod of ours makes no call.
+A write that concerns no pod of ours makes no call.
 Whether one of the workload's pods is of ours, or annotated so, or at a path of the wrong form, which the webhook reports.
 Takes dict "workload" and "root". If the object does not have the shape of the paths, the expression fails, and the API
 server continues without a call.

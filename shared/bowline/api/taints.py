@@ -1,7 +1,8 @@
 """Taints of nodes and the tolerations of pods, matched as kube-scheduler matches them. Pure.
 
 A cordoned node has no taint until kube-controller-manager writes it, so ``spec.unschedulable`` counts as one.
-A node that is not ready has a taint as well; its condition is not read. Decision 203.
+A node that is not ready has a taint as well; its condition is not read: it changes before the taint, and
+kube-scheduler does not read it either.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

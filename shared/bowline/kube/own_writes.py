@@ -8,7 +8,7 @@ Only a write that requires the resourceVersion of its object counts as its autho
 the version of another client's write, because the object had the content already.
 
 Valid for an event of a watch, which shows every version. A list shows the last one only: an own version may contain
-another client's change that nothing else has shown. Pure. Decision 290.
+another client's change that nothing else has shown. Pure.
 """
 
 from collections.abc import Callable, Coroutine, Mapping

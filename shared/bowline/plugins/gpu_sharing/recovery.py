@@ -5,7 +5,8 @@ device is the one that the pods use. If not, it is kept as a blocker, so that th
 the right one is found or the node has no other free device; then all are released and the search is retried later.
 
 The devices that a reservation was created for are in its annotation, so that a new leader recognises a blocker.
-Decision 133.
+A wrong reservation is not kept: it would leave the lost device as the kubelet's last free one. No user's pod is
+deleted.
 """
 
 from collections.abc import Collection, Iterable, Sequence

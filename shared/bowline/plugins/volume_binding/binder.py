@@ -3,7 +3,8 @@
 An evaluation starts from live PVCs, never from the result of an earlier one; a request's state only distinguishes a
 provisioner's rejection from a PVC whose provisioning was never requested. Between the choice of a volume and its
 entry in the assume cache there is no await: that prevents two pods of this process from choosing the same volume.
-Decision 55.
+It makes kube-scheduler's one write. Writing the PVC as well would conflict with the volume controller, which repeats
+a conflicting sync only after 15 s.
 """
 
 import asyncio
