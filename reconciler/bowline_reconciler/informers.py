@@ -30,12 +30,13 @@ from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NoResponse, NotFound, Unreadable
 from bowline.kube.late_writes import WrittenObject
-from bowline.kube.reflector import EventType, Listener, OnList, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
 from bowline_reconciler.bound_pods import BoundPodWatch
-from bowline_reconciler.decide.snapshot import Absent, PodView, is_withdrawn, pod_view
+from bowline_reconciler.decide.snapshot import Absent, PodView, is_over, is_withdrawn, pod_view
 from bowline_reconciler.pod_cache import PodCache
+from bowline_reconciler.request_cache import RequestCache
 
 UNBOUND = "spec.nodeName="
 # Nodes of a page of a list: one has up to 50 KB, most of it the names of its images.
@@ -47,16 +48,14 @@ class EventHandlers:
     """Called by the watches; they only record and enqueue.
 
     ``on_cached``: the cached request or its pod is another. ``on_change``: another client has changed it, or its node
-    has changed. ``on_delete``: the request has left the watch, because it has Succeeded or was deleted.
-    ``on_object``: an object that requests may wait for has changed. ``on_list``: all requests were listed, in that
-    version.
+    has changed. ``on_delete``: an unfinished request has left the watch, because it has Succeeded or was deleted.
+    ``on_object``: an object that requests may wait for has changed.
     """
 
     on_cached: Callable[[ObjectKey], None]
     on_change: Callable[[ObjectKey], None]
     on_delete: Callable[[ObjectKey], None]
     on_object: Callable[[Resource, ObjectKey], None]
-    on_list: OnList
 
 
 def transform_request(request: dict[str, Any]) -> Object | None:
@@ -79,14 +78,15 @@ class Informers:
     def __init__(self, client: KubeClient, handlers: EventHandlers, schedulers: Collection[str] = ()) -> None:
         self._client = client
         self._handlers = handlers
-        self._by_key: dict[ObjectKey, BindRequest] = {}  # the cached requests, decoded
+        shown_requests = Store(keeps_identities=True)  # one that is not decoded ends Invalid
+        self._requests = RequestCache(shown_requests)
         self.requests = Reflector(
             client,
             UNFINISHED_BINDREQUESTS,
-            listener=Listener(self._request_event, handlers.on_list),
+            listener=Listener(self._request_event, self._requests.end_list),
             transform=transform_request,
             fallback=True,
-            store=Store(keeps_identities=True),  # one that is not decoded ends Invalid
+            store=shown_requests,
         )
         bound_pods = self.bound_pods = BoundPodWatch(client, schedulers, self.offer_pod)
         self._ill_since: dict[str, float] = {}  # by node with a taint of its health, monotonic
@@ -160,13 +160,42 @@ class Informers:
             return await self._client.get(BINDREQUESTS.as_metadata(), key.namespace, key.name)
 
     def request(self, key: ObjectKey) -> BindRequest | None:
-        """Return the cached request; absence proves nothing."""
-        return self._by_key.get(key)
+        """Return the newest known version of a request; absence proves nothing."""
+        return self._requests.get(key)
+
+    async def read_request(self, key: ObjectKey) -> BindRequest | Absent:
+        """Read a request live; returns its newest version, which is cached. NOT_FOUND if it does not exist."""
+        before = self._requests.get(key)
+        raw_request = await self.get_request(key)
+        if isinstance(raw_request, Absent):
+            self._requests.end(key, before, self.requests.version)
+            return raw_request
+        return self._requests.confirm(decode_bind_request(raw_request), before, self.requests.version)
+
+    def learn(self, request: BindRequest) -> None:
+        """Cache a request as this process has written it."""
+        self._requests.learn(request, self.requests.version)
+
+    def doubt(self, *keys: ObjectKey) -> None:
+        """Require a live read of the requests: another client has written, or a policy denies a write."""
+        self._requests.doubt(keys)
+
+    def is_doubted(self, key: ObjectKey) -> bool:
+        """Return whether nothing may be decided on the cached request."""
+        return self._requests.is_doubted(key)
+
+    def end_request(self, request: BindRequest) -> None:
+        """Record that a request is gone, whatever the watch still shows."""
+        self._requests.end(request.key, request, self.requests.version)
+
+    def end_term(self) -> None:
+        """This process decides nothing until it leads again."""
+        self._requests.end_term()
 
     @property
-    def position(self) -> ResourceVersion:
-        """The version up to which the watch has delivered the changes of requests; empty while it lists."""
-        return self.requests.version
+    def sizes(self) -> dict[str, int]:
+        """The numbers of what is known beyond the watch of requests."""
+        return self._requests.sizes
 
     def pod(self, key: ObjectKey) -> Object | None:
         """Return the cached pod, if it is unbound; absence proves nothing."""
@@ -227,27 +256,27 @@ class Informers:
         At least: its creation is stored in whole seconds.
         """
         now = self._client.clock.now()
-        pending = (request for request in self._by_key.values() if request.phase is Phase.PENDING)
+        pending = (request for request in self._requests.values() if request.phase is Phase.PENDING)
         oldest = max((now - request.created for request in pending if request.created), default=timedelta(0))
         return max(oldest - timedelta(seconds=1), timedelta(0))
 
     def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
-        before = self._by_key.pop(key, None)
-        after = decode_bind_request(new, before) if new is not None else None
-        self._pod_cache.name(key, after is not None)
-        if after is None:
+        before = self._requests.get(key)
+        shown_request = decode_bind_request(new, before) if new is not None else None
+        self._requests.deliver(key, shown_request, self.requests.version, is_trusted=self.requests.trusts_versions)
+        self._pod_cache.name(key, key in self._requests)
+        if shown_request is not None:
+            self._judge(self.requests, key, shown_request.resource_version)
+        elif before is None or not is_over(before):
             self._handlers.on_delete(key)
-        else:
-            self._by_key[key] = after
-            self._judge(self.requests, key, after.resource_version)
         self._handlers.on_object(BINDREQUESTS, key)
 
     def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
-        return reduced_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_key else None
+        return reduced_pod(pod) if not has_ended(pod) or key_of(pod) in self._requests else None
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
-        if key in self._by_key:
+        if key in self._requests:
             self._judge(self.pods, key, version_of(new) if new is not None else "")
         self._handlers.on_object(PODS, key)
 
@@ -275,7 +304,7 @@ class Informers:
         if new is None or is_deleting(new) or is_tainted or is_another:
             # Another wait of these requests would last until its timeout. Nodes are deleted, cordoned and tainted too
             # rarely to need an index.
-            for request in self._by_key.values():
+            for request in list(self._requests.values()):
                 if request.selected_node == key.name:
                     self._handlers.on_change(request.key)
 

@@ -39,7 +39,7 @@ class Memory:
             "pluginStates": self.runner.remembered,
             **self.requeue.sizes,
             "podConditions": self.writer.pending_conditions,
-            "stale": self.reads.stale,
+            **self.reads.sizes,
             **self.observation.sizes,
             "unfinished": len(self.work),
         }

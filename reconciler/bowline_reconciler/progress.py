@@ -208,7 +208,7 @@ class ProgressReports:
         for key, work in due:
             state = self.states.get(key)
             cause = unfinished_by(calls[key], work.calls, work.answer, now)
-            if state is None or state.is_finished or cause.why == work.last_report:
+            if state is None or cause.why == work.last_report:
                 continue
             if counts.total() >= _MAX_REPORTS or counts[key.namespace] >= _MAX_OF_NAMESPACE:
                 continue
@@ -222,7 +222,7 @@ class ProgressReports:
 
     async def _report(self, key: ObjectKey, work: Work, state: RequestState, cause: Unfinished) -> None:
         """Report one request. A report that fails is repeated after a pause, and concerns no one else."""
-        why, request = "", None if state.is_finished else self.reads.latest(key, state)
+        why, request = "", self.reads.latest(key, state) if self.states.get(key) is state else None
         try:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.

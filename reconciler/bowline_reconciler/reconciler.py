@@ -35,14 +35,11 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.report import Unfinished
-from bowline_reconciler.decide.snapshot import Absent, Snapshot, Target, is_bound_as_asked
+from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked
 from bowline_reconciler.decide.step import Abandon, Close, OtherEffect, Reconsider
 from bowline_reconciler.observe.tracker import Observation
 
 log = logging.getLogger(__name__)
-
-# While the watch is behind a finished request that it does not show; a bookmark comes each minute.
-WATCH_PAUSE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +65,7 @@ class Reconciler:
         except KubeError as error:
             return await self._on_error(key, error)
         finally:
-            state = self.states.get(key)
-            if state is None or state.is_finished:
+            if self.states.get(key) is None:
                 self.requeue.discard_turn(key)
                 self.observation.on_end(key)
 
@@ -77,26 +73,24 @@ class Reconciler:
 
     async def _reconcile(self, key: ObjectKey, deferred: DeferredBind | None) -> Result:
         """Identify the request, decide what is to be done with it, and do that."""
-        identity = self.reads.identify(key)
-        latest, state = identity.latest, identity.state
-        if state is not None and state.is_finished:
-            return self._leave(key)
+        latest, former = self.reads.request(key), self.states.get(key)
+        if former is None and latest is not None:
+            former = self.states.ensure(latest)
+        state = self.states.of(latest) if latest is not None else former
         if deferred is not None and state is not None and is_resumable(latest):
             self.observation.on_decision(latest, Complete())
             bound = self.effects.begin(Snapshot(latest), state, Complete(), deferred.context, deferred.started_at)
             return await self._drive(bound)
-        answer, former = await self.reads.read(identity), identity.remembered
+        answer = await self.reads.read(key, latest, state)
         if former is not None and (isinstance(answer, Absent) or not former.is_of(answer[0].request)):
             result = await self._release(key, former, None if isinstance(answer, Absent) else answer[0].request)
             if result is not None:
                 return result
-            if not isinstance(answer, Absent):
-                self.states.drop(key)
+            self.states.drop(key)
         if isinstance(answer, Absent):
-            self.states.end(identity)
-            return self._leave(key)
+            return DONE
         snapshot, action = answer
-        state = self.states.observe(snapshot.request, identity.cached, is_live=Target.REQUEST in snapshot.live)
+        state = self.states.ensure(snapshot.request)
         if isinstance(action, Attempt | Fail | Rollback) and snapshot.request.pod_uid and snapshot.request.spec:
             state.begin(snapshot.request)
         self.observation.on_decision(snapshot.request, action)
@@ -143,7 +137,7 @@ class Reconciler:
         action = self.reads.decide_on(snapshot, state)
         if isinstance(action, Fail):
             return self.effects.begin(snapshot, state, action)
-        state.overlay.invalidate()
+        self.reads.doubt(work.snapshot.request.key)
         return REQUEUE
 
     async def _release(self, key: ObjectKey, former: RequestState, request: BindRequest | None) -> Result | None:
@@ -179,20 +173,15 @@ class Reconciler:
         pending = await self._abandon(request.key, state)
         if pending is not None:
             return pending
-        state.finish(request.resource_version)
-        return self._leave(request.key)
+        self.states.drop(request.key)
+        return DONE
 
     async def _close(self, work: Work) -> Result:
         request = work.snapshot.request
         if not isinstance(work.action, Abandon):
             await self.effects.drop(request.key, work.state)
-            work.state.finish(request.resource_version)
+            self.states.drop(request.key)
         return DONE
-
-    def _leave(self, key: ObjectKey) -> Result:
-        """Drop the state of a finished request; not before the watch can show no older one of that name."""
-        is_over = self.reads.is_cached(key) or self.states.leave(key, self.reads.position)
-        return DONE if is_over else Result(WATCH_PAUSE)
 
     # --- attempts ---
 
@@ -239,7 +228,7 @@ class Reconciler:
             case TransientFailure():
                 raise self._failure(request.key, state, action.why, action.after)
             case RequeueNow():
-                state.overlay.invalidate()
+                self.reads.doubt(request.key)
                 raise self._failure(request.key, state, "the attempt was withdrawn")
             case _:
                 assert_never(action)
@@ -252,11 +241,11 @@ class Reconciler:
         if isinstance(error, Forbidden):
             why = denied_status(error.message).message
         retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
-        if state is not None and not state.is_finished:
+        if state is not None:
             if not isinstance(error, InfrastructureError):
                 # Another client wrote in between, or a policy denies the write: the next reconcile starts with a live
                 # read.
-                state.overlay.invalidate()
+                self.reads.doubt(key)
             self.requeue.extend_streak(state, retry_after)
             is_not_stored = isinstance(error, NotStoredError)
             if state.failures.is_own or is_not_stored:

@@ -117,7 +117,7 @@ async def build(
     states = RequestStates(clock.monotonic)
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
     work = UnfinishedWork(clock)
-    writer = Writer(client, recorder.record, states.wrote, work.stored_since)
+    writer = Writer(client, recorder.record, informers.learn, work.stored_since)
     requeue = Requeue(wait_index, writer, client.availability, clock, jitter, lambda: queue.is_busy)
     events = WatchEvents(queue, states, informers, requeue)
     gangs = Gangs(client, states, events.wake) if settings.feature_gates.get(GANG_BINDING, False) else None
@@ -163,7 +163,6 @@ def _late_handlers(events: Callable[[], WatchEvents]) -> EventHandlers:
         on_change=lambda key: events().on_change(key),
         on_delete=lambda key: events().on_delete(key),
         on_object=lambda resource, key: events().on_object(resource, key),
-        on_list=lambda version: events().on_list(version),
     )
 
 

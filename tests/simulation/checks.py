@@ -71,7 +71,7 @@ _TOLD_S, _RESYNCED_S = 60.0, 660.0
 # The longest attempt: one hanging call of another plugin.
 _ATTEMPT_S = 70.0
 # Entries that end with their request's object, or with the term.
-_MAY_REMAIN = ("requests", "stale", "gpu_sharing withdrawn")
+_MAY_REMAIN = ("gpu_sharing withdrawn",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -669,8 +669,6 @@ class Checks(logging.Handler):
         left = {name: size for name, size in sizes.items() if size and name not in _MAY_REMAIN}
         if left:
             self.fail(f"memory left: {', '.join(left)}", f"{process}: {left}")
-        if sizes.get("requests", 0) > len(self._server.objects("bindrequests")):
-            self.fail("memory left: requests", f"{process}: {sizes}")
 
     def _pod_of(self, request: Object) -> Object | None:
         uid = uid_of_pod(request)

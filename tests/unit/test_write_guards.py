@@ -75,7 +75,7 @@ def request(**metadata: Any) -> BindRequest:
 
 
 def writer(client: KubeClient) -> Writer:
-    return Writer(client, lambda note: None, lambda before, after: None)
+    return Writer(client, lambda note: None, lambda after: None)
 
 
 def written_claim(write: Write) -> Call:

@@ -142,6 +142,8 @@ class Effects:
                     facts = replace(facts, has_run_post_bind=True, is_held=is_held)
                 case DropFinalizer():
                     request = await self.writer.drop_finalizer(snapshot.request)
+                    if request is None:
+                        self.reads.end(snapshot.request)
                     snapshot = replace(snapshot, request=request or snapshot.request)
                     facts = replace(facts, request=snapshot.request, is_gone=request is None)
                 case ReportSucceeded() | ReportFailed() | ReportReleased():

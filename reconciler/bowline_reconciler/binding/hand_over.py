@@ -46,4 +46,4 @@ async def _set_aside(client: KubeClient, call: PluginCall, key: ObjectKey, why: 
     if request.uid != call.uid:
         return
     status = set_aside_status(request, call.point, f"plugin {call.plugin}: {why}", client.clock.now())
-    await Writer(client, lambda _: None, lambda *_: None).patch_status(request, status)
+    await Writer(client, lambda _: None, lambda _: None).patch_status(request, status)

@@ -1,6 +1,6 @@
 """Reads a request and its surroundings, and decides: from the caches first, and live where a decision requires it.
 
-Which request a key is comes first (``identify``): the cached one, a newer version that this process knows, or a
+The newest known version of a request is cached (``request_cache``); what is remembered under its key may be of a
 former request of that name, of which something may be left.
 
 Within a process only the monotonic clock counts for how long a request has been known, has waited and must pause.
@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import Object, ObjectKey, ResourceVersion
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object, ObjectKey
 from bowline.api.node_view import reduced_node
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.context import BindContext
@@ -33,7 +33,6 @@ from bowline_reconciler.binding.in_flight import InFlightWrites
 from bowline_reconciler.binding.state import (
     NO_WAIT,
     AttemptState,
-    IdentifiedRequest,
     RequestState,
     RequestStates,
     Running,
@@ -85,46 +84,43 @@ class Reads:
         self._settings = settings
         self._clock = client.clock
         self._in_flight = InFlightWrites(client.clock, settings.binding.in_flight_timeout)
-        self._stale_keys: set[ObjectKey] = set()
         self._jitter = jitter
         self._uninstalling = uninstalling
 
-    def identify(self, key: ObjectKey) -> IdentifiedRequest:
-        """Return which request the key is. A cached request that is not remembered is from now on."""
-        return self._states.identify(key, self._informers.request(key))
+    def request(self, key: ObjectKey) -> BindRequest | None:
+        """Return the newest known version of a request; None if it is not cached."""
+        return self._informers.request(key)
 
     def latest(self, key: ObjectKey, state: RequestState) -> BindRequest | None:
         """Return the newest known version of the state's request; None if it is not cached, or another one is."""
-        request = state.overlay.latest(self._informers.request(key))
+        request = self._informers.request(key)
         return request if request is not None and request.uid == state.uid else None
 
-    def is_cached(self, key: ObjectKey) -> bool:
-        """Return whether the watch shows a request of that name."""
-        return self._informers.request(key) is not None
+    def doubt(self, key: ObjectKey) -> None:
+        """Require a live read before the next decision."""
+        self._informers.doubt(key)
 
-    @property
-    def position(self) -> ResourceVersion:
-        """The version up to which the watch has delivered the changes of requests; empty while it lists."""
-        return self._informers.position
+    def end(self, request: BindRequest) -> None:
+        """Record that a request is gone."""
+        self._informers.end_request(request)
 
-    async def read(self, identity: IdentifiedRequest) -> tuple[Snapshot, Action] | Absent:
+    async def read(
+        self, key: ObjectKey, request: BindRequest | None, state: RequestState | None
+    ) -> tuple[Snapshot, Action] | Absent:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
 
-        Absent if a live read shows that there is no such request. Raises the client's errors.
+        ``request``: as cached; ``state``: of it. Absent if a live read shows that there is no such request. Raises
+        the client's errors.
         """
-        key, state, request = identity.key, identity.state, identity.latest
-        is_stale = (state is not None and state.overlay.needs_live_read) or key in self._stale_keys
-        snapshot = self.from_cache(request, state) if request is not None and not is_stale else None
+        is_doubted = self._informers.is_doubted(key)
+        snapshot = self.from_cache(request, state) if request is not None and not is_doubted else None
         while True:
             if snapshot is None:
-                raw_request = await self._informers.get_request(key)
-                if isinstance(raw_request, Absent):
-                    self._stale_keys.discard(key)
-                    return raw_request
-                # The request may name another pod now, and may be another one.
-                request = decode_bind_request(raw_request)
-                state = self._states.of(request)
-                snapshot = replace(self.from_cache(request, state), live=frozenset({Target.REQUEST}))
+                live_request = await self._informers.read_request(key)
+                if isinstance(live_request, Absent):
+                    return live_request
+                state = self._states.of(live_request)  # the request may be another one now
+                snapshot = replace(self.from_cache(live_request, state), live=frozenset({Target.REQUEST}))
             is_ending = snapshot.request.deleting or self._uninstalling
             if (left := set_aside_for(snapshot.request, self._clock.now(), is_ending=is_ending)) > _ZERO:
                 why = snapshot.request.condition(names.CONDITION_SET_ASIDE).get("message")
@@ -132,7 +128,6 @@ class Reads:
             snapshot = replace(snapshot, answers=self._answers(snapshot))
             decision = self.decide_on(snapshot, state)
             if not isinstance(decision, ReadLive):
-                self._stale_keys.discard(key)
                 return snapshot, decision
             is_of_request = decision.target is Target.REQUEST
             snapshot = None if is_of_request else await self.read_live(snapshot, decision.target)
@@ -144,16 +139,16 @@ class Reads:
         latest creationTimestamp of the stored requests.
         """
         self._in_flight.start_term(since, newest)
-        self._stale_keys.update(stale)
+        self._informers.doubt(*stale)
 
     def end_term(self) -> None:
         """Drop what is known of the previous leader's writes."""
-        self._stale_keys.clear()
+        self._informers.end_term()
 
     @property
-    def stale(self) -> int:
-        """The number of keys whose cached request may be older than the previous leader's last writes."""
-        return len(self._stale_keys)
+    def sizes(self) -> dict[str, int]:
+        """The numbers of what is known beyond the watch of requests."""
+        return self._informers.sizes
 
     async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
         """Return the snapshot with its pod or node read live. Raises the client's errors, except NotFound."""

@@ -1,9 +1,9 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
-It holds only what cannot be read from the API objects: by key, each entry valid for one UID and decision. An entry
-has six values, and only the methods here change them: the attempt (used by ``attempt``), the side effects and their
-rollback (``complete``), the wait and the failures (``requeue``), the part in a gang (``gangs``), and what is newer
-than the cache (``reads``). Times are monotonic, in seconds.
+It holds only what cannot be read from the API objects: by key, each entry valid for one UID and decision, until the
+request has ended. An entry has five values, and only the methods here change them: the attempt (used by ``attempt``),
+the side effects and their rollback (``effects``), the wait and the failures (``requeue``), and the part in a gang
+(``gangs``). Times are monotonic, in seconds.
 """
 
 import asyncio
@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from bowline.api.bindrequest import BindRequest, is_same_decision
-from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion, is_older
+from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
 from bowline.kube.late_writes import LateWrites
-from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.report import BindingContent
@@ -303,7 +302,6 @@ class RequestState:
     wait: WaitState = field(default_factory=WaitState)
     failures: FailureState = field(default_factory=FailureState)
     gang: GangState = field(default_factory=GangState)
-    overlay: CacheOverlay = field(default_factory=CacheOverlay)
 
     def begin(self, request: BindRequest) -> None:
         """Record that an attempt, a failure or a rollback of the request, as it is now, begins."""
@@ -319,11 +317,6 @@ class RequestState:
         """Whether the request has waited, or its calls have failed."""
         return bool(self.wait.cause) or self.failures.streak is not None
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether this process has completed or failed the request, or knows that it is gone."""
-        return self.overlay.final_version is not None
-
     def is_of(self, request: BindRequest) -> bool:
         """Return whether it is the state of that request; not if what has begun was for another decision.
 
@@ -332,36 +325,9 @@ class RequestState:
         started_request = self.rollback.side_effects or self.begun_request or self.wait.nominated
         return request.uid == self.uid and (started_request is None or is_same_decision(started_request, request))
 
-    def finish(self, version: ResourceVersion) -> None:
-        """Mark the request as finished; keep only what identifies stale events of the watch."""
-        self.begun_request = None
-        self.attempt, self.rollback, self.wait = AttemptState(), RollbackState(), WaitState()
-        self.failures.reset()
-        self.gang.leave()
-        self.overlay.finish(version)
-
-
-@dataclass(frozen=True, slots=True)
-class IdentifiedRequest:
-    """Which request a key is, by the caches and this process's memory; only a live read proves it.
-
-    ``remembered``: the state under the key, possibly of the former request of that name. ``state``: the same, if it
-    is of the present one. ``latest``: the cached request, or a newer version that this process knows.
-    """
-
-    key: ObjectKey
-    cached: BindRequest | None
-    latest: BindRequest | None
-    remembered: RequestState | None
-    state: RequestState | None
-
 
 class RequestStates:
-    """States by key. A request re-created under the same name gets a new state, once the old one is released.
-
-    What is known of a name outlives its request: a finished state remains until the watch has passed it, so that no
-    older request of that name, which the watch still shows, is taken for a new one.
-    """
+    """States by key. A request re-created under the same name gets a new state, once the old one is released."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -384,52 +350,6 @@ class RequestStates:
         """Return all states, with their keys."""
         return self._by_key.items()
 
-    def identify(self, key: ObjectKey, cached_request: BindRequest | None) -> IdentifiedRequest:
-        """Return which request the key is. A cached request that is not remembered is from now on."""
-        remembered = self._by_key.get(key)
-        if remembered is None and cached_request is not None:
-            remembered = self.ensure(cached_request)
-        state, latest = remembered, cached_request
-        if remembered is not None and cached_request is not None and not remembered.is_of(cached_request):
-            # One of the two is the previous request of that name: the state, unless the cache is known to be behind.
-            state = remembered if remembered.overlay.precedes(cached_request) else None
-        if state is not None:
-            state.overlay.observe(cached_request)
-            latest = state.overlay.latest(cached_request)
-        return IdentifiedRequest(key, cached_request, latest, remembered, state)
-
-    def observe(self, request: BindRequest, cached_request: BindRequest | None, *, is_live: bool) -> RequestState:
-        """Return the state of a request that a decision was made on, which is as current as that requires.
-
-        ``is_live``: it was read live, and may be newer than the cached one.
-        """
-        state = self.ensure(request)
-        state.overlay.confirm()
-        if is_live:
-            state.overlay.replace(cached_request, request)
-        return state
-
-    def end(self, identity: IdentifiedRequest) -> None:
-        """Record that there is no request of that name, whatever the watch still shows."""
-        key, latest = identity.key, identity.latest
-        state = self.ensure(latest) if latest is not None else self._by_key.get(key)
-        if state is not None:
-            state.finish(latest.resource_version if latest is not None else state.overlay.known_version)
-
-    def leave(self, key: ObjectKey, position: ResourceVersion) -> bool:
-        """Drop the state of a finished request that is not cached, if the watch can show no older one of that name.
-
-        ``position``: up to where the watch has delivered the changes; empty while it lists. Returns whether no state
-        is left.
-        """
-        state = self._by_key.get(key)
-        if state is not None:
-            final_version = state.overlay.final_version
-            if final_version is None or not position or is_older(position, final_version):
-                return False
-            self.drop(key)
-        return True
-
     def ensure(self, request: BindRequest) -> RequestState:
         """Return the request's state; creates it if there is none for this UID and decision."""
         state = self.of(request)
@@ -438,13 +358,11 @@ class RequestStates:
             state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
         return state
 
-    def wrote(self, before: BindRequest, after: BindRequest) -> None:
-        """Remember the stored result of a write until the watch has delivered it."""
-        state = self.get(before.key, before.uid)
-        # The reply to a report may come after that of a newer write. A live read counts although it is older: storage
-        # that was restored from a backup.
-        if state is not None and not state.overlay.precedes(after):
-            state.overlay.replace(before, after)
+    def withdraw(self, key: ObjectKey) -> None:
+        """Withdraw the key's attempt in progress, if there is one."""
+        state = self._by_key.get(key)
+        if state is not None:
+            state.attempt.withdraw()
 
     def drop(self, key: ObjectKey) -> None:
         """Drop the key's state."""

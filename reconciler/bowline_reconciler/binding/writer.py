@@ -30,7 +30,7 @@ _NOT_CARRIED = frozenset({"observedGeneration"})
 class Writer:
     """Writes BindRequests, pods' conditions and events. Writing methods raise the client's errors.
 
-    ``record`` queues an event. ``on_write`` is called with the request before and after each write. ``stored_since``
+    ``record`` queues an event. ``on_write`` is called with the request as each write has stored it. ``stored_since``
     returns the request as a report beside its reconcile has stored it since that version: on a Conflict with it, the
     write is repeated once from there, because such a report changes nothing that is decided on.
 
@@ -44,7 +44,7 @@ class Writer:
         self,
         client: KubeClient,
         record: Callable[[EventNote], None],
-        on_write: Callable[[BindRequest, BindRequest], None],
+        on_write: Callable[[BindRequest], None],
         stored_since: Callable[[BindRequest], Awaitable[BindRequest | None]] | None = None,
     ) -> None:
         self._client = client
@@ -189,7 +189,7 @@ class Writer:
         if is_unreadable:
             reply["status"] = {**status_of(request.raw), **body.get("status", {})}
         stored_request = decode_bind_request(reduced_request(reply), request)
-        self._on_write(request, stored_request)
+        self._on_write(stored_request)
         return stored_request
 
 

@@ -175,6 +175,12 @@ class Snapshot:
         return self.pod if is_named and not isinstance(self.pod, Absent) else None
 
 
+def is_over(request: BindRequest) -> bool:
+    """Return whether the request has ended, and nothing is left to undo."""
+    has_leftovers = request.has_finalizer or request.is_rollback_incomplete
+    return request.phase is Phase.SUCCEEDED or (request.phase is Phase.FAILED and not has_leftovers)
+
+
 def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
     """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back."""
     return isinstance(pod, PodView) and (

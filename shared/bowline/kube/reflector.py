@@ -166,7 +166,7 @@ class Reflector:
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
         self._unreachable_since: float | None = None  # monotonic
-        self._trusts_versions = True  # an object with the cached UID and version is the cached one
+        self.trusts_versions = True  # an object with the cached UID and version is the cached one
         self._version = ResourceVersion("")
         cap = _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP
         self._backoff = Backoff(_BACKOFF_BASE, cap, client.random.random)
@@ -187,7 +187,7 @@ class Reflector:
         while True:
             try:
                 if self.may_be_restored:
-                    self._version, self._trusts_versions = ResourceVersion(""), False
+                    self._version, self.trusts_versions = ResourceVersion(""), False
                 if not self._version:
                     await self._list()
                 await self._watch()
@@ -204,7 +204,7 @@ class Reflector:
             log.warning("cannot select by these fields", extra={"selection": str(self.selection), "why": str(error)})
             self.selection = replace(self._configured_selection, field_selector="")
             version = await self._read()
-        self._version, self._trusts_versions = version, True
+        self._version, self.trusts_versions = version, True
         self._fruitless = 0
         self.last_error = None
         self.synced.set()
@@ -241,7 +241,7 @@ class Reflector:
     def _store_listed(self, key: ObjectKey, item: dict[str, Any]) -> bool:
         """Store an object of a list; return whether it is cached."""
         is_cached = self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item)
-        if is_cached and self._trusts_versions:
+        if is_cached and self.trusts_versions:
             return True  # unchanged: replacing the cached copy would only create garbage
         if self._is_ignored(key, item):
             return self.store.uid(key) == uid_of(item)

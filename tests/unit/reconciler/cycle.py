@@ -98,10 +98,10 @@ class RecordingConditions(PodConditions):
 class RecordingWriter(Writer):
     """Records each write, and returns the request as an API server would store it."""
 
-    def __init__(self, log: list[str], states: RequestStates) -> None:
+    def __init__(self, log: list[str], caches: Informers) -> None:
         self.log = log
         self._conditions = RecordingConditions(log)
-        self._states = states
+        self._caches = caches
 
     async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         return self._stored("add finalizer", request, metadata={"finalizers": [names.FINALIZER]})
@@ -125,7 +125,7 @@ class RecordingWriter(Writer):
         after = decode_bind_request(
             {**request.raw, "metadata": new_metadata, "status": request.status if status is None else dict(status)}
         )
-        self._states.wrote(request, after)
+        self._caches.learn(after)
         return after
 
 
@@ -166,9 +166,17 @@ class Caches(Informers):
     def request(self, key: ObjectKey) -> BindRequest | None:
         return self._cycle.request
 
-    async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
-        latest = self._cycle.reads.latest(key, self._cycle.state)
-        return dict((latest or self._cycle.request).raw)
+    async def read_request(self, key: ObjectKey) -> BindRequest | Absent:
+        return self._cycle.request
+
+    def learn(self, request: BindRequest) -> None:
+        self._cycle.request = request
+
+    def doubt(self, *keys: ObjectKey) -> None:
+        """Do nothing: a live read shows the same."""
+
+    def is_doubted(self, key: ObjectKey) -> bool:
+        return False
 
     def in_contact(self) -> timedelta:
         return FRESH_CONTACT
@@ -207,7 +215,7 @@ class Cycle:
         self.states = RequestStates(self.clock.monotonic)
         self.reads = Reads(client, caches, self.states, runner, settings, lambda: 0.5)
         self.state: RequestState = self.states.ensure(self.request)
-        writer = RecordingWriter(self.log, self.states)
+        writer = RecordingWriter(self.log, caches)
         requeue = Requeue(
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )

@@ -39,7 +39,7 @@ async def test_a_binding_without_a_reply_is_judged_by_the_pod(took_effect: bool)
     await cycle.attempt()
     bound = ["read pod", "post_bind", "drop finalizer", "status Succeeded", "event Bound"]
     assert cycle.log[3:] == (bound if took_effect else NOT_BOUND)
-    assert (cycle.state.attempt.unacknowledged_at is None) is took_effect
+    assert (cycle.states.get(cycle.request.key) is None) is took_effect
 
 
 async def test_an_ok_without_a_binding_is_a_defect_of_the_bind_plugin() -> None:

@@ -1,63 +1,17 @@
-"""The request state while the cache is stale compared with this process's writes and live reads."""
+"""What is remembered of a request: its waits, and whose state it is."""
 
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ResourceVersion
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.binding.state import RequestStates, WaitState
 
 
 def version(number: int, uid: str = "request-uid") -> BindRequest:
     return decode_bind_request(stored(bind_request(uid="pod-uid"), uid=uid, version=str(number)))
-
-
-def shown(overlay: CacheOverlay, number: int) -> tuple[str, bool]:
-    """Which version counts when the store has this one, and whether a live read is needed."""
-    cache_entry = version(number)
-    overlay.observe(cache_entry)
-    newest = overlay.latest(cache_entry)
-    assert newest is not None
-    return newest.resource_version, overlay.needs_live_read
-
-
-def overlay_of_writes(*versions: int) -> CacheOverlay:
-    overlay = CacheOverlay()
-    for before, after in pairwise(versions):
-        overlay.replace(version(before), version(after))
-    return overlay
-
-
-@pytest.mark.parametrize("is_finished", [False, True])
-def test_a_reply_that_comes_after_that_of_a_newer_write_is_no_news(is_finished: bool) -> None:
-    """A report is written beside the reconcile."""
-    states = RequestStates()
-    overlay = states.ensure(version(1)).overlay
-    states.wrote(version(2), version(3))
-    if is_finished:
-        overlay.finish(version(3).resource_version)
-    states.wrote(version(1), version(2))
-    assert overlay.known_version == "3"
-    states.wrote(version(3), version(4))
-    assert overlay.known_version == "4"
-
-
-def test_a_version_that_another_client_has_written_since_is_read_live() -> None:
-    assert shown(overlay_of_writes(1, 2), 2) == ("2", False)
-    assert shown(overlay_of_writes(1, 2), 3) == ("3", True)
-
-
-def test_a_finished_overlay_keeps_no_copy_of_the_request() -> None:
-    overlay = overlay_of_writes(1, 2)
-    overlay.finish(ResourceVersion("7"))
-    assert overlay.final_version == "7"
-    # The event of the previous version is not answered with the copy of the write's reply.
-    assert shown(overlay, 1) == ("1", False)
 
 
 MINUTE = timedelta(minutes=1)
@@ -105,7 +59,7 @@ def test_a_state_in_which_something_has_begun_is_of_one_decision(change: dict[st
     states, request = RequestStates(), version(1)
     raw = stored(bind_request(uid="pod-uid", **change), uid="request-uid", version="2", generation=2)
     changed_request = decode_bind_request(raw)
-    assert states.identify(request.key, request).state is states.identify(request.key, changed_request).state
+    assert states.ensure(request) is states.of(changed_request)
     states.ensure(request).begin(request)
-    assert (states.identify(request.key, changed_request).state is not None) is is_same
+    assert (states.of(changed_request) is not None) is is_same
     assert (states.ensure(changed_request).begun_request is not None) is is_same

@@ -37,7 +37,7 @@ def request() -> BindRequest:
 
 
 def writer(client: KubeClient) -> Writer:
-    return Writer(client, lambda note: None, lambda before, after: None)
+    return Writer(client, lambda note: None, lambda after: None)
 
 
 async def test_the_stored_request_is_returned() -> None:

@@ -1,0 +1,151 @@
+"""The newest known version of each unfinished request: as the watch shows it, or newer.
+
+What this process writes or reads live counts at once, and the watch delivers it later. Until then the older versions
+that it delivers are ignored. **What is known of a name outlives its request**: one that a live read has shown to be
+gone is not cached again, and none that precedes a known version of its name, however far the watch is behind.
+
+Pure. ``position`` is the version up to which the watch has delivered the changes; empty while it lists.
+"""
+
+from collections.abc import Collection, Container, ValuesView
+from dataclasses import dataclass
+
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion, is_older
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What is known of a name before the watch has delivered it.
+
+    ``version``: what the watch delivers of the name is older until then. ``gone``: the request that no longer exists.
+    """
+
+    version: ResourceVersion
+    gone: ObjectUID | None = None
+
+
+class RequestCache:
+    """The requests by key. ``shown``: the keys of those that the watch shows.
+
+    A key may be *doubted*: nothing is decided on its request before a live read.
+    """
+
+    def __init__(self, shown: Container[ObjectKey]) -> None:
+        self._shown = shown
+        self._requests: dict[ObjectKey, BindRequest] = {}
+        self._ahead: dict[ObjectKey, _Ahead] = {}
+        self._doubted: set[ObjectKey] = set()
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._requests
+
+    def get(self, key: ObjectKey) -> BindRequest | None:
+        """Return the request; absence proves nothing."""
+        return self._requests.get(key)
+
+    def values(self) -> ValuesView[BindRequest]:
+        """Return a live view of the requests."""
+        return self._requests.values()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of what is kept until the watch has delivered it, and of doubted keys."""
+        return {"ahead": len(self._ahead), "doubted": len(self._doubted)}
+
+    def deliver(
+        self, key: ObjectKey, request: BindRequest | None, position: ResourceVersion, *, is_trusted: bool = True
+    ) -> None:
+        """Take what the watch shows of a key; None: nothing any more.
+
+        ``is_trusted``: versions can be compared. If not, etcd may have been restored from a backup.
+        """
+        ahead = self._ahead.get(key)
+        if ahead is not None and is_trusted and _is_past(ahead, request, position):
+            return
+        if ahead is not None:
+            del self._ahead[key]
+            self._doubted.update(() if is_trusted else (key,))
+        if request is None:
+            self._requests.pop(key, None)
+        else:
+            self._requests[key] = request
+
+    def end_list(self, position: ResourceVersion) -> None:
+        """Drop what a list up to that position has not shown: no event of it follows."""
+        for key, ahead in list(self._ahead.items()):
+            if not is_older(position, ahead.version):
+                del self._ahead[key]
+                if key not in self._shown:
+                    self._requests.pop(key, None)
+
+    def learn(self, request: BindRequest, position: ResourceVersion) -> None:
+        """Take the reply to a write. One that comes after the reply to a newer write is no news."""
+        key, version = request.key, request.resource_version
+        cached_request = self._requests.get(key)
+        if cached_request is None or cached_request.uid != request.uid:
+            return  # the watch does not select it, or it is known to be gone
+        if not _has_passed(position, version) and not is_older(version, cached_request.resource_version):
+            self._requests[key], self._ahead[key] = request, _Ahead(version)
+
+    def confirm(self, request: BindRequest, before: BindRequest | None, position: ResourceVersion) -> BindRequest:
+        """Take a live read, and return the newest version. ``before``: what was cached when the read began.
+
+        A request that is older than that counts as well: etcd was restored from a backup.
+        """
+        key, version = request.key, request.resource_version
+        cached_request = self._requests.get(key)
+        self._doubted.discard(key)
+        is_news = cached_request is not None and cached_request is not before
+        if cached_request is not None and is_news and is_older(version, cached_request.resource_version):
+            return cached_request
+        self._drop_passed(position)
+        self._ahead.pop(key, None)
+        if not _has_passed(position, version):
+            self._ahead[key] = _Ahead(version)
+        elif key not in self._shown:
+            self._requests.pop(key, None)  # the watch does not select it
+            return request
+        self._requests[key] = request
+        return request
+
+    def end(self, key: ObjectKey, before: BindRequest | None, position: ResourceVersion) -> None:
+        """Record that a request is gone, whatever the watch still shows; ``before``: as for ``confirm``."""
+        self._doubted.discard(key)
+        self._drop_passed(position)
+        request = self._requests.get(key)
+        if request is None or before is None or request.uid != before.uid:
+            return
+        del self._requests[key]
+        if key in self._shown or not _has_passed(position, request.resource_version):
+            self._ahead[key] = _Ahead(request.resource_version, request.uid)
+
+    def doubt(self, keys: Collection[ObjectKey]) -> None:
+        """Require a live read: other processes have written, or a policy denies a write."""
+        self._doubted.update(keys)
+
+    def is_doubted(self, key: ObjectKey) -> bool:
+        """Return whether the request must be read live."""
+        return key in self._doubted
+
+    def end_term(self) -> None:
+        """Drop the doubts: this process decides nothing until its next term, which begins with a comparison."""
+        self._doubted.clear()
+
+    def _drop_passed(self, position: ResourceVersion) -> None:
+        """Drop what the watch has passed without showing it: it does not select it."""
+        for key, ahead in list(self._ahead.items()):
+            if key not in self._shown and _has_passed(position, ahead.version):
+                del self._ahead[key]
+                self._requests.pop(key, None)
+
+
+def _has_passed(position: ResourceVersion, version: ResourceVersion) -> bool:
+    return bool(position) and not is_older(position, version)
+
+
+def _is_past(ahead: _Ahead, request: BindRequest | None, position: ResourceVersion) -> bool:
+    """Return whether what the watch shows is older than what is known."""
+    if request is None:
+        return not _has_passed(position, ahead.version)
+    return request.uid == ahead.gone or is_older(request.resource_version, ahead.version)
