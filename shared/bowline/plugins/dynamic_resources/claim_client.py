@@ -6,7 +6,8 @@ concurrent ones would only cause Conflicts; the lock is held during API calls on
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from bowline.api.meta import Object, ObjectKey, is_deleting, key_of, status_of, uid_of, version_of
 from bowline.framework.plugin_status import Code, Status
+from bowline.kube.accounting import api_time
 from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotStoredError, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import RESOURCECLAIMS
@@ -65,9 +67,7 @@ class ClaimClient:
 
     async def reserve(self, claim: Object, requirement: RequiredClaim) -> Status:
         """Reserve the claim for its consumer; returns the status of its devices."""
-        lock = self._lock(requirement.key)
-        was_locked = lock.locked()
-        async with lock:
+        async with self._turn(requirement.key) as was_locked:
             # The previous lock holder has written: the claim passed in is stale. So may be one of a PodGroup, which
             # another pod's rollback frees unless this request is in its list.
             is_stale = was_locked or requirement.is_shared
@@ -84,7 +84,7 @@ class ClaimClient:
 
         ``is_group_used`` is asked about a claim of a PodGroup once no other attempt of this process can reserve it.
         """
-        async with self._lock(requirement.key):
+        async with self._turn(requirement.key):
             current = await self.get(requirement.key)
             is_used = (
                 current is None
@@ -119,7 +119,7 @@ class ClaimClient:
 
     async def remove(self, requirement: RequiredClaim) -> Status:
         """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
-        async with self._lock(requirement.key):
+        async with self._turn(requirement.key):
             current = await self.get(requirement.key)
             answer = await self._execute(requirement, current, lambda latest: next_removal(latest, requirement))
         return Status.ok() if answer is None else answer
@@ -169,8 +169,17 @@ class ClaimClient:
                 )
                 return left if left.get("kind") == RESOURCECLAIMS.kind else None
 
-    def _lock(self, key: ObjectKey) -> asyncio.Lock:
-        return self._locks.setdefault(key, asyncio.Lock())
+    @asynccontextmanager
+    async def _turn(self, key: ObjectKey) -> AsyncIterator[bool]:
+        """Wait for the calls of others for the claim; yields whether there were any."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        was_locked = lock.locked()
+        with api_time():  # they wait for the API server
+            await lock.acquire()
+        try:
+            yield was_locked
+        finally:
+            lock.release()
 
 
 def contention_status(requirement: RequiredClaim) -> Status:

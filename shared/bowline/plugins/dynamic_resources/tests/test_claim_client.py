@@ -1,13 +1,16 @@
-"""Releases that somebody's admission policy undoes: they end, and name what is stored instead."""
+"""Releases that somebody's admission policy undoes, and those that wait for another call for the claim."""
 
+import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.plugin_status import Code, Status
+from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import NotStoredError
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.kube.stored import require_stored
 from bowline.plugins.dynamic_resources.claim_client import MAX_WRITES, ClaimClient
@@ -57,3 +60,28 @@ async def test_an_allocation_or_a_reservation_that_is_put_back_is_named(consumer
     client = Unchanged(protected_claim({"allocation": allocation(), "reservedFor": consumers}))
     with pytest.raises(NotStoredError, match=r"status\.(allocation|reservedFor)"):
         await released(client)
+
+
+class Hanging:
+    """A client whose calls never end."""
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.looptime
+async def test_waiting_for_another_call_for_the_claim_is_no_time_of_the_plugin() -> None:
+    claims, account = (
+        ClaimClient(cast("ObjectClient", Hanging()), timedelta(0)),
+        TimeAccount(asyncio.get_running_loop().time),
+    )
+    first = asyncio.ensure_future(claims.remove(required_claim(allocation())))
+    await asyncio.sleep(0)
+    with accounting(account):
+        second = asyncio.ensure_future(claims.remove(required_claim(allocation())))
+    await asyncio.sleep(30)
+    assert [account.caller_s, account.api_s] == pytest.approx([0, 30])
+    for task in (first, second):
+        task.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
