@@ -198,3 +198,10 @@ def test_a_doubted_request_stays_doubted_until_it_is_read_live() -> None:
     assert cache.is_doubted(KEY)
     cache.end(KEY, version(8), ResourceVersion("8"))
     assert not cache.is_doubted(KEY)
+
+
+def test_a_reply_that_comes_after_its_event_leaves_nothing_to_wait_for() -> None:
+    cache = RequestCache({KEY})
+    cache.deliver(KEY, version(7), ResourceVersion("7"))
+    cache.learn(version(7), ResourceVersion("7"))
+    assert cache.sizes["ahead"] == 0
