@@ -79,11 +79,11 @@ class Informers:
         self._client = client
         self._handlers = handlers
         shown_requests = Store(keeps_identities=True)  # one that is not decoded ends Invalid
-        self._requests = RequestCache(shown_requests)
+        self.request_cache = RequestCache(shown_requests, lambda: self.requests.version)
         self.requests = Reflector(
             client,
             UNFINISHED_BINDREQUESTS,
-            listener=Listener(self._request_event, self._requests.end_list),
+            listener=Listener(self._request_event, self.request_cache.end_list),
             transform=transform_request,
             fallback=True,
             store=shown_requests,
@@ -161,41 +161,16 @@ class Informers:
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         """Return the newest known version of a request; absence proves nothing."""
-        return self._requests.get(key)
+        return self.request_cache.get(key)
 
     async def read_request(self, key: ObjectKey) -> BindRequest | Absent:
         """Read a request live; returns its newest version, which is cached. NOT_FOUND if it does not exist."""
-        before = self._requests.get(key)
+        before = self.request_cache.get(key)
         raw_request = await self.get_request(key)
         if isinstance(raw_request, Absent):
-            self._requests.end(key, before, self.requests.version)
+            self.request_cache.end(key, before)
             return raw_request
-        return self._requests.confirm(decode_bind_request(raw_request), before, self.requests.version)
-
-    def learn(self, request: BindRequest) -> None:
-        """Cache a request as this process has written it."""
-        self._requests.learn(request, self.requests.version)
-
-    def doubt(self, *keys: ObjectKey) -> None:
-        """Require a live read of the requests: another client has written, or a policy denies a write."""
-        self._requests.doubt(keys)
-
-    def is_doubted(self, key: ObjectKey) -> bool:
-        """Return whether nothing may be decided on the cached request."""
-        return self._requests.is_doubted(key)
-
-    def end_request(self, request: BindRequest) -> None:
-        """Record that a request is gone, whatever the watch still shows."""
-        self._requests.end(request.key, request, self.requests.version)
-
-    def end_term(self) -> None:
-        """This process decides nothing until it leads again."""
-        self._requests.end_term()
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The numbers of what is known beyond the watch of requests."""
-        return self._requests.sizes
+        return self.request_cache.confirm(decode_bind_request(raw_request), before)
 
     def pod(self, key: ObjectKey) -> Object | None:
         """Return the cached pod, if it is unbound; absence proves nothing."""
@@ -256,15 +231,15 @@ class Informers:
         At least: its creation is stored in whole seconds.
         """
         now = self._client.clock.now()
-        pending = (request for request in self._requests.values() if request.phase is Phase.PENDING)
+        pending = (request for request in self.request_cache.values() if request.phase is Phase.PENDING)
         oldest = max((now - request.created for request in pending if request.created), default=timedelta(0))
         return max(oldest - timedelta(seconds=1), timedelta(0))
 
     def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
-        before = self._requests.get(key)
+        before = self.request_cache.get(key)
         shown_request = decode_bind_request(new, before) if new is not None else None
-        self._requests.deliver(key, shown_request, self.requests.version, is_trusted=self.requests.trusts_versions)
-        self._pod_cache.name(key, key in self._requests)
+        self.request_cache.deliver(key, shown_request, is_trusted=self.requests.trusts_versions)
+        self._pod_cache.name(key, key in self.request_cache)
         if shown_request is not None:
             self._judge(self.requests, key, shown_request.resource_version)
         elif before is None or not is_over(before):
@@ -273,10 +248,10 @@ class Informers:
 
     def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
-        return reduced_pod(pod) if not has_ended(pod) or key_of(pod) in self._requests else None
+        return reduced_pod(pod) if not has_ended(pod) or key_of(pod) in self.request_cache else None
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
-        if key in self._requests:
+        if key in self.request_cache:
             self._judge(self.pods, key, version_of(new) if new is not None else "")
         self._handlers.on_object(PODS, key)
 
@@ -304,7 +279,7 @@ class Informers:
         if new is None or is_deleting(new) or is_tainted or is_another:
             # Another wait of these requests would last until its timeout. Nodes are deleted, cordoned and tainted too
             # rarely to need an index.
-            for request in list(self._requests.values()):
+            for request in list(self.request_cache.values()):
                 if request.selected_node == key.name:
                     self._handlers.on_change(request.key)
 

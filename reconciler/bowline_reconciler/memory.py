@@ -17,6 +17,7 @@ from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.progress import UnfinishedWork
+from bowline_reconciler.request_cache import RequestCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Memory:
     """The memory of a process, of which one instance exists."""
 
     states: RequestStates
+    requests: RequestCache
     reads: Reads
     requeue: Requeue
     writer: Writer
@@ -39,7 +41,7 @@ class Memory:
             "pluginStates": self.runner.remembered,
             **self.requeue.sizes,
             "podConditions": self.writer.pending_conditions,
-            **self.reads.sizes,
+            **self.requests.sizes,
             **self.observation.sizes,
             "unfinished": len(self.work),
         }

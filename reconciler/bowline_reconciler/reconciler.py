@@ -38,6 +38,7 @@ from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked
 from bowline_reconciler.decide.step import Abandon, Close, OtherEffect, Reconsider
 from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.request_cache import RequestCache
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ log = logging.getLogger(__name__)
 class Reconciler:
     """Reconciles requests. One instance per process; different keys are reconciled concurrently."""
 
+    requests: RequestCache
     reads: Reads
     states: RequestStates
     attempts: AttemptRunner
@@ -73,7 +75,7 @@ class Reconciler:
 
     async def _reconcile(self, key: ObjectKey, deferred: DeferredBind | None) -> Result:
         """Identify the request, decide what is to be done with it, and do that."""
-        latest, former = self.reads.request(key), self.states.get(key)
+        latest, former = self.requests.get(key), self.states.get(key)
         if former is None and latest is not None:
             former = self.states.ensure(latest)
         state = self.states.of(latest) if latest is not None else former
@@ -137,7 +139,7 @@ class Reconciler:
         action = self.reads.decide_on(snapshot, state)
         if isinstance(action, Fail):
             return self.effects.begin(snapshot, state, action)
-        self.reads.doubt(work.snapshot.request.key)
+        self.requests.doubt((work.snapshot.request.key,))
         return REQUEUE
 
     async def _release(self, key: ObjectKey, former: RequestState, request: BindRequest | None) -> Result | None:
@@ -228,7 +230,7 @@ class Reconciler:
             case TransientFailure():
                 raise self._failure(request.key, state, action.why, action.after)
             case RequeueNow():
-                self.reads.doubt(request.key)
+                self.requests.doubt((request.key,))
                 raise self._failure(request.key, state, "the attempt was withdrawn")
             case _:
                 assert_never(action)
@@ -245,7 +247,7 @@ class Reconciler:
             if not isinstance(error, InfrastructureError):
                 # Another client wrote in between, or a policy denies the write: the next reconcile starts with a live
                 # read.
-                self.reads.doubt(key)
+                self.requests.doubt((key,))
             self.requeue.extend_streak(state, retry_after)
             is_not_stored = isinstance(error, NotStoredError)
             if state.failures.is_own or is_not_stored:

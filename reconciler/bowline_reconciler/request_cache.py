@@ -4,10 +4,10 @@ What this process writes or reads live counts at once, and the watch delivers it
 that it delivers are ignored. **What is known of a name outlives its request**: one that a live read has shown to be
 gone is not cached again, and none that precedes a known version of its name, however far the watch is behind.
 
-Pure. ``position`` is the version up to which the watch has delivered the changes; empty while it lists.
+It makes no calls.
 """
 
-from collections.abc import Collection, Container, ValuesView
+from collections.abc import Callable, Container, Iterable, ValuesView
 from dataclasses import dataclass
 
 from bowline.api.bindrequest import BindRequest
@@ -26,13 +26,15 @@ class _Ahead:
 
 
 class RequestCache:
-    """The requests by key. ``shown``: the keys of those that the watch shows.
+    """The requests by key.
 
-    A key may be *doubted*: nothing is decided on its request before a live read.
+    ``shown``: the keys of those that the watch shows. ``position``: up to which version it has delivered the changes;
+    empty while it lists. A key may be *doubted*: nothing is decided on its request before a live read.
     """
 
-    def __init__(self, shown: Container[ObjectKey]) -> None:
+    def __init__(self, shown: Container[ObjectKey], position: Callable[[], ResourceVersion]) -> None:
         self._shown = shown
+        self._position = position
         self._requests: dict[ObjectKey, BindRequest] = {}
         self._ahead: dict[ObjectKey, _Ahead] = {}
         self._doubted: set[ObjectKey] = set()
@@ -53,15 +55,13 @@ class RequestCache:
         """The numbers of what is kept until the watch has delivered it, and of doubted keys."""
         return {"ahead": len(self._ahead), "doubted": len(self._doubted)}
 
-    def deliver(
-        self, key: ObjectKey, request: BindRequest | None, position: ResourceVersion, *, is_trusted: bool = True
-    ) -> None:
+    def deliver(self, key: ObjectKey, request: BindRequest | None, *, is_trusted: bool = True) -> None:
         """Take what the watch shows of a key; None: nothing any more.
 
         ``is_trusted``: versions can be compared. If not, etcd may have been restored from a backup.
         """
         ahead = self._ahead.get(key)
-        if ahead is not None and is_trusted and _is_past(ahead, request, position):
+        if ahead is not None and is_trusted and self._is_past(ahead, request):
             return
         if ahead is not None:
             del self._ahead[key]
@@ -79,16 +79,16 @@ class RequestCache:
                 if key not in self._shown:
                     self._requests.pop(key, None)
 
-    def learn(self, request: BindRequest, position: ResourceVersion) -> None:
+    def learn(self, request: BindRequest) -> None:
         """Take the reply to a write. One that comes after the reply to a newer write is no news."""
         key, version = request.key, request.resource_version
         cached_request = self._requests.get(key)
         if cached_request is None or cached_request.uid != request.uid:
             return  # the watch does not select it, or it is known to be gone
-        if not _has_passed(position, version) and not is_older(version, cached_request.resource_version):
+        if not self._has_passed(version) and not is_older(version, cached_request.resource_version):
             self._requests[key], self._ahead[key] = request, _Ahead(version)
 
-    def confirm(self, request: BindRequest, before: BindRequest | None, position: ResourceVersion) -> BindRequest:
+    def confirm(self, request: BindRequest, before: BindRequest | None) -> BindRequest:
         """Take a live read, and return the newest version. ``before``: what was cached when the read began.
 
         A request that is older than that counts as well: etcd was restored from a backup.
@@ -99,9 +99,9 @@ class RequestCache:
         is_news = cached_request is not None and cached_request is not before
         if cached_request is not None and is_news and is_older(version, cached_request.resource_version):
             return cached_request
-        self._drop_passed(position)
+        self._drop_passed()
         self._ahead.pop(key, None)
-        if not _has_passed(position, version):
+        if not self._has_passed(version):
             self._ahead[key] = _Ahead(version)
         elif key not in self._shown:
             self._requests.pop(key, None)  # the watch does not select it
@@ -109,18 +109,18 @@ class RequestCache:
         self._requests[key] = request
         return request
 
-    def end(self, key: ObjectKey, before: BindRequest | None, position: ResourceVersion) -> None:
+    def end(self, key: ObjectKey, before: BindRequest | None) -> None:
         """Record that a request is gone, whatever the watch still shows; ``before``: as for ``confirm``."""
         self._doubted.discard(key)
-        self._drop_passed(position)
+        self._drop_passed()
         request = self._requests.get(key)
         if request is None or before is None or request.uid != before.uid:
             return
         del self._requests[key]
-        if key in self._shown or not _has_passed(position, request.resource_version):
+        if key in self._shown or not self._has_passed(request.resource_version):
             self._ahead[key] = _Ahead(request.resource_version, request.uid)
 
-    def doubt(self, keys: Collection[ObjectKey]) -> None:
+    def doubt(self, keys: Iterable[ObjectKey]) -> None:
         """Require a live read: other processes have written, or a policy denies a write."""
         self._doubted.update(keys)
 
@@ -132,20 +132,20 @@ class RequestCache:
         """Drop the doubts: this process decides nothing until its next term, which begins with a comparison."""
         self._doubted.clear()
 
-    def _drop_passed(self, position: ResourceVersion) -> None:
+    def _drop_passed(self) -> None:
         """Drop what the watch has passed without showing it: it does not select it."""
         for key, ahead in list(self._ahead.items()):
-            if key not in self._shown and _has_passed(position, ahead.version):
+            if key not in self._shown and self._has_passed(ahead.version):
                 del self._ahead[key]
                 self._requests.pop(key, None)
 
+    def _has_passed(self, version: ResourceVersion) -> bool:
+        """Return whether the watch has delivered everything up to that version."""
+        position = self._position()
+        return bool(position) and not is_older(position, version)
 
-def _has_passed(position: ResourceVersion, version: ResourceVersion) -> bool:
-    return bool(position) and not is_older(position, version)
-
-
-def _is_past(ahead: _Ahead, request: BindRequest | None, position: ResourceVersion) -> bool:
-    """Return whether what the watch shows is older than what is known."""
-    if request is None:
-        return not _has_passed(position, ahead.version)
-    return request.uid == ahead.gone or is_older(request.resource_version, ahead.version)
+    def _is_past(self, ahead: _Ahead, request: BindRequest | None) -> bool:
+        """Return whether what the watch shows is older than what is known."""
+        if request is None:
+            return not self._has_passed(ahead.version)
+        return request.uid == ahead.gone or is_older(request.resource_version, ahead.version)

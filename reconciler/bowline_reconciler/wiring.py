@@ -114,17 +114,17 @@ async def build(
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
     caller = PluginCaller(observation, clock.monotonic)
     runner = Runner(plugins, caller)
-    states = RequestStates(clock.monotonic)
+    states, requests = RequestStates(clock.monotonic), informers.request_cache
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
     work = UnfinishedWork(clock)
-    writer = Writer(client, recorder.record, informers.learn, work.stored_since)
+    writer = Writer(client, recorder.record, requests.learn, work.stored_since)
     requeue = Requeue(wait_index, writer, client.availability, clock, jitter, lambda: queue.is_busy)
     events = WatchEvents(queue, states, informers, requeue)
     gangs = Gangs(client, states, events.wake) if settings.feature_gates.get(GANG_BINDING, False) else None
     attempts = AttemptRunner(reads, informers.bound_pods, runner, writer, clock, gangs)
-    effects = Effects(reads, runner, writer, observation.metrics, clock)
-    reconciler = Reconciler(reads, states, attempts, effects, requeue, observation)
-    memory = Memory(states, reads, requeue, writer, runner, observation, work)
+    effects = Effects(reads, requests, runner, writer, observation.metrics, clock)
+    reconciler = Reconciler(requests, reads, states, attempts, effects, requeue, observation)
+    memory = Memory(states, requests, reads, requeue, writer, runner, observation, work)
     overdue = _overdue_monitor(observation, caller, memory)
     return Components(
         settings,

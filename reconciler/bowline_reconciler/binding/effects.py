@@ -49,6 +49,7 @@ from bowline_reconciler.decide.step import (
     step,
 )
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.request_cache import RequestCache
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Effects:
     """Executes effects. Methods raise the client's errors; repeating one after an error or a crash is safe."""
 
     reads: Reads
+    requests: RequestCache
     runner: Runner
     writer: Writer
     metrics: ReconcilerMetrics
@@ -143,7 +145,7 @@ class Effects:
                 case DropFinalizer():
                     request = await self.writer.drop_finalizer(snapshot.request)
                     if request is None:
-                        self.reads.end(snapshot.request)
+                        self.requests.end(snapshot.request.key, snapshot.request)
                     snapshot = replace(snapshot, request=request or snapshot.request)
                     facts = replace(facts, request=snapshot.request, is_gone=request is None)
                 case ReportSucceeded() | ReportFailed() | ReportReleased():

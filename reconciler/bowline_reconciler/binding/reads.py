@@ -78,6 +78,7 @@ class Reads:
     ) -> None:
         self._client = client
         self._informers = informers
+        self._requests = informers.request_cache
         self._bound_pods = informers.bound_pods
         self._states = states
         self._runner = runner
@@ -87,22 +88,10 @@ class Reads:
         self._jitter = jitter
         self._uninstalling = uninstalling
 
-    def request(self, key: ObjectKey) -> BindRequest | None:
-        """Return the newest known version of a request; None if it is not cached."""
-        return self._informers.request(key)
-
     def latest(self, key: ObjectKey, state: RequestState) -> BindRequest | None:
         """Return the newest known version of the state's request; None if it is not cached, or another one is."""
-        request = self._informers.request(key)
+        request = self._requests.get(key)
         return request if request is not None and request.uid == state.uid else None
-
-    def doubt(self, key: ObjectKey) -> None:
-        """Require a live read before the next decision."""
-        self._informers.doubt(key)
-
-    def end(self, request: BindRequest) -> None:
-        """Record that a request is gone."""
-        self._informers.end_request(request)
 
     async def read(
         self, key: ObjectKey, request: BindRequest | None, state: RequestState | None
@@ -112,7 +101,7 @@ class Reads:
         ``request``: as cached; ``state``: of it. Absent if a live read shows that there is no such request. Raises
         the client's errors.
         """
-        is_doubted = self._informers.is_doubted(key)
+        is_doubted = self._requests.is_doubted(key)
         snapshot = self.from_cache(request, state) if request is not None and not is_doubted else None
         while True:
             if snapshot is None:
@@ -139,16 +128,11 @@ class Reads:
         latest creationTimestamp of the stored requests.
         """
         self._in_flight.start_term(since, newest)
-        self._informers.doubt(*stale)
+        self._requests.doubt(stale)
 
     def end_term(self) -> None:
         """Drop what is known of the previous leader's writes."""
-        self._informers.end_term()
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The numbers of what is known beyond the watch of requests."""
-        return self._informers.sizes
+        self._requests.end_term()
 
     async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
         """Return the snapshot with its pod or node read live. Raises the client's errors, except NotFound."""

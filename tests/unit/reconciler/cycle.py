@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
-from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
@@ -35,8 +35,8 @@ from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent
 from bowline_reconciler.informers import Informers
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.pod_cache import PodCache
 from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.request_cache import RequestCache
 from bowline_reconciler.watch_events import WatchEvents
 
 Act = Callable[[BindContext], Awaitable[Status]]
@@ -98,10 +98,10 @@ class RecordingConditions(PodConditions):
 class RecordingWriter(Writer):
     """Records each write, and returns the request as an API server would store it."""
 
-    def __init__(self, log: list[str], caches: Informers) -> None:
+    def __init__(self, log: list[str], requests: RequestCache) -> None:
         self.log = log
         self._conditions = RecordingConditions(log)
-        self._caches = caches
+        self._requests = requests
 
     async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         return self._stored("add finalizer", request, metadata={"finalizers": [names.FINALIZER]})
@@ -125,7 +125,7 @@ class RecordingWriter(Writer):
         after = decode_bind_request(
             {**request.raw, "metadata": new_metadata, "status": request.status if status is None else dict(status)}
         )
-        self._caches.learn(after)
+        self._requests.learn(after)
         return after
 
 
@@ -161,22 +161,10 @@ class Caches(Informers):
     def __init__(self, cycle: "Cycle") -> None:
         self._cycle = cycle
         self.bound_pods = Binds(cycle)
-        self._pod_cache = PodCache()
-
-    def request(self, key: ObjectKey) -> BindRequest | None:
-        return self._cycle.request
+        self.request_cache = RequestCache((), lambda: ResourceVersion("1"))
 
     async def read_request(self, key: ObjectKey) -> BindRequest | Absent:
         return self._cycle.request
-
-    def learn(self, request: BindRequest) -> None:
-        self._cycle.request = request
-
-    def doubt(self, *keys: ObjectKey) -> None:
-        """Do nothing: a live read shows the same."""
-
-    def is_doubted(self, key: ObjectKey) -> bool:
-        return False
 
     def in_contact(self) -> timedelta:
         return FRESH_CONTACT
@@ -205,24 +193,36 @@ class Cycle:
         self.clock = SteppedClock()
         self.is_wanted = True
         self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))
-        request = bind_request("train", uid="pod-uid")
-        self.request = decode_bind_request(stored(request, version="1"))
         self.plugin = Recorded(self.log, acts)
         settings = Settings(binding=Binding(in_flight_timeout=timedelta(seconds=60)))
         observation = Observation(ReconcilerMetrics(CollectorRegistry()), self.clock)
         runner = Runner((self.plugin,), PluginCaller(observation))
         client, caches = Live(self), Caches(self)
+        self.requests = caches.request_cache
+        self.key = ObjectKey("default", "train")
+        self.show(decode_bind_request(stored(bind_request("train", uid="pod-uid"), version="1")))
         self.states = RequestStates(self.clock.monotonic)
         self.reads = Reads(client, caches, self.states, runner, settings, lambda: 0.5)
         self.state: RequestState = self.states.ensure(self.request)
-        writer = RecordingWriter(self.log, caches)
+        writer = RecordingWriter(self.log, self.requests)
         requeue = Requeue(
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )
         attempts = AttemptRunner(self.reads, caches.bound_pods, runner, writer, self.clock)
-        effects = Effects(self.reads, runner, writer, observation.metrics, self.clock)
-        self.reconciler = Reconciler(self.reads, self.states, attempts, effects, requeue, observation)
+        effects = Effects(self.reads, self.requests, runner, writer, observation.metrics, self.clock)
+        self.reconciler = Reconciler(self.requests, self.reads, self.states, attempts, effects, requeue, observation)
         self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, requeue)
+
+    @property
+    def request(self) -> BindRequest:
+        """The newest version of the request."""
+        request = self.requests.get(self.key)
+        assert request is not None
+        return request
+
+    def show(self, request: BindRequest) -> None:
+        """Let the watch show a version of the request."""
+        self.requests.deliver(self.key, request)
 
     async def attempt(self) -> Result:
         """Reconcile the request, whose attempt may leave side effects."""

@@ -72,7 +72,7 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound(has_left_the_watch: 
 @pytest.mark.parametrize("is_of_an_earlier_term", [True, False])
 async def test_the_first_attempt_for_a_request_of_an_earlier_term_is_fenced(is_of_an_earlier_term: bool) -> None:
     cycle = Cycle()
-    cycle.request = cycle.held()
+    cycle.show(cycle.held())
     cycle.reads.start_term(0.0, (), cycle.request.created if is_of_an_earlier_term else None)
     await cycle.attempt()
     assert cycle.log[:2] == (["fence", "pre_bind"] if is_of_an_earlier_term else ["pre_bind", "bind"])
@@ -82,6 +82,6 @@ async def test_a_withdrawn_request_is_rolled_back_and_leaves_no_nomination() -> 
     cycle = Cycle()
     raw = cycle.held().raw
     metadata = {**raw["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    cycle.request = decode_bind_request({**raw, "metadata": metadata})
+    cycle.show(decode_bind_request({**raw, "metadata": metadata}))
     await cycle.attempt()
     assert cycle.log == ["read pod", "rollback", "end the nomination to node-0", "drop finalizer"]

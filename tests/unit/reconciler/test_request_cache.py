@@ -1,7 +1,7 @@
 """The cache of requests: explored for each order of writes, reads, events and lists up to a bound."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import pytest
 
@@ -36,8 +36,8 @@ class World:
         self.position = 0
         self.is_listing = False
         self.shown: set[ObjectKey] = {KEY}
-        self.cache = RequestCache(self.shown)
-        self.cache.deliver(KEY, VERSIONS[0, "A"], self.version)
+        self.cache = RequestCache(self.shown, lambda: self.version)
+        self.cache.deliver(KEY, VERSIONS[0, "A"])
         self.sent_read: tuple[int, BindRequest | None] | None = None
         self.reply: int | None = None
         self.newest = 0  # version that the process knows of
@@ -64,7 +64,7 @@ class World:
         if self.reply is not None:
             request = self.at(self.reply)
             assert request is not None
-            self.cache.learn(request, self.version)
+            self.cache.learn(request)
             self._know(self.reply)
             self.reply = None
 
@@ -109,9 +109,9 @@ class World:
         request = self.at(number)
         if request is None:
             self.past |= {before.uid} if before is not None else set()
-            self.cache.end(KEY, before, self.version)
+            self.cache.end(KEY, before)
         else:
-            newest = self.cache.confirm(request, before, self.version)
+            newest = self.cache.confirm(request, before)
             assert int(newest.resource_version) >= number
             self._know(number)
 
@@ -136,7 +136,7 @@ class World:
             return
         else:
             self.shown.discard(KEY)
-        self.cache.deliver(KEY, request, self.version)
+        self.cache.deliver(KEY, request)
 
     def _know(self, number: int) -> None:
         if number > self.newest:
@@ -170,38 +170,53 @@ def test_nothing_older_than_what_is_known_is_cached_whatever_the_watch_shows(fir
             raise AssertionError([step.__name__ for step in (first, *series)], str(error)) from error
 
 
+class Watch:
+    """A cache, and up to where its watch has delivered the changes."""
+
+    def __init__(self, position: str, shown: Container[ObjectKey] = frozenset({KEY})) -> None:
+        self.position = position
+        self.cache = RequestCache(shown, lambda: ResourceVersion(self.position))
+
+
 def test_a_request_that_the_watch_does_not_select_is_not_kept() -> None:
-    cache = RequestCache(frozenset())
-    assert cache.confirm(version(3), None, ResourceVersion("5")) == version(3)
+    watch = Watch("5", shown=())
+    cache = watch.cache
+    assert cache.confirm(version(3), None) == version(3)
     assert KEY not in cache
-    cache.confirm(version(7), None, ResourceVersion("5"))
+    cache.confirm(version(7), None)
     assert cache.get(KEY) == version(7), "the watch may show it yet"
-    cache.confirm(version(7), version(7), ResourceVersion("8"))
+    watch.position = "8"
+    cache.confirm(version(7), version(7))
     assert (KEY in cache, cache.sizes["ahead"]) == (False, 0)
 
 
 def test_after_a_restore_of_etcd_what_was_known_is_read_live_again() -> None:
-    cache = RequestCache({KEY})
-    cache.deliver(KEY, version(7), ResourceVersion("7"))
-    cache.learn(version(9), ResourceVersion("7"))
-    cache.deliver(KEY, version(5), ResourceVersion(""), is_trusted=False)
+    watch = Watch("7")
+    cache = watch.cache
+    cache.deliver(KEY, version(7))
+    cache.learn(version(9))
+    watch.position = ""
+    cache.deliver(KEY, version(5), is_trusted=False)
     assert (cache.get(KEY), cache.is_doubted(KEY)) == (version(5), True)
-    assert cache.confirm(version(4), version(5), ResourceVersion("5")) == version(4)
+    watch.position = "5"
+    assert cache.confirm(version(4), version(5)) == version(4)
     assert (cache.get(KEY), cache.is_doubted(KEY)) == (version(4), False)
 
 
 def test_a_doubted_request_stays_doubted_until_it_is_read_live() -> None:
-    cache = RequestCache({KEY})
-    cache.deliver(KEY, version(7), ResourceVersion("7"))
+    watch = Watch("7")
+    cache = watch.cache
+    cache.deliver(KEY, version(7))
     cache.doubt([KEY])
-    cache.deliver(KEY, version(8), ResourceVersion("8"))
+    watch.position = "8"
+    cache.deliver(KEY, version(8))
     assert cache.is_doubted(KEY)
-    cache.end(KEY, version(8), ResourceVersion("8"))
+    cache.end(KEY, version(8))
     assert not cache.is_doubted(KEY)
 
 
 def test_a_reply_that_comes_after_its_event_leaves_nothing_to_wait_for() -> None:
-    cache = RequestCache({KEY})
-    cache.deliver(KEY, version(7), ResourceVersion("7"))
-    cache.learn(version(7), ResourceVersion("7"))
+    cache = Watch("7").cache
+    cache.deliver(KEY, version(7))
+    cache.learn(version(7))
     assert cache.sizes["ahead"] == 0

@@ -1,0 +1,66 @@
+"""The call path of a request with side effects: how often its first reconcile changes modules until its result."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.plugin_status import Status
+from bowline_reconciler.reconciler import Reconciler
+from tests.call_path import recorded_stops, returns_of
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
+from tests.waiting import until
+
+# Every module of these packages; nothing is left out.
+PATH = ("/bowline_reconciler/", "/bowline/framework/binding/")
+
+
+async def succeeds(stage: Stage, _: Working) -> None:
+    await stage.phase("pod", "Succeeded")
+
+
+async def waits(_: Stage, working: Working) -> None:
+    await until(lambda: working.sizes["waitIndex"] == 1)
+
+
+async def fails_once(stage: Stage, working: Working) -> None:
+    await until(lambda: working.is_delayed(stage.namespace))
+
+
+async def fails(stage: Stage, _: Working) -> None:
+    await stage.phase("pod", "Failed")
+
+
+# Changes of module, and how many of them return to a module that was left before. Watch events that arrive in between
+# add a few. Each effect of an end adds two: the table that demands it, and its executor.
+@pytest.mark.usefixtures("no_late_bind")
+@pytest.mark.parametrize(
+    ("result", "ended", "max_stops", "max_returns"),
+    [
+        pytest.param(Status.ok(), succeeds, 100, 77, id="bind"),
+        pytest.param(Status.wait("for a device"), waits, 72, 54, id="wait"),
+        pytest.param(Status.retry("no device"), fails_once, 70, 51, id="retry"),
+        pytest.param(Status.fatal("no such device"), fails, 118, 97, id="fatal"),
+    ],
+)
+async def test_a_request_with_side_effects_passes_few_modules(
+    stage: Stage,
+    result: Status,
+    ended: Callable[[Stage, Working], Awaitable[None]],
+    max_stops: int,
+    max_returns: int,
+) -> None:
+    async def pre_bind(_: BindContext) -> Status:
+        return result
+
+    await stage.create_pod()
+    await stage.request_bind()
+    start = Reconciler.reconcile.__code__
+    with recorded_stops(start, PATH, ("/tests/",), tasks=("worker 0", "pre_bind")) as stops:
+        scripted = Scripted(effects=True, pre_bind=pre_bind)
+        async with stage.working(scripted, binding=Binding(workers=1, in_flight_timeout=NO_FLIGHT)) as working:
+            await ended(stage, working)
+    assert stops[0] == "bowline_reconciler/reconciler.reconcile"
+    assert len(stops) <= max_stops, (len(stops), returns_of(stops), stops)
+    assert returns_of(stops) <= max_returns, (returns_of(stops), stops)
