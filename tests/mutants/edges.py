@@ -156,8 +156,8 @@ CHART = (
         "agents-images-by-prefix",
         "Every image whose name begins as the agent's is taken for the agent's.",
         f"{_TEMPLATES}_policies.tpl",
-        "object.spec.containers[0].image.startsWith(p.endsWith('/') ? p : p + ':')",
-        "object.spec.containers[0].image.startsWith(p)",
+        "    && (p.endsWith('/') || object.spec.containers[0].image.substring(size(p)).matches('^([:@][^/]*)?$')))",
+        "    )",
         live=("tests/chart/test_accounts_live.py",),
     ),
     Mutant(
