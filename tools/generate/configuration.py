@@ -27,7 +27,7 @@ and the keys below. In the chart it is the value `config`, without the first two
 with an invalid document; `bowline lint --config FILE` reports every error without a cluster. Durations are
 written `500ms`, `15s`, `2m30s` or `1h`.
 
-The arguments of plugins are in [built-in-plugins.md](built-in-plugins.md);
+The arguments of plugins are in [built-in plugins](built-in-plugins.md);
 the values of the chart in [charts/bowline/README.md](../charts/bowline/README.md).
 
 """

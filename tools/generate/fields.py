@@ -16,7 +16,7 @@ _HEAD: Final = f"""\
 A scheduler creates it, with the pod as its owner, and reads its status. The spec is immutable except
 `{MUTABLE[0]}`. Unknown fields of the spec are stored, those of the status are pruned. `kubectl explain
 bindrequest.spec --recursive` prints the same from a cluster. The words in the status are in
-[reference.md](reference.md).
+[reasons and events](reference.md).
 """
 
 

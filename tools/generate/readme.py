@@ -134,7 +134,7 @@ def _sections(text: str, pages: str) -> Iterator[str]:
         yield f"\n### {section or 'General'}\n\n"
         yield from (f"{_escaped(comment)}\n\n" for comment in intro)
         if section == "config":
-            yield f"[configuration.md]({pages}/configuration.md) has all keys; here is what the chart changes.\n\n"
+            yield f"[configuration]({pages}/configuration.md) has all keys; here is what the chart changes.\n\n"
         yield "| value | default | |\n|---|---|---|\n"
         for path, default, comment in rows:
             is_elsewhere = section == "config" and path not in _OF_CHART
