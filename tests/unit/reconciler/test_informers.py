@@ -1,0 +1,33 @@
+"""What a new leader learns of the stored requests before it acts."""
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from bowline.api.meta import ObjectKey
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess, Credentials
+from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import SteppedClock
+from bowline_reconciler.informers import EventHandlers, Informers, Listed
+
+
+class TwoPages(KubeClient):
+    """Lists two requests, each on a page of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(ClusterAccess("http://none", cast(Credentials, None)), ClientOptions(clock=SteppedClock()))
+
+    async def pages(self, *args: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
+        for name, minute in (("later", 2), ("earlier", 1)):
+            yield {"items": [stored(bind_request(name), creationTimestamp=f"2026-01-01T00:0{minute}:00Z")]}
+
+
+def nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+async def test_requests_that_the_cache_lacks_are_stale_and_those_until_the_newest_may_be_a_former_leaders() -> None:
+    informers = Informers(TwoPages(), EventHandlers(nothing, nothing, nothing, nothing, nothing))
+    stale = {ObjectKey("default", "earlier"), ObjectKey("default", "later")}
+    assert await informers.compare() == Listed(0.0, stale, datetime(2026, 1, 1, 0, 2, tzinfo=UTC))
