@@ -290,7 +290,6 @@ CLI = (
         f"{_CLI}release.py",
         'min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0))',
         'status.get("availableReplicas", 0)',
-        live=("tests/cli/test_check_live.py",),
     ),
 )
 

@@ -28,7 +28,7 @@ class Mutant:
     """One edit, and the suites that should find it beside the unit tests nearest to the file.
 
     ``name``: unique, in words joined by hyphens; ``defect``: a sentence; ``old``: text that is in ``file`` exactly once,
-    and ``new``, which replaces it. ``live``: files with live tests. ``simulation``: what is simulated, each until the
+    and ``new``, which replaces it. ``live``: files with live tests, where no unit test finds it. ``simulation``: what is simulated, each until the
     first violation: a focus of random seeds, or KIND/STORY or KIND/STORY/FAULT, of which every scene is played.
     """
 

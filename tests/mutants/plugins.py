@@ -8,7 +8,6 @@ _VOLUMES = f"{PLUGINS}volume_binding/"
 _FIT = f"{PLUGINS}node_fit/"
 _SHARING_LIVE = ("tests/plugins/test_gpu_sharing_faults.py",)
 _CLAIMS_LIVE = ("tests/plugins/test_dynamic_resources_steps.py",)
-_VOLUMES_LIVE = ("tests/plugins/test_volume_binding.py",)
 
 GPU_SHARING = (
     Mutant(
@@ -17,7 +16,6 @@ GPU_SHARING = (
         f"{_SHARING}reservation.py",
         "for user in users if not user.has_ended)",
         "for user in users if not (user.has_ended or user.deleting))",
-        live=_SHARING_LIVE,
         simulation=("releases",),
     ),
     Mutant(
@@ -26,7 +24,6 @@ GPU_SHARING = (
         f"{_SHARING}reservation.py",
         'is_over = is_deleting(request) and names.FINALIZER not in (request["metadata"].get("finalizers") or ())',
         "is_over = is_deleting(request)",
-        live=_SHARING_LIVE,
         simulation=("releases", "share/withdraw"),
     ),
     Mutant(
@@ -35,7 +32,6 @@ GPU_SHARING = (
         f"{_SHARING}reservation.py",
         "        and not reservation.is_misplaced\n",
         "",
-        live=_SHARING_LIVE,
     ),
     Mutant(
         "ended-reservation-awaited",
@@ -43,7 +39,6 @@ GPU_SHARING = (
         f"{_SHARING}reservation.py",
         "if claim.awaited_uid and (previous is None or not previous.lives):",
         "if claim.awaited_uid and previous is None:",
-        live=_SHARING_LIVE,
         simulation=("releases",),
     ),
     Mutant(
@@ -88,7 +83,6 @@ GPU_SHARING = (
         f"{_SHARING}group_controller.py",
         "            await self._join(group, claim, verdict)\n",
         "",
-        live=("tests/faults/test_stopped.py",),
         simulation=("releases", "kill"),
     ),
     Mutant(
@@ -142,7 +136,6 @@ GPU_SHARING = (
         f"{_SHARING}share_maps.py",
         '    is_recorded = prepared_for == request_uid or (prepared_for is None and not pod["spec"].get("nodeName"))',
         "    is_recorded = True",
-        live=("tests/reconciler/test_prepared_shares.py",),
         simulation=("again", "share/decide again"),
     ),
     Mutant(
@@ -197,7 +190,6 @@ DYNAMIC_RESOURCES = (
         f"{_CLAIMS}claim_client.py",
         'body = {**claim, "status": status}',
         'body = {**claim, "metadata": {**metadata, "resourceVersion": ""}, "status": status}',
-        live=_CLAIMS_LIVE,
         simulation=("shared claim/decide again", "claim/withdraw"),
     ),
     Mutant(
@@ -222,7 +214,6 @@ DYNAMIC_RESOURCES = (
         "    if requirement.is_generated and not _is_own(claim, requirement):\n"
         "        return _conflict(_foreign(claim, requirement))\n",
         "",
-        live=_CLAIMS_LIVE,
     ),
     Mutant(
         "allocation-kept-with-last-consumer",
@@ -255,7 +246,6 @@ DYNAMIC_RESOURCES = (
         f"{_CLAIMS}rules.py",
         "return allocation_of(claim) is None or (",
         "return (",
-        live=("tests/plugins/test_device_taints.py",),
     ),
 )
 
@@ -266,7 +256,6 @@ VOLUME_BINDING = (
         f"{_VOLUMES}rules.py",
         '{"resourceVersion": volume.version, "uid": volume.uid}',
         '{"uid": volume.uid}',
-        live=_VOLUMES_LIVE,
         simulation=("volumes", "volume/decide again"),
     ),
     Mutant(
@@ -275,7 +264,6 @@ VOLUME_BINDING = (
         f"{_VOLUMES}rules.py",
         "if volume.deleting or (volume.claim == claim.key and volume.claim_uid == claim.uid):",
         "if volume.deleting or volume.claim in (None, claim.key):",
-        live=_VOLUMES_LIVE,
         simulation=("volumes",),
     ),
     Mutant(
@@ -299,7 +287,6 @@ VOLUME_BINDING = (
         f"{_VOLUMES}assume_cache.py",
         "return self._claim_of.get(volume, claim) != claim",
         "return False",
-        live=_VOLUMES_LIVE,
         simulation=("volumes",),
     ),
     Mutant(
@@ -316,7 +303,6 @@ VOLUME_BINDING = (
         f"{_VOLUMES}rules.py",
         "    if requested_before:\n",
         "    if requested_before and not cls.provisions:\n",
-        live=_VOLUMES_LIVE,
         simulation=("provision/bind",),
     ),
     Mutant(

@@ -55,7 +55,6 @@ DECISIONS = (
         f"{_DECIDE}decide.py",
         "    taint = taint or ill\n",
         "",
-        live=("tests/reconciler/test_waits.py",),
     ),
     Mutant(
         "pause-ignored",
@@ -130,7 +129,6 @@ DECISIONS = (
         f"{_DECIDE}snapshot.py",
         "        or current.phase is not Phase.PENDING\n        or not is_same_decision(current, request)\n",
         "        or current.phase is not Phase.PENDING\n",
-        live=("tests/reconciler/test_foreign_crd.py",),
     ),
     Mutant(
         "gang-always-complete",
@@ -254,7 +252,6 @@ ENDS = (
         f"{_DECIDE}step.py",
         "        return ReadPod()\n    if facts.is_bound:\n        return Close()\n",
         "        return ReadPod()\n",
-        live=("tests/reconciler/test_withdrawal.py", "tests/reconciler/test_rollback.py"),
         simulation=("share/withdraw", "shared claim/withdraw", "late"),
     ),
     Mutant(
@@ -320,7 +317,6 @@ ATTEMPTS = (
         f"{_BINDING}attempt.py",
         "return await self.writer.add_finalizer(request, effects)",
         "return request",
-        live=("tests/reconciler/test_rollback.py",),
         simulation=("shared claim/withdraw/kill after",),
     ),
     Mutant(
@@ -347,7 +343,6 @@ ATTEMPTS = (
         "            return WITHDRAWN\n"
         "        # The Runner collects the content from here on, and no plugin replaces it.\n",
         "",
-        live=("tests/reconciler/test_withdrawal.py",),
         simulation=("gangs", "again"),
     ),
     Mutant(
@@ -373,7 +368,6 @@ ATTEMPTS = (
         f"{_BINDING}effects.py",
         "        self._withdraw_nomination(request, work.snapshot.named_pod)\n        if request.phase is Phase.FAILED:",
         "        if request.phase is Phase.FAILED:",
-        live=("tests/reconciler/test_nomination.py",),
         simulation=("share/withdraw",),
     ),
     Mutant(
@@ -390,7 +384,6 @@ ATTEMPTS = (
         f"{_BINDING}writer.py",
         '"resourceVersion": request.resource_version}',
         '"uid": request.uid}',
-        live=("tests/reconciler/test_own_writes.py",),
         simulation=_RANDOM,
     ),
     Mutant(
@@ -491,7 +484,6 @@ ATTEMPTS = (
         f"{_BINDING}pod_conditions.py",
         '{"uid": uid, "resourceVersion": version_of(pod)}',
         '{"uid": uid}',
-        live=("tests/reconciler/test_pod_condition.py",),
         simulation=("late", "kill"),
     ),
     Mutant(
@@ -554,7 +546,6 @@ PROCESS = (
         f"{_RECONCILER}ttl.py",
         "uid=uid, resource_version=version)",
         "uid=uid)",
-        live=("tests/reconciler/test_ttl.py",),
     ),
     Mutant(
         "ttl-deletes-with-finalizer",
@@ -562,7 +553,6 @@ PROCESS = (
         f"{_RECONCILER}ttl.py",
         '    if metadata.get("finalizers") or metadata.get("deletionTimestamp"):\n        return False\n    completion =',
         '    if metadata.get("deletionTimestamp"):\n        return False\n    completion =',
-        live=("tests/reconciler/test_ttl.py",),
     ),
     Mutant(
         "released-while-pod-runs",

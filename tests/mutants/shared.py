@@ -132,7 +132,6 @@ FRAMEWORK = (
         "shared/bowline/api/bindrequest.py",
         'self.key if _raw_text(self.raw, "podName") == self.key.name else ObjectKey(self.key.namespace, "")',
         'ObjectKey(self.key.namespace, _raw_text(self.raw, "podName"))',
-        live=("tests/reconciler/test_foreign_crd.py",),
     ),
     Mutant(
         "name-not-denied",
@@ -186,7 +185,6 @@ KUBE = (
         "        self._renewed_at = started_at\n",
         "        self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))\n"
         "        self._renewed_at = self._client.clock.monotonic()\n",
-        live=("tests/kube/test_lease.py",),
         simulation=("late", "share-pause"),
     ),
     Mutant(
@@ -269,7 +267,6 @@ KUBE = (
         '            unguarded = {name: value for name, value in body.get("metadata", {}).items() if name not in guards}\n'
         '            body = {**body, "metadata": unguarded}\n'
         "        return await self._call(call, path, body, content_type, essential=essential)\n",
-        live=("tests/reconciler/test_own_writes.py",),
         simulation=("general",),
     ),
     Mutant(
@@ -296,7 +293,6 @@ KUBE = (
         f"{_KUBE}client.py",
         "        require_stored(call.resource, call.key, essential or {}, reply)\n",
         "",
-        live=("tests/reconciler/test_not_stored.py",),
     ),
     Mutant(
         "binding-repeated-in-withdrawal",

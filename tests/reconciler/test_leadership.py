@@ -1,52 +1,35 @@
 """Start and end of a term: watches first, and no writes once another process may lead."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable
 
 import pytest
 
-from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import EventSource, Handle
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import ConnectionFailed
-from bowline.kube.lease import LeaseTimings
 from bowline.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultGate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.kube.wire import Wire
-from tests.reconciler.stage import Scripted, Stage, Working
+from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
-
-# Long enough that a busy machine does not lose the Lease by itself; another may lead 4 s after it is lost.
-QUICK = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))
 
 
 class Runs(Scripted):
-    """Records its terms; its worker is busy during each."""
+    """Records its terms."""
 
     def __init__(self, sources: Iterable[EventSource] = ()) -> None:
         super().__init__(sources=sources)
         self.terms: list[str] = []
-        self.worked = 0
-        self.worked_at = datetime.min.replace(tzinfo=UTC)
 
     async def setup(self, handle: Handle) -> None:
-        self.client, self.clock = handle.client, handle.clock
-        self.add = handle.worker("own", self._work)
-
-    async def _work(self, _: ObjectKey) -> timedelta:
-        self.worked += 1
-        self.worked_at = self.clock.now()
-        return timedelta(milliseconds=10)
+        self.client = handle.client
 
     async def run(self) -> None:
         self.terms.append("run")
-        self.add(ObjectKey("", "any"))
         try:
             await asyncio.Event().wait()
         finally:
@@ -57,38 +40,6 @@ async def holder(stage: Stage, lease: str = "reconciler") -> str:
     """Return the identity that holds the Lease; empty without one."""
     leases = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
     return str(((leases.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
-
-
-@asynccontextmanager
-async def partitioned(stage: Stage, plugin: Scripted) -> AsyncIterator[tuple[Wire, Working]]:
-    """A leader behind a relay that can be cut, with a standby that takes over."""
-    async with (
-        stage.wire() as (wire, access),
-        stage.working(plugin, timings=QUICK, access=access) as leader,
-    ):
-        await until_awaited(lambda: holder(stage), bool)
-        async with stage.working(Scripted(), timings=QUICK):
-            yield wire, leader
-
-
-async def another_leads(stage: Stage, first: str) -> None:
-    await until_awaited(lambda: holder(stage), lambda identity: identity not in ("", first))
-
-
-async def test_losing_the_lease_ends_the_plugins_run_and_their_workers(stage: Stage) -> None:
-    plugin = Runs()
-    async with partitioned(stage, plugin) as (wire, leader):
-        first = await holder(stage)
-        await until(lambda: plugin.worked > 2)
-        await wire.cut()
-        await another_leads(stage, first)
-        assert plugin.terms == ["run", "end"]
-        worked = plugin.worked
-        await wire.restore()
-        with pytest.raises(ConnectionFailed, match="no longer leads"):
-            await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("late"))
-        await until(lambda: all(r.connected_since for r in leader.parts.reflectors.values()))
-        assert plugin.worked == worked
 
 
 async def test_a_plugins_watch_is_listed_before_its_run_and_named_until_then(
