@@ -520,7 +520,6 @@ PROCESS = (
         f"{_RECONCILER}informers.py",
         "        return not is_withdrawn(\n",
         "        return True or not is_withdrawn(\n",
-        live=("tests/reconciler/test_withdrawal.py",),
         simulation=("again",),
     ),
     Mutant(

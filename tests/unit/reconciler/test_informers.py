@@ -1,12 +1,16 @@
-"""What a new leader learns of the stored requests before it acts."""
+"""What a new leader learns of the stored requests before it acts, and by what an attempt ends."""
 
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import pytest
+
+from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.reflector import EventType
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.informers import EventHandlers, Informers, Listed
@@ -27,7 +31,20 @@ def nothing(*_: object) -> None:
     """Do nothing."""
 
 
+def informers() -> Informers:
+    return Informers(TwoPages(), EventHandlers(nothing, nothing, nothing, nothing, nothing))
+
+
 async def test_requests_that_the_cache_lacks_are_stale_and_those_until_the_newest_may_be_a_former_leaders() -> None:
-    informers = Informers(TwoPages(), EventHandlers(nothing, nothing, nothing, nothing, nothing))
     stale = {ObjectKey("default", "earlier"), ObjectKey("default", "later")}
-    assert await informers.compare() == Listed(0.0, stale, datetime(2026, 1, 1, 0, 2, tzinfo=UTC))
+    assert await informers().compare() == Listed(0.0, stale, datetime(2026, 1, 1, 0, 2, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_wanted"), [({}, True), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, False)]
+)
+def test_an_attempt_goes_on_until_its_request_is_deleted(metadata: dict[str, str], is_wanted: bool) -> None:
+    caches, request = informers(), decode_bind_request(stored(bind_request()))
+    event = stored(bind_request(), **metadata)
+    caches.requests.listener.on_event(EventType.ADDED, request.key, None, event)
+    assert caches.still_wanted(request, None) is is_wanted
