@@ -118,7 +118,6 @@ GPU_SHARING = (
         f"{_SHARING}plugin.py",
         "if await self._client.label(pod, changes, record, at_version=True) is not None:",
         "if await self._client.label(pod, changes, record) is not None:",
-        live=("tests/reconciler/test_prepared_shares.py",),
         simulation=("late", "again"),
     ),
     Mutant(

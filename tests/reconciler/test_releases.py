@@ -71,7 +71,9 @@ async def test_a_bound_pod_keeps_its_seat_and_the_record_of_it(stage: Stage) -> 
     async with stage.working(seats):
         await bound(stage)
         assert await finalizers(stage) == [names.FINALIZER]
-        await stage.withdraw()  # by its scheduler, while the pod runs
+        # Its containers may run for ten minutes more; its scheduler deletes the request meanwhile.
+        await stage.client.delete(PODS, stage.namespace, "pod", grace_period_s=600)
+        await stage.withdraw()
         await stage.create_pod("other")
         await stage.request_bind("other")
         await stage.phase("other", "Succeeded")

@@ -143,7 +143,7 @@ def condition(condition: PodBound | None, nomination: Nomination | None = None) 
             id="delete of a reservation, which may be joined meanwhile",
         ),
         pytest.param(lambda client: reservations(client).touch(RESERVATION), {"uid"}, id="joining a reservation"),
-        pytest.param(lambda client: labelled_share(client), {"uid", "resourceVersion"}, id="labels of a share's pod"),
+        pytest.param(labelled_share, {"uid", "resourceVersion"}, id="labels of a share's pod"),
     ],
 )
 async def test_a_write_requires_what_it_was_decided_on(write: Call, guards: set[str]) -> None:
