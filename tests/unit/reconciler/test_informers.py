@@ -32,7 +32,7 @@ def nothing(*_: object) -> None:
 
 
 def informers() -> Informers:
-    return Informers(TwoPages(), EventHandlers(nothing, nothing, nothing, nothing, nothing))
+    return Informers(TwoPages(), EventHandlers(nothing, nothing, nothing, nothing))
 
 
 async def test_requests_that_the_cache_lacks_are_stale_and_those_until_the_newest_may_be_a_former_leaders() -> None:
