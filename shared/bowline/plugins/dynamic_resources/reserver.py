@@ -30,7 +30,7 @@ from bowline.framework.binding.node_labels import NodeLabels
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
-from bowline.kube.errors import ApiError, Conflict, NotFound, NotStoredError, Unreadable, UnrecognizedReply
+from bowline.kube.errors import ApiError, Conflict, KubeError, NotFound, NotStoredError, Unreadable, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
 from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, finalizers_of, pod_consumer, requests_of
@@ -247,8 +247,8 @@ class ClaimReserver:
     async def unreserve(self, request: BindRequest, spec: BindRequestSpec) -> Status:
         """Undo ``reserve`` as far as the API objects show it.
 
-        Raises Unreadable for a claim that cannot be decoded, and NotStoredError for one that somebody's policy keeps,
-        once the others are released.
+        Raises the client's errors: that of one claim, which cannot be decoded or whose change a policy denies or
+        undoes, once the others are released.
         """
         pod = await self._unbound_pod(request)
         if pod is None:
@@ -265,12 +265,14 @@ class ClaimReserver:
             for requirement in required_claims(pod, spec, None if isinstance(group, Status) else group)
             if isinstance(requirement, RequiredClaim)
         ]
-        answers, failure = [], None
+        answers: list[Status] = []
+        failure: KubeError | None = None
         for step in steps:
             try:
                 answers.append(await step())
-            except (Unreadable, NotStoredError) as error:
-                failure = error
+            except KubeError as error:
+                # What cannot be decoded is nobody's to undo; this is tried again.
+                failure = error if failure is None or isinstance(failure, Unreadable) else failure
         status = merge_statuses(answers)
         if failure is not None and status.code is Code.OK:
             raise failure

@@ -136,7 +136,7 @@ class VolumeBinder:
 
         ``pod``: None if it does not exist any more. A provisioner has answered once a volume of the PVC exists, or
         when it has removed the node. Raises the client's errors: that of one PVC, which cannot be decoded or whose
-        node a policy puts back, once the others are withdrawn.
+        change a policy denies or undoes, once the others are withdrawn.
         """
         for _ in range(MAX_EVALUATIONS):
             failure: KubeError | None
@@ -152,8 +152,9 @@ class VolumeBinder:
                         patch = selected_node_patch(claim, None, None)
                         try:
                             await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch)
-                        except NotStoredError as error:
-                            failure = failure or error
+                        except KubeError as error:
+                            # What cannot be decoded is nobody's to withdraw; this is tried again.
+                            failure = error if failure is None or isinstance(failure, Unreadable) else failure
             except _Retry:
                 continue
             if failure is not None:

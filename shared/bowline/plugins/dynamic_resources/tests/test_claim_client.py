@@ -6,15 +6,28 @@ from typing import Any, cast
 
 import pytest
 
+from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.accounting import TimeAccount, accounting
-from bowline.kube.errors import NotStoredError
+from bowline.kube.errors import ApiError, ApiStatus, Forbidden, NotStoredError, Unreadable
 from bowline.kube.object_client import ObjectClient
-from bowline.kube.resources import Resource
+from bowline.kube.resources import PODS, Resource
 from bowline.kube.stored import require_stored
 from bowline.plugins.dynamic_resources.claim_client import MAX_WRITES, ClaimClient
-from bowline.plugins.dynamic_resources.tests.builders import allocation, protected_claim, required_claim, user
+from bowline.plugins.dynamic_resources.reserver import ClaimReserver
+from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
+from bowline.plugins.dynamic_resources.tests.builders import (
+    POD_UID,
+    allocation,
+    claim,
+    pod,
+    protected_claim,
+    required_claim,
+    user,
+)
+from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import SteppedClock
 
 
 class Unchanged:
@@ -85,3 +98,41 @@ async def test_waiting_for_another_call_for_the_claim_is_no_time_of_the_plugin()
     for task in (first, second):
         task.cancel()
     await asyncio.gather(first, second, return_exceptions=True)
+
+
+KEPT = Forbidden(ApiStatus(403, message="denied by a policy"))
+UNREAD = Unreadable("the claim is not decoded")
+
+
+@pytest.mark.parametrize("failures", [{"one": KEPT}, {"one": UNREAD, "two": KEPT}, {"one": KEPT, "two": UNREAD}])
+async def test_a_claim_that_a_policy_keeps_stops_the_release_of_no_other(failures: dict[str, ApiError]) -> None:
+    """And it is the one that is reported: nothing repeats the release of a claim that is not decoded."""
+    claims = ("one", "two", "three")
+    references = [{"name": name, "resourceClaimName": name} for name in claims]
+    decisions = [{"name": name, "allocation": allocation()} for name in claims]
+    request = decode_bind_request(
+        stored(bind_request(namespace="ns", uid=POD_UID, resourceClaimAllocations=decisions))
+    )
+    released_claims: list[str] = []
+
+    class Namespace:
+        async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+            if resource is PODS:
+                return pod(resourceClaims=references)
+            held = {"allocation": allocation(), "reservedFor": [user()]}
+            return protected_claim({} if name in released_claims else held, name=name)
+
+        async def update(self, _: Resource, __: str, name: str, body: Any, **___: Any) -> dict[str, Any]:
+            if name in failures:
+                raise failures[name]
+            released_claims.append(name)
+            return protected_claim({}, name=name)
+
+        async def patch(self, _: Resource, __: str, name: str, *___: Any, **____: Any) -> dict[str, Any]:
+            return claim({}, name=name)
+
+    reserver = ClaimReserver(cast(Any, Namespace()), SteppedClock(), timedelta(seconds=60), TaintWatch())
+    assert request.spec is not None
+    with pytest.raises(Forbidden):
+        await reserver.unreserve(request, request.spec)
+    assert released_claims == [name for name in claims if name not in failures]

@@ -8,7 +8,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.plugin_status import Code, Status
-from bowline.kube.errors import ApiError, ApiStatus, BadRequest, Expired, NotStoredError
+from bowline.kube.errors import ApiError, ApiStatus, BadRequest, Expired, Forbidden, KubeError, NotStoredError
 from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage
 from bowline.plugins.volume_binding.tests.builders import raw_claim
@@ -76,7 +76,11 @@ def test_a_decision_of_the_api_server_is_a_result(error: ApiError, code: Code) -
     assert status_for(Cluster(error)).code is code
 
 
-async def test_a_claim_whose_node_a_policy_puts_back_keeps_no_other_from_being_withdrawn() -> None:
+KEPT = [NotStoredError("the annotation is put back", {}), Forbidden(ApiStatus(403, message="denied by a policy"))]
+
+
+@pytest.mark.parametrize("error", KEPT)
+async def test_a_claim_whose_node_a_policy_keeps_keeps_no_other_from_being_withdrawn(error: KubeError) -> None:
     request = decode_bind_request(stored(bind_request()))
     written: list[str] = []
 
@@ -87,12 +91,12 @@ async def test_a_claim_whose_node_a_policy_puts_back_keeps_no_other_from_being_w
         async def patch(self, resource: Any, namespace: str, name: str, body: Any, **_: Any) -> dict[str, Any]:
             written.append(name)
             if name == "data":
-                raise NotStoredError("the annotation is put back", {})
+                raise error
             return raw_claim(name)
 
     cluster = Policy(raw_claim())
     claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "more")]
     binder = VolumeBinder(cast(Any, cluster), Storage(cast(Any, cluster), cluster.clock), None)
-    with pytest.raises(NotStoredError):
+    with pytest.raises(type(error)):
         await binder.withdraw(request, {**POD, "spec": {"volumes": claims}})
     assert written == ["data", "more"]
