@@ -32,8 +32,8 @@ DRAIN = timedelta(seconds=25)
 LOW_PRIORITY_SHARE = 8
 # The rate limit of a failing request: short at first, because most failures are over within a second.
 BACKOFF = (timedelta(milliseconds=200), timedelta(seconds=30))
-# Within this time after an outage all held requests are requeued; the number of workers limits the concurrency.
-RELEASE_WITHIN = timedelta(seconds=1)
+# Within this time after an outage all paused requests are requeued; the number of workers limits the concurrency.
+RESUME_WITHIN = timedelta(seconds=1)
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Controller:
         self._jitter = jitter
         metrics = observation.metrics
         # Keys to process when the API server is available again.
-        self._keys_on_hold: set[ObjectKey] = set()
+        self._paused_keys: set[ObjectKey] = set()
         metrics.oldest_request.set_function(lambda: informers.oldest_age() / timedelta(seconds=1))
         metrics.queue_depth.set_function(lambda: queue.depth)
 
@@ -119,7 +119,7 @@ class Controller:
         finally:
             self.queue.shut_down()
             await cancel_and_wait(probing)
-            self._keys_on_hold.clear()
+            self._paused_keys.clear()
             self._memory.withdraw()
             drain_s = term.drain.total_seconds()
             await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expiry.wait())
@@ -147,7 +147,7 @@ class Controller:
 
     async def _reconcile(self, key: ObjectKey) -> Result:
         if not self._availability.available:
-            self._keys_on_hold.add(key)
+            self._paused_keys.add(key)
             return DONE
         with self._observation.track(key), self._memory.reconciling(key) as note_result:
             result = await self._reconciler.reconcile(key)
@@ -155,14 +155,14 @@ class Controller:
             return result
 
     def _on_recovery(self) -> None:
-        """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""
+        """Requeue the paused keys after a random delay: other processes notice the recovery at the same time."""
         self._memory.reset_failures()
         self.queue.forget_all()
-        jitter = RELEASE_WITHIN.total_seconds() * self._jitter()
-        asyncio.get_running_loop().call_later(jitter, self._release)
+        jitter = RESUME_WITHIN.total_seconds() * self._jitter()
+        asyncio.get_running_loop().call_later(jitter, self._resume)
 
-    def _release(self) -> None:
-        keys, self._keys_on_hold = self._keys_on_hold, set()
+    def _resume(self) -> None:
+        keys, self._paused_keys = self._paused_keys, set()
         for key in keys:
             self.queue.add(key)
 

@@ -85,7 +85,7 @@ class Reconciler:
             return await self._drive(bound)
         answer = await self.reads.read(key, latest, state)
         if former is not None and (isinstance(answer, Absent) or not former.is_of(answer[0].request)):
-            result = await self._release(key, former, None if isinstance(answer, Absent) else answer[0].request)
+            result = await self._end_former(key, former, None if isinstance(answer, Absent) else answer[0].request)
             if result is not None:
                 return result
             self.states.drop(key)
@@ -142,8 +142,8 @@ class Reconciler:
         self.requests.doubt((work.snapshot.request.key,))
         return REQUEUE
 
-    async def _release(self, key: ObjectKey, former: RequestState, request: BindRequest | None) -> Result | None:
-        """Release the former request or decision; returns when to continue, or the end if its pod is bound.
+    async def _end_former(self, key: ObjectKey, former: RequestState, request: BindRequest | None) -> Result | None:
+        """End the former request or decision; returns when to continue, or the end if its pod is bound.
 
         ``request``: as it is now. A decision that was changed after its execution is completed as it was executed.
         """

@@ -243,7 +243,7 @@ ENDS = (
         "release-without-report",
         "Nothing is reported of a request that is rolled back and stays.",
         f"{_DECIDE}step.py",
-        "    if not facts.has_reported:\n        return ReportReleased(action.why)\n",
+        "    if not facts.has_reported:\n        return ReportRolledBack(action.why)\n",
         "",
     ),
     Mutant(

@@ -63,7 +63,7 @@ class AttemptRunner:
             state.attempt.withdraw()  # it has changed during the live read
         try:
             if effects and not running.cancelled.is_set():
-                request = await self._hold(request, state, frozenset(effects))
+                request = await self._record(request, state, frozenset(effects))
                 state.rollback.expect(request)
             snapshot = replace(snapshot, request=request, live=frozenset())  # read before the attempt
             ctx = self.reads.context(snapshot, running)
@@ -91,7 +91,7 @@ class AttemptRunner:
         state.attempt.start()
         await self.writer.set_owner(request, pod_uid)
 
-    async def _hold(self, request: BindRequest, state: RequestState, effects: frozenset[str]) -> BindRequest:
+    async def _record(self, request: BindRequest, state: RequestState, effects: frozenset[str]) -> BindRequest:
         """Return the request with finalizer and plugins recorded and, after a change of leader, fenced.
 
         A finalizer without a record means every plugin. Decision 281.

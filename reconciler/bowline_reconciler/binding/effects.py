@@ -41,7 +41,7 @@ from bowline_reconciler.decide.step import (
     ReadBoundPod,
     ReadPod,
     ReportFailed,
-    ReportReleased,
+    ReportRolledBack,
     ReportSucceeded,
     RunPostBind,
     Settle,
@@ -148,7 +148,7 @@ class Effects:
                         self.requests.end(snapshot.request.key, snapshot.request)
                     snapshot = replace(snapshot, request=request or snapshot.request)
                     facts = replace(facts, request=snapshot.request, is_gone=request is None)
-                case ReportSucceeded() | ReportFailed() | ReportReleased():
+                case ReportSucceeded() | ReportFailed() | ReportRolledBack():
                     snapshot = replace(snapshot, request=await self._report(effect, work))
                     facts = replace(facts, request=snapshot.request, has_reported=True)
                 case _:
@@ -242,15 +242,15 @@ class Effects:
 
     # --- reports ---
 
-    async def _report(self, effect: ReportSucceeded | ReportFailed | ReportReleased, work: Work) -> BindRequest:
+    async def _report(self, effect: ReportSucceeded | ReportFailed | ReportRolledBack, work: Work) -> BindRequest:
         """Write the report of an end; returns the request as stored."""
         match effect:
             case ReportSucceeded():
                 return await self._report_succeeded(work)
             case ReportFailed():
                 return await self._report_failed(work, effect.fail)
-            case ReportReleased():
-                return await self._report_released(work, effect.why)
+            case ReportRolledBack():
+                return await self._report_rolled_back(work, effect.why)
 
     async def _report_succeeded(self, work: Work) -> BindRequest:
         request, pod, state, now = work.snapshot.request, work.snapshot.named_pod, work.state, self.clock.now()
@@ -273,7 +273,7 @@ class Effects:
         log.warning("request has failed", extra={"reason": fail.name, "plugin": fail.plugin, "why": fail.message})
         return request
 
-    async def _report_released(self, work: Work, why: Status) -> BindRequest:
+    async def _report_rolled_back(self, work: Work, why: Status) -> BindRequest:
         request, now = work.snapshot.request, self.clock.now()
         self._withdraw_nomination(request, work.snapshot.named_pod)
         if request.phase is Phase.FAILED:

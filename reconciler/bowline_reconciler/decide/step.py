@@ -103,7 +103,7 @@ class ReportFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportReleased:
+class ReportRolledBack:
     """Write that the request was rolled back, unless it is being deleted."""
 
     why: Status
@@ -125,7 +125,7 @@ EndEffect = (
     | DropFinalizer
     | ReportSucceeded
     | ReportFailed
-    | ReportReleased
+    | ReportRolledBack
 )
 # Those that begin something else, or end the reconcile.
 OtherEffect = Attempt | Wait | RequeueAfter | SetOwner | Forget | Complete | Fail | Rollback | Reconsider | Close
@@ -219,7 +219,7 @@ def _of_rollback(action: Rollback, facts: Facts) -> Effect:
     if not facts.has_undone:
         return Undo(action.why)
     if not facts.has_reported:
-        return ReportReleased(action.why)
+        return ReportRolledBack(action.why)
     return DropFinalizer() if facts.request.has_finalizer else Close()
 
 

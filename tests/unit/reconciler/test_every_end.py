@@ -43,7 +43,7 @@ from bowline_reconciler.decide.step import (
     ReadPod,
     Reconsider,
     ReportFailed,
-    ReportReleased,
+    ReportRolledBack,
     ReportSucceeded,
     RunPostBind,
     Settle,
@@ -300,7 +300,7 @@ class Explored:
                 self.fail_if(work.request.finalizer, "Failed before the finalizer is dropped", state)
                 self.fail_if(world.in_flight == "binding", "Failed while a Binding may take effect", state)
                 yield from self._written(state, phase="Failed", has_reported=True, is_incomplete=False)
-            case ReportReleased():
+            case ReportRolledBack():
                 self.fail_if(world.leaks and not memory.is_inherited, "released with side effects", state)
                 yield from self._written(state, has_reported=True)
             case Close() if isinstance(work.action, Abandon):
@@ -427,7 +427,7 @@ def test_every_way_to_an_end_is_safe_and_has_an_end() -> None:
         ReadBoundPod,
         ReadPod,
         ReportFailed,
-        ReportReleased,
+        ReportRolledBack,
         ReportSucceeded,
         RequeueAfter,
         RunPostBind,
