@@ -76,6 +76,8 @@ class Reconciler:
     async def _reconcile(self, key: ObjectKey, deferred: DeferredBind | None) -> Result:
         """Identify the request, decide what is to be done with it, and do that."""
         latest, former = self.requests.get(key), self.states.get(key)
+        if latest is None and former is None and not self.requests.is_doubted(key):
+            return DONE  # it has left the watch, and this process has left nothing
         if former is None and latest is not None:
             former = self.states.ensure(latest)
         state = self.states.of(latest) if latest is not None else former

@@ -310,6 +310,16 @@ async def test_what_nobody_can_undo_is_named(spec: str | None, expected: tuple[s
         assert await undo == Status(Code.OK, expected)
 
 
+async def test_a_release_that_is_cancelled_leaves_no_state() -> None:
+    run, _ = runner(RecordingPlugin("a", [], {"release": asyncio.Event().wait}))
+    release = asyncio.ensure_future(run.run_release(context()))
+    await asyncio.sleep(0)
+    assert run.remembered == 1
+    release.cancel()
+    await asyncio.gather(release, return_exceptions=True)
+    assert run.remembered == 0
+
+
 class WaitsForACancelledTask(BindingPlugin):
     """Shares an operation with other attempts; one of them was withdrawn and has cancelled it."""
 

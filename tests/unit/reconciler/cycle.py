@@ -164,6 +164,7 @@ class Caches(Informers):
         self.request_cache = RequestCache((), lambda: ResourceVersion("1"))
 
     async def read_request(self, key: ObjectKey) -> BindRequest | Absent:
+        self._cycle.log.append("read request")
         return self._cycle.request
 
     def in_contact(self) -> timedelta:

@@ -39,7 +39,7 @@ async def test_a_binding_without_a_reply_is_judged_by_the_pod(took_effect: bool)
     await cycle.attempt()
     bound = ["read pod", "post_bind", "drop finalizer", "status Succeeded", "event Bound"]
     assert cycle.log[3:] == (bound if took_effect else NOT_BOUND)
-    assert (cycle.states.get(cycle.request.key) is None) is took_effect
+    assert (cycle.states.get(cycle.key) is None) is took_effect
 
 
 async def test_an_ok_without_a_binding_is_a_defect_of_the_bind_plugin() -> None:
@@ -51,16 +51,27 @@ async def test_an_ok_without_a_binding_is_a_defect_of_the_bind_plugin() -> None:
     assert cycle.log[3:] == ["read pod"], "it waits, and no attempt is counted"
 
 
+async def test_nothing_is_read_of_a_request_that_has_left_the_watch_with_its_result() -> None:
+    """The event of a write may arrive before its reply; then the key is enqueued, and reconciled after the end."""
+    cycle = Cycle()
+    await cycle.attempt()
+    calls = list(cycle.log)
+    cycle.requests.deliver(cycle.key, None)
+    await cycle.reconciler.reconcile(cycle.key)
+    assert cycle.log == calls
+    assert not len(cycle.states)
+
+
 @pytest.mark.parametrize("has_left_the_watch", [True, False])
 async def test_a_request_withdrawn_in_pre_bind_is_not_bound(has_left_the_watch: bool) -> None:
     cycle = Cycle()
 
     async def withdraw(_: BindContext) -> Status:
         if has_left_the_watch:
-            cycle.events.on_delete(cycle.request.key)
+            cycle.events.on_delete(cycle.key)
         else:
             cycle.is_wanted = False
-            cycle.events.on_cached(cycle.request.key)
+            cycle.events.on_cached(cycle.key)
         return Status.ok()
 
     cycle.plugin.acts["pre_bind"] = withdraw

@@ -272,10 +272,12 @@ class Runner:
     async def run_release(self, ctx: BindContext) -> Status:
         """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
         results = []
-        for plugin in self._recorded(BindingPlugin.release, ctx):
-            call, budget_s, plugin_ctx = plugin.release, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
-            results.append(await self._caller.run(plugin, "release", as_status, budget_s, plugin_ctx, call))
-        self._states.pop(ctx.request.uid, None)
+        try:
+            for plugin in self._recorded(BindingPlugin.release, ctx):
+                call, budget_s, plugin_ctx = plugin.release, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
+                results.append(await self._caller.run(plugin, "release", as_status, budget_s, plugin_ctx, call))
+        finally:  # no state of the reconciler outlives a release, so nobody else drops it after a cancellation
+            self._states.pop(ctx.request.uid, None)
         return undone([*results, *self._left_by(ctx.request)])
 
     def _left_by(self, request: BindRequest) -> list[Status]:
