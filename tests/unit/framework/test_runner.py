@@ -310,10 +310,18 @@ async def test_what_nobody_can_undo_is_named(spec: str | None, expected: tuple[s
         assert await undo == Status(Code.OK, expected)
 
 
+class Hangs(RecordingPlugin):
+    """Its release never ends."""
+
+    async def release(self, ctx: BindContext) -> Status:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
 async def test_a_release_that_is_cancelled_leaves_no_state() -> None:
-    run, _ = runner(RecordingPlugin("a", [], {"release": asyncio.Event().wait}))
+    run, _ = runner(Hangs("hangs", []))
     release = asyncio.ensure_future(run.run_release(context()))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     assert run.remembered == 1
     release.cancel()
     await asyncio.gather(release, return_exceptions=True)
