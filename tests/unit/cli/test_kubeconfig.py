@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import ssl
 import sys
 import threading
@@ -132,18 +131,6 @@ def test_headers_that_cannot_be_sent_are_an_error(tmp_path: Path, user: dict[str
         load(tmp_path, document({"token": "t", **user}))
 
 
-def test_a_value_that_its_tag_does_not_allow_is_an_error_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "0").write_text("current-context: !!bool maybe")
-    with pytest.raises(ClusterError, match="is not YAML"):
-        load_kubeconfig([tmp_path / "0"], None)
-
-
-@pytest.mark.parametrize("entries", [None, "x", [1], [{"name": "c"}], [{"name": "c", "cluster": None}]])
-def test_entries_of_a_wrong_type_are_none(tmp_path: Path, entries: Any) -> None:
-    with pytest.raises(ClusterError, match="there is no cluster 'c'"):
-        load(tmp_path, document({"token": "t"}, clusters=entries))
-
-
 @pytest.mark.parametrize("server", ["api:6443", "https://", "https://api:port"])
 def test_a_server_is_an_url(tmp_path: Path, server: str) -> None:
     with pytest.raises(ClusterError, match="must be an http or https URL"):
@@ -189,14 +176,6 @@ def test_of_several_files_the_first_entry_counts_and_missing_ones_are_ignored(tm
     assert access.headers == {"Authorization": "Bearer first"}
     assert (access.namespace, access.server_name, access.proxy) == ("team", "kube", "http://proxy:3128")
     assert load_kubeconfig([tmp_path / "absent", tmp_path / "1"], None).namespace == "default"
-
-
-def test_a_file_that_can_be_read_once_is_read_once(tmp_path: Path) -> None:
-    read_end, write_end = os.pipe()
-    with os.fdopen(write_end, "w") as stream:
-        stream.write(yaml.safe_dump(document({"token": "t"})))
-    assert load_kubeconfig([Path(f"/dev/fd/{read_end}")], None).server == SERVER
-    os.close(read_end)
 
 
 def test_the_servers_certificate_is_verified_unless_the_file_says_otherwise(tmp_path: Path) -> None:

@@ -115,21 +115,6 @@ def test_an_invalid_entry_is_rejected_with_its_path(text: str, parts: list[str])
     assert [part for fault, part in zip(faults, parts, strict=True) if part not in str(fault)] == []
 
 
-def test_a_misspelt_name_is_rejected_with_the_known_ones() -> None:
-    (fault,) = workload_errors("[{kind: PytorchJob}]")
-    assert all(workload.kind in fault.message for workload in (*BUILT_IN, *READY))
-
-
-def test_all_invalid_entries_are_reported() -> None:
-    faults = workload_errors("[{kind: Nope}, {group: a.b, kind: Own}]\nbinding: {backoff: {base: 2m}}")
-    assert [fault.path for fault in faults] == [
-        "binding.backoff.max",
-        "workloads[0].kind",
-        "workloads[1].resource",
-        "workloads[1].templates",
-    ]
-
-
 # --- the paths of templates ---
 
 
@@ -304,6 +289,3 @@ def test_a_controller_sets_the_scheduler_of_pods_that_name_none(kind: Workload, 
 def test_a_pod_spec_without_a_pods_metadata_is_an_error(pod_spec: str, message: str) -> None:
     (error,) = workload_errors(f"[{{group: a.b, kind: Own, resource: owns, podSpecs: [{pod_spec}]}}]")
     assert message in (error.path if message.startswith("podSpecs") else error.message)
-
-
-# --- the chart's copy ---

@@ -107,15 +107,6 @@ async def test_an_add_does_not_shorten_a_hold() -> None:
     assert queue.depth == 1, "the hold is over"
 
 
-async def test_a_delay_that_ends_during_a_hold_lasts_until_its_end() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    queue.add_after("a", timedelta(seconds=0.01))
-    queue.hold("a", timedelta(seconds=0.1))
-    held_until = asyncio.get_running_loop().time() + 0.1
-    assert await next_key(queue) == "a"
-    assert asyncio.get_running_loop().time() >= held_until
-
-
 @pytest.mark.parametrize(
     ("adds", "due_s"),
     [
@@ -145,17 +136,6 @@ async def test_a_key_rests_until_an_add_ends_it(adds: list[dict[str, bool]], due
     queue.rest("a", seconds(1))
     queue.add("a")
     assert await next_key_at(queue) == ("a", due_s + 1), "the next rest is another one"
-
-
-async def test_ten_thousand_delays_are_one_timer_and_no_task() -> None:
-    queue: WorkQueue[int] = WorkQueue()
-    tasks = len(asyncio.all_tasks())
-    for key in range(10_000):
-        queue.add_after(key, seconds(1 + key % 100))
-    assert len(asyncio.all_tasks()) == tasks
-    await asyncio.sleep(200)
-    assert queue.depth == 10_000
-    assert [await queue.get() for _ in range(3)] == [0, 100, 200]
 
 
 async def test_shut_down_ends_every_getter_and_accepts_no_key() -> None:
@@ -377,17 +357,6 @@ async def test_a_slow_key_is_processed_once_and_again_only_when_it_is_done() -> 
     queue.done("a/1")
     assert await next_key(queue) == "a/1"
     assert (queue.depth, queue.processing) == (0, 0)
-
-
-async def test_a_slow_key_of_low_priority_gives_its_place_back() -> None:
-    queue = fair(workers=8, low_priority_limit=1)
-    for key in ("hung/1", "healthy/1"):
-        queue.add_after(key, seconds(1))
-    await asyncio.sleep(2)
-    assert await queue.get() == "hung/1"
-    queue.add("hung/2")
-    assert await queue.get() == "hung/2"
-    assert await next_key_at(queue) == ("healthy/1", 3)
 
 
 async def test_workers_that_a_limit_held_back_continue_when_a_key_is_done() -> None:
