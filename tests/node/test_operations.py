@@ -23,6 +23,7 @@ COMMANDS = [
     for block in blocks(ROOT / "docs" / "alerts.md")
     if block.info == NOT_EXECUTED
     for command in block.text.splitlines()
+    if "pods" in command or "logs" in command
 ]
 
 
