@@ -19,7 +19,7 @@ from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import Object, ObjectKey, key_of
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, InfrastructureError, NotFound
-from bowline.kube.resources import BINDREQUESTS, DEPLOYMENTS, PODS, Selection
+from bowline.kube.resources import BINDREQUESTS, BOUND_AND_UNENDED, DEPLOYMENTS, PODS, Selection
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 # leader that has crashed takes one of them. To repeat the uninstall continues it.
 LIMIT = timedelta(seconds=95)
 _POLL_S = 1.0
-_RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 # Objects that a log line names at most.
 _NAMED = 20
 
@@ -101,14 +100,19 @@ class Uninstall:
             Selection(BINDREQUESTS.as_metadata()),
             lambda request: (key_of(request), names.FINALIZER in (request["metadata"].get("finalizers") or ())),
         )
-        sharing = Selection(PODS.as_metadata(), "", f"{names.LABEL_GPU_SHARING}=true", _RUNNING)
-        groups = frozenset().union(*await self.client.list_reduced(sharing, groups_of))
         own = Selection(PODS.as_metadata(), self.reservations, names.LABEL_GPU_GROUP)
-        reservations = await self.client.list_reduced(own, lambda pod: (key_of(pod), bool(groups_of(pod) & groups)))
+        reservations = await self.client.list_reduced(own, lambda pod: (key_of(pod), groups_of(pod)))
+        groups = await self._groups_in_use() if reservations else frozenset()
         return Remains(
             [key for key, has_finalizer in requests if has_finalizer],
-            [key for key, used in reservations if not used],
+            [key for key, reserved_groups in reservations if not reserved_groups & groups],
         )
+
+    async def _groups_in_use(self) -> frozenset[str]:
+        """Return the groups of running pods; those of another binder have no label that a selector finds."""
+        running = Selection(PODS.as_metadata(), field_selector=BOUND_AND_UNENDED)
+        users = await self.client.list_reduced(running, lambda pod: (key_of(pod).namespace, groups_of(pod)))
+        return frozenset().union(*(groups for namespace, groups in users if namespace != self.reservations))
 
 
 def groups_of(pod: Object) -> frozenset[str]:

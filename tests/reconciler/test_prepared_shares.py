@@ -149,6 +149,7 @@ async def test_a_rollback_is_complete_when_what_it_deletes_is_gone(stage: Stage,
             if finalizers:
                 await stage.withdraw()
                 await until_awaited(devices.maps, lambda present: len(present) == 1)
+                await until_awaited(devices.reservations, lambda present: present == [])
                 assert await stage.request(), "it is not rolled back yet"
         await stage.request_deleted()
     await assert_nothing_left(devices)

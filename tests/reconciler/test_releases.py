@@ -14,7 +14,8 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
-from bowline.kube.resources import PODS
+from bowline.kube.resources import NAMESPACES, PODS
+from bowline.testing.builders import pod
 from bowline_reconciler.uninstall import Uninstall
 from tests.reconciler.stage import Stage
 from tests.waiting import until, until_awaited
@@ -136,3 +137,16 @@ async def test_an_uninstall_returns_the_seats_of_ended_pods_and_reports_those_of
     assert seats.calls == [("release", uid, True)]
     reports = [(vars(record).get("bindRequest"), vars(record).get("plugins")) for record in caplog.records]
     assert (f"{stage.namespace}/runs", "seats") in reports
+
+
+async def test_an_uninstall_leaves_a_reservation_that_a_pod_of_another_binder_uses(stage: Stage) -> None:
+    """In a namespace that is excluded Bowline labels no pod, so only the group itself says that it is shared."""
+    group, users = {names.LABEL_GPU_GROUP: stage.namespace}, f"{stage.namespace}-users"
+    await stage.client.create(NAMESPACES, "", {"metadata": {"name": users}})
+    for namespace in (stage.namespace, users):
+        body = pod("share", namespace, nodeName="gpu-node-0")
+        await stage.client.create(PODS, namespace, {**body, "metadata": {**body["metadata"], "labels": group}})
+    try:
+        await Uninstall(stage.client, ObjectKey(stage.namespace, "none"), stage.namespace).run()
+    finally:
+        await stage.client.delete(PODS, users, "share")

@@ -329,14 +329,14 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         """Remove labels and ConfigMaps, and release the groups."""
         if not self.has_side_effects(ctx.request, ctx.pod) or ctx.request.spec is None:
             return Status.ok()
-        unreadable = None
+        unreadable, status = None, Status.ok()
         try:
             try:
                 pod = await self._client.pod(ctx.request.pod_key)
                 if pod is not None and uid_of(pod) == ctx.request.pod_uid:
-                    status = await self._revoke(ctx, pod)
-                    if status.code is not Code.OK:
-                        return status
+                    if not await self._unlabel(ctx, pod):
+                        return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
+                    status = await self._delete_configmaps(ctx, pod)
             except Unreadable as error:
                 unreadable = error  # what it has stays; the device is released
             await self._controller.release(
@@ -348,22 +348,30 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             return Status.retry(error.message)
         if unreadable is not None:
             raise unreadable
-        return Status.ok()
+        return status
 
-    async def _revoke(self, ctx: BindContext, pod: Object) -> Status:
-        """Remove what is recorded as prepared for the request. OK only if the API server shows that it is gone."""
-        if not is_labelled_by_other(pod, ctx.request.uid):
-            removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.gpu_groups)
-            annotations = pod["metadata"].get("annotations") or {}
-            record = {key: None for key in (names.LABELLED_FOR, names.ANNOTATION_GPU_PORTION) if key in annotations}
-            is_changed = bool(removals or record)
-            if is_changed and await self._client.label(pod, dict(removals), record, at_version=True) is None:
-                return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
+    async def _unlabel(self, ctx: BindContext, pod: Object) -> bool:
+        """Remove the labels that are recorded as set for the request; returns whether they are gone."""
+        if is_labelled_by_other(pod, ctx.request.uid):
+            return True
+        removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.gpu_groups)
+        annotations = pod["metadata"].get("annotations") or {}
+        record = {key: None for key in (names.LABELLED_FOR, names.ANNOTATION_GPU_PORTION) if key in annotations}
+        is_changed = bool(removals or record)
+        return not is_changed or await self._client.label(pod, dict(removals), record, at_version=True) is not None
+
+    async def _delete_configmaps(self, ctx: BindContext, pod: Object) -> Status:
+        """Delete the ConfigMaps that are prepared for the request. One that somebody keeps holds no device."""
         share = share_of(pod)
         if share is None:
             return Status.ok()
         configmap_names = (share.capabilities, direct_env_map(share.capabilities))
-        return await delete_configmaps(ctx.client, configmap_names, pod, ctx.request.uid)
+        try:
+            return await delete_configmaps(ctx.client, configmap_names, pod, ctx.request.uid)
+        except Unreadable:
+            raise
+        except ApiError as error:
+            return Status.retry(error.message)
 
     async def forget(self, key: ObjectKey) -> None:
         self._controller.forget(key)
