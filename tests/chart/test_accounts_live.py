@@ -28,13 +28,13 @@ from tests.chart.policies import (
 from tests.chart.rendering import Chart
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
-EXCLUDED = "/api/v1/namespaces/kube-public"
+EXCLUDED = "/api/v1/namespaces/infra"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 GROUP, SHARING = names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING
 NODE_IP = {"ip": "10.0.0.1"}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "share", "uid": "11111111-2222-4333-8444-555555555555"}
 IMAGE = "registry.example/bowline:0.1.0"
-CONFIG = {"namespaces": {"exclude": ["kube-public"]}}
+CONFIG = {"namespaces": {"exclude": ["infra"]}}
 LISTED = ["mirror.example:5000/registry.example/bowline", "rewritten.example/", "loaded"]
 VALUES = {
     "image": {"registry": "registry.example"},
@@ -165,6 +165,7 @@ STORED = [
 def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force over one object of each kind."""
     api = chart_cluster.api
+    chart_cluster.make_namespace("infra")
     with installation(chart_cluster, chart.render(VALUES)) as made:
         for path, body in STORED:
             api.post(path, body)
