@@ -94,6 +94,13 @@ def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(manifests: Rendere
         assert not [v for v in spec["validations"] if loops.search(v["expression"])], name
 
 
+def test_pods_are_deleted_only_in_the_namespace_of_reservations(manifests: Rendered) -> None:
+    """Rights end there as well: no request of the reconciler shows this condition alone."""
+    validations = manifests.get(POLICY, "bowline-reconciler-pods")["spec"]["validations"]
+    (deletions,) = (v["expression"] for v in validations if "request.operation != 'DELETE'" in v["expression"])
+    assert deletions.startswith("request.operation != 'DELETE' || (request.namespace == 'kai-resource-reservation'")
+
+
 def policies(manifests: Rendered) -> set[str]:
     return {policy["metadata"]["name"] for policy in manifests.of_kind(POLICY)}
 

@@ -182,7 +182,6 @@ CHART = (
         f"{_TEMPLATES}policies-accounts.yaml",
         "        request.operation != 'DELETE' || (request.namespace == {{ $reservations }}\n        && ((",
         "        request.operation != 'DELETE' || (request.namespace != ''\n        && ((",
-        live=("tests/chart/test_accounts_live.py",),
     ),
     Mutant(
         "status-writes-unguarded",
