@@ -85,6 +85,9 @@ class RequestCache:
         cached_request = self._requests.get(key)
         if cached_request is None or cached_request.uid != request.uid:
             return  # the watch does not select it, or it is known to be gone
+        if request.deleting and not request.finalizers:
+            self.end(key, cached_request)  # the write has removed the last finalizer
+            return
         if not self._has_passed(version) and not is_older(version, cached_request.resource_version):
             self._requests[key], self._ahead[key] = request, _Ahead(version)
 

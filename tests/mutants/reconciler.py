@@ -421,6 +421,14 @@ ATTEMPTS = (
         simulation=("lag",),
     ),
     Mutant(
+        "removed-request-is-kept",
+        "A request whose last finalizer was removed while it was deleted stays cached until its event.",
+        f"{_RECONCILER}request_cache.py",
+        "        if request.deleting and not request.finalizers:\n",
+        "        if not request:\n",
+        simulation=("again",),
+    ),
+    Mutant(
         "delivered-reply-is-kept",
         "The reply to a write is kept although the watch has delivered a newer version.",
         f"{_RECONCILER}request_cache.py",

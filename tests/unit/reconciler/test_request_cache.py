@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Container
+from dataclasses import replace
 
 import pytest
 
@@ -220,3 +221,15 @@ def test_a_reply_that_comes_after_its_event_leaves_nothing_to_wait_for() -> None
     cache.deliver(KEY, version(7))
     cache.learn(version(7))
     assert cache.sizes["ahead"] == 0
+
+
+def test_a_request_whose_last_finalizer_is_removed_while_it_is_deleted_is_gone() -> None:
+    """The reply may have the version that the watch has delivered already; the event of the deletion comes later."""
+    cache = Watch("7").cache
+    cache.deliver(KEY, version(7))
+    cache.learn(replace(version(7), deleting=True, finalizers=("another.example/finalizer",)))
+    assert KEY in cache
+    cache.learn(replace(version(7), deleting=True, finalizers=()))
+    assert KEY not in cache
+    cache.deliver(KEY, version(8))
+    assert KEY not in cache

@@ -180,7 +180,11 @@ class GroupController:
 
     async def _release(self, name: str, tenant: str, nodes: Collection[str] = ()) -> Unreleased | None:
         group = self._group(name)
-        failure = await self._check(group, nodes, is_release=True)
+        try:
+            failure = await self._check(group, nodes, is_release=True)
+        except BaseException:
+            self._enqueue(ObjectKey(tenant, name))  # the caller may not ask again: its request may be gone
+            raise
         self._schedule(group, tenant)
         return failure
 

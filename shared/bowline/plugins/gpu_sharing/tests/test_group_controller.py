@@ -16,7 +16,7 @@ from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
-from bowline.kube.errors import ApiStatus, Conflict, Forbidden
+from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
@@ -46,6 +46,7 @@ class Site:
     joined: Reservation | None = HELD  # as of the time when it is joined
     reads_done: asyncio.Event = field(default_factory=asyncio.Event)
     calls: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)  # of the next reads
 
     def __post_init__(self) -> None:
         self.reads_done.set()
@@ -63,6 +64,8 @@ class SiteClient(ReservationClient):
     async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         self.site.calls.append("reservations")
         await self.site.reads_done.wait()
+        if self.site.failures:
+            raise self.site.failures.pop()
         return list(self.site.reservations)
 
     async def users(self, group: str, node: str = "", device_memory: int = 0) -> list[User]:
@@ -336,6 +339,19 @@ async def test_an_unused_device_of_another_binder_is_released_while_shares_are_o
     owner(site, passes, releases_foreign=releases_foreign).enqueue(["g1"])
     await passes.results()
     assert site.count("remove") == is_released
+
+
+async def test_a_release_that_fails_is_repeated_without_its_request() -> None:
+    """The request may be gone by then, and nobody else asks for the group."""
+    site, passes = Site(), Passes()
+    controller = owner(site, passes)
+    site.failures.append(NoResponse("no reply"))
+    with pytest.raises(NoResponse):
+        await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g1"], "node-0")
+    await passes.results()
+    assert site.count("remove") == 1
+    controller.forget(ObjectKey("ns", "a"))
+    assert controller.sizes["groups"] == 0
 
 
 async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
