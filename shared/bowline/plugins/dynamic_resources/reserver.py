@@ -30,6 +30,7 @@ from bowline.framework.binding.node_labels import NodeLabels
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
+from bowline.kube.accounting import api_time
 from bowline.kube.errors import ApiError, Conflict, KubeError, NotFound, NotStoredError, Unreadable, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
@@ -390,7 +391,8 @@ class LeftoverClaims:
         if creation_time is None or creation_time >= self._since:
             return
         namespace = pod["metadata"]["namespace"]
-        claims_by_controller = await self._lists.get(namespace, lambda: self._list(namespace))
+        with api_time():  # also the pod that waits for another one's list
+            claims_by_controller = await self._lists.get(namespace, lambda: self._list(namespace))
         for key in claims_by_controller.get(uid_of(pod), ()):
             if key.name != claim_name(pod):
                 label = f"the claim of the pod's extended resources ({key.name})"

@@ -15,6 +15,7 @@ from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
 from bowline.api.selectors import Node
 from bowline.framework.binding.node_labels import NodeLabels
+from bowline.kube.accounting import api_time
 from bowline.kube.errors import ApiError, NotFound, Unreadable
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector
@@ -218,9 +219,10 @@ class Storage:
         Reads are shared by all requests for CAPACITIES_TTL_S: one GET for each driver, one list for all drivers.
         """
         try:
-            if not await self._publishes.get(provisioner, lambda: self._publishes_capacities(provisioner)):
-                return None
-            return await self._capacities.get(None, lambda: self._client.list_all(CSISTORAGECAPACITIES))
+            with api_time():  # also the request that waits for another one's read
+                if not await self._publishes.get(provisioner, lambda: self._publishes_capacities(provisioner)):
+                    return None
+                return await self._capacities.get(None, lambda: self._client.list_all(CSISTORAGECAPACITIES))
         except ApiError:
             return None  # for example a missing permission; the capacities are only a hint
 

@@ -1,6 +1,7 @@
 """Releases that somebody's admission policy undoes, and those that wait for another call for the claim."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, cast
 
@@ -10,12 +11,12 @@ from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.accounting import TimeAccount, accounting
-from bowline.kube.errors import ApiError, ApiStatus, Forbidden, NotStoredError, Unreadable
+from bowline.kube.errors import ApiError, ApiStatus, Forbidden, NotFound, NotStoredError, Unreadable
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PODS, Resource
 from bowline.kube.stored import require_stored
 from bowline.plugins.dynamic_resources.claim_client import MAX_WRITES, ClaimClient
-from bowline.plugins.dynamic_resources.reserver import ClaimReserver
+from bowline.plugins.dynamic_resources.reserver import ClaimReserver, LeftoverClaims
 from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
 from bowline.plugins.dynamic_resources.tests.builders import (
     POD_UID,
@@ -76,27 +77,43 @@ async def test_an_allocation_or_a_reservation_that_is_put_back_is_named(consumer
 
 
 class Hanging:
-    """A client whose calls never end."""
+    """A client whose calls end after an hour."""
+
+    clock = SteppedClock()
 
     async def get(self, *_: Any) -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
+        await asyncio.sleep(3600)
+        raise NotFound(ApiStatus(404))
+
+    async def list_reduced(self, *_: Any) -> list[Any]:
+        await asyncio.sleep(3600)
+        raise NotFound(ApiStatus(404))
+
+
+def removal() -> Callable[[], Coroutine[Any, Any, object]]:
+    claims = ClaimClient(cast("ObjectClient", Hanging()), timedelta(0))
+    return lambda: claims.remove(required_claim(allocation()))
+
+
+def removal_of_leftovers() -> Callable[[], Coroutine[Any, Any, object]]:
+    leftovers = LeftoverClaims(cast("ObjectClient", Hanging()), cast(Any, None), SteppedClock())
+    earlier = pod()
+    earlier["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    return lambda: leftovers.remove(earlier)
 
 
 @pytest.mark.looptime
-async def test_waiting_for_another_call_for_the_claim_is_no_time_of_the_plugin() -> None:
-    claims, account = (
-        ClaimClient(cast("ObjectClient", Hanging()), timedelta(0)),
-        TimeAccount(asyncio.get_running_loop().time),
-    )
-    first = asyncio.ensure_future(claims.remove(required_claim(allocation())))
+@pytest.mark.parametrize("hanging", [removal, removal_of_leftovers])
+async def test_waiting_for_another_call_is_no_time_of_the_plugin(
+    hanging: Callable[[], Callable[[], Coroutine[Any, Any, object]]],
+) -> None:
+    call, account = hanging(), TimeAccount(asyncio.get_running_loop().time)
+    first = asyncio.ensure_future(call())
     await asyncio.sleep(0)
     with accounting(account):
-        second = asyncio.ensure_future(claims.remove(required_claim(allocation())))
+        second = asyncio.ensure_future(call())
     await asyncio.sleep(30)
     assert [account.caller_s, account.api_s] == pytest.approx([0, 30])
-    for task in (first, second):
-        task.cancel()
     await asyncio.gather(first, second, return_exceptions=True)
 
 

@@ -8,7 +8,17 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.plugin_status import Code, Status
-from bowline.kube.errors import ApiError, ApiStatus, BadRequest, Expired, Forbidden, KubeError, NotStoredError
+from bowline.kube.accounting import TimeAccount, accounting
+from bowline.kube.errors import (
+    ApiError,
+    ApiStatus,
+    BadRequest,
+    Expired,
+    Forbidden,
+    KubeError,
+    NotFound,
+    NotStoredError,
+)
 from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage
 from bowline.plugins.volume_binding.tests.builders import raw_claim
@@ -100,3 +110,26 @@ async def test_a_claim_whose_node_a_policy_keeps_keeps_no_other_from_being_withd
     with pytest.raises(type(error)):
         await binder.withdraw(request, {**POD, "spec": {"volumes": claims}})
     assert written == ["data", "more"]
+
+
+class Hanging(Cluster):
+    """No driver's object is found, after an hour."""
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        await asyncio.sleep(3600)
+        raise NotFound(ApiStatus(404))
+
+
+@pytest.mark.looptime
+async def test_waiting_for_another_requests_read_is_no_time_of_the_plugin() -> None:
+    storage, account = (
+        Storage(cast(Any, Hanging(raw_claim())), SteppedClock()),
+        TimeAccount(asyncio.get_running_loop().time),
+    )
+    first = asyncio.ensure_future(storage.capacities("p"))
+    await asyncio.sleep(0)
+    with accounting(account):
+        second = asyncio.ensure_future(storage.capacities("p"))
+    await asyncio.sleep(30)
+    assert [account.caller_s, account.api_s] == pytest.approx([0, 30])
+    await asyncio.gather(first, second, return_exceptions=True)
