@@ -1,10 +1,10 @@
 """Schedulers with one mistake each, the one that the argument names, in a part of the example scheduler."""
 
+import copy
 import json
 import runpy
 import sys
 import time
-import uuid
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +17,7 @@ config, client, run = scheduler["config"], scheduler["client"], scheduler["run"]
 parts = run.__globals__
 needs, allows, take = parts["needs"], parts["allows"], parts["take"]
 place, share, react, refuse = parts["place"], parts["share"], parts["react"], parts["refuse"]
+decide = parts["decide"]
 OTHER = "gpu-node-1"
 
 
@@ -74,14 +75,6 @@ class WithoutOwner(RepeatingAtOnce):
         return self._api.create_namespaced_custom_object(**request)
 
 
-class Renaming(ExitingAtADenial):
-    """The API of custom objects, for a scheduler whose requests have new names: another one may decide as well."""
-
-    def create_namespaced_custom_object(self, **request: Any) -> Any:
-        request["body"]["metadata"]["name"] += f"-{uuid.uuid4().hex[:5]}"
-        return self._api.create_namespaced_custom_object(**request)
-
-
 class DeletingEachFailure(ExitingAtADenial):
     """The API of custom objects, for a scheduler that cleans up all failed requests, also those of others."""
 
@@ -90,12 +83,15 @@ class DeletingEachFailure(ExitingAtADenial):
     def list_cluster_custom_object(self, **options: Any) -> Any:
         reply = self._api.list_cluster_custom_object(**options)
         for request in json.loads(reply.data)["items"]:
-            metadata, status = request["metadata"], request.get("status", {})
-            if status.get("phase", "Pending") == self.phase:
+            metadata = request["metadata"]
+            if self.is_due(request):
                 target = parts["API"] | {"namespace": metadata["namespace"], "name": metadata["name"]}
                 precondition = {"preconditions": {"uid": metadata["uid"]}}
                 self._api.delete_namespaced_custom_object(**target, body=precondition)
         return reply
+
+    def is_due(self, request: Any) -> bool:
+        return bool(request.get("status", {}).get("phase", "Pending") == self.phase)
 
 
 class DeletingEachSuccess(DeletingEachFailure):
@@ -108,6 +104,13 @@ class HavingNoPatience(DeletingEachFailure):
     """The API of custom objects, for a scheduler that withdraws what is not final yet."""
 
     phase = "Pending"
+
+
+class WithdrawingFromOthers(HavingNoPatience):
+    """The API of custom objects, for a scheduler that withdraws what others have decided."""
+
+    def is_due(self, request: Any) -> bool:
+        return super().is_due(request) and request["metadata"]["name"] == "theirs"
 
 
 class DeletingByName(ExitingAtADenial):
@@ -193,6 +196,21 @@ def deleting_the_pod(core: Any, custom: Any, pod: Any, request: Any) -> Any:
         core.delete_namespaced_pod(pod["metadata"]["name"], pod["metadata"]["namespace"])
 
 
+def deleting_hopeless_pods(core: Any, custom: Any, pod: Any, request: Any) -> Any:
+    pod["metadata"].setdefault("ownerReferences", [{}])
+    return react(core, custom, pod, request)
+
+
+def deleting_pods_by_name(core: Any, custom: Any, pod: Any, request: Any) -> Any:
+    if request.get("status", {}).get("suggestion") == "DeletePod":
+        core = SimpleNamespace(delete_namespaced_pod=lambda *key, **_: client.CoreV1Api().delete_namespaced_pod(*key))
+    return react(core, custom, pod, request)
+
+
+def of_earlier_passes(core: Any, custom: Any, pod: Any, nodes: Any, free: Any, used: Any) -> Any:
+    return decide(core, custom, pod, nodes, copy.deepcopy(free), copy.deepcopy(used))
+
+
 def of_whole_devices(pod: Any, node: Any, groups: Any, free: Any, used: Any) -> Any:
     return take(pod, node, [], free, used)
 
@@ -275,6 +293,10 @@ PARTS: dict[str, tuple[str, Any]] = {
     "leaves_failures": ("has_paused", lambda _: False),
     "returns_to_the_node": ("react", to_any_node),
     "deletes_failed_pods": ("react", deleting_the_pod),
+    "deletes_hopeless_pods": ("react", deleting_hopeless_pods),
+    "deletes_pods_by_name": ("react", deleting_pods_by_name),
+    "deletes_failures_at_once": ("has_paused", lambda request: request.get("status", {}).get("phase") == "Failed"),
+    "counts_earlier_passes": ("decide", of_earlier_passes),
     "counts_no_shares": ("take", of_whole_devices),
     "joins_any_group": ("place", to_any_group),
     "overfills_a_group": ("place", to_a_full_group),
@@ -310,11 +332,11 @@ if __name__ == "__main__":
     apis = {
         "exits_at_a_denial": ExitingAtADenial,
         "repeats_at_once": RepeatingAtOnce,
-        "renames_requests": Renaming,
         "sets_no_owner": WithoutOwner,
         "deletes_each_success": DeletingEachSuccess,
         "deletes_each_failure": DeletingEachFailure,
         "has_no_patience": HavingNoPatience,
+        "withdraws_from_others": WithdrawingFromOthers,
         "deletes_by_name": DeletingByName,
         "misstates_shares": MisstatingShares,
         "moves_decisions": Moving,

@@ -17,14 +17,13 @@ pytestmark = [
 ]
 
 # Cases that end by waiting for what the wrong scheduler never does, and how long: several passes on a busy machine.
-IDLE = ("repeated-failure", "removed-cause", "too-large", "stale-node", "successor", "failed-node")
+IDLE = ("repeated-failure", "removed-cause", "too-large", "stale-node", "successor", "failed-node", "delete-pod")
 IDLE_LIMIT_S = 30.0
 
 
 @pytest.mark.parametrize(
     ("program", "name", "rule"),
     [
-        pytest.param("renames_requests", "first-decision", "named-after-the-pod", id="a new name for each request"),
         pytest.param("sets_no_owner", "first-decision", "owner", id="no owner"),
         pytest.param("takes_foreign_pods", "first-decision", "own-pods-only", id="pods of another scheduler"),
         pytest.param("deletes_each_success", "two-schedulers", "own-pods-only", id="each request of a bound pod"),
@@ -54,6 +53,16 @@ IDLE_LIMIT_S = 30.0
         pytest.param("repeats_at_once", "denied-request", "pauses-after-a-denial", id="no pause after a denial"),
         pytest.param("returns_to_the_node", "failed-node", "reschedules-elsewhere", id="the same node again"),
         pytest.param("deletes_failed_pods", "repeated-failure", "deletes-no-pods", id="the pod of a failed request"),
+        pytest.param("ignores_failures", "delete-pod", "deletes-a-controllers-pod", id="keeps a controller's pod"),
+        pytest.param("deletes_hopeless_pods", "delete-pod", "deletes-no-pods", id="a pod without a controller"),
+        pytest.param("deletes_pods_by_name", "delete-pod", "deletes-by-uid", id="a pod by name"),
+        pytest.param(
+            "deletes_failures_at_once", "removed-cause", "pauses-after-a-failure", id="no pause after a failure"
+        ),
+        pytest.param("counts_earlier_passes", "restart", "counts-what-is-used", id="what earlier passes decided"),
+        pytest.param(
+            "withdraws_from_others", "unfinished-requests", "own-pods-only", id="withdraws from another scheduler"
+        ),
         pytest.param("deletes_each_failure", "others-requests", "own-pods-only", id="each failed request"),
         pytest.param("deletes_by_name", "failed-node", "deletes-by-uid", id="a delete by name"),
         pytest.param("has_no_patience", "unfinished-requests", "waits-for-the-result", id="what is not final"),

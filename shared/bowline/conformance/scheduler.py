@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -141,9 +142,10 @@ class SchedulerStage:
             raise
         self._check_pods()
         self._check_writes()
-        without = [entry for entry in self._entries("delete") if not _preconditions(entry).get("uid")]
+        deletes = [entry for kind in (names.PLURAL, "pods") for entry in self._entries("delete", kind)]
+        without = [entry for entry in deletes if not (_preconditions(entry).get("uid") or _is_of_users(entry))]
         deleted = ", ".join(sorted({entry["objectRef"].get("name", "") for entry in without}))
-        why = f"requests were deleted without the UID as a precondition: {deleted}; the next decision has that name"
+        why = f"deleted without the UID as a precondition: {deleted}; the next pod or decision has that name"
         self.require("deletes-by-uid", not without, why)
 
     def _check_writes(self) -> None:
@@ -162,23 +164,33 @@ class SchedulerStage:
             self.require("changes-no-request", is_allowed, f"{what} another request, and the status is the binder's")
 
     def _check_pods(self) -> None:
-        stored = {
-            item["metadata"]["name"]: item["metadata"]["uid"] for item in self._items(PODS.path(self.namespace))
-        }
+        stored = self.stored_pods()
         lost = [name for name, uid in self.pods.items() if stored.get(name) != uid]
         self.require("deletes-no-pods", not lost, f"deleted, though no controller owns it: pod {', '.join(lost)}")
 
     # --- actions of users and administrators ---
 
-    def submit(self, name: str, gpus: int, node: str = "", scheduler: str = "", share: str = "", **spec: Any) -> str:
+    def submit(
+        self,
+        name: str,
+        gpus: int,
+        node: str = "",
+        *,
+        scheduler: str = "",
+        share: str = "",
+        owner: Mapping[str, Any] | None = None,
+        **spec: Any,
+    ) -> str:
         """Create a pod for the program under test, or for another one; return its UID. ``spec``: further fields.
 
-        ``share``: a part of a device in place of whole ones.
+        ``share``: a part of a device in place of whole ones. ``owner``: its controller.
         """
         selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
         scheduler_name = scheduler or self.scheduler.name
         body = pod(name, self.namespace, schedulerName=scheduler_name, tolerations=[], **selector)
         body["metadata"]["labels"] = dict(self.scheduler.pod_labels)
+        if owner is not None:
+            body["metadata"]["ownerReferences"] = [owner]
         if share:
             body["metadata"]["annotations"] = {names.GPU_FRACTION: share}
         else:
@@ -288,6 +300,10 @@ class SchedulerStage:
         stored: dict[str, Any] = self.cluster.api.get(PODS.path(self.namespace, name))
         return stored
 
+    def stored_pods(self) -> dict[str, str]:
+        """Return the UIDs of the present pods, by name."""
+        return {item["metadata"]["name"]: item["metadata"]["uid"] for item in self._items(PODS.path(self.namespace))}
+
     def requests(self, name: str) -> list[dict[str, Any]]:
         """Return the present requests for the pod."""
         return [item for item in self._items(BINDREQUESTS.path(self.namespace)) if item["spec"]["podName"] == name]
@@ -302,6 +318,11 @@ class SchedulerStage:
         """Return the requests that were created or denied in the namespace, by name and HTTP status."""
         entries = self._entries("create")
         return Counter((entry["objectRef"].get("name", ""), entry["responseStatus"]["code"]) for entry in entries)
+
+    def deletes(self, uid: str) -> list[datetime]:
+        """Return when the request with the UID was deleted."""
+        entries = (entry for entry in self._entries("delete") if _preconditions(entry).get("uid") == uid)
+        return [datetime.fromisoformat(entry["requestReceivedTimestamp"]) for entry in entries]
 
     def denials(self) -> int:
         """Return the number of requests that were denied in the namespace."""
@@ -374,6 +395,11 @@ class SchedulerStage:
 def _is_of_system(entry: Mapping[str, Any]) -> bool:
     """Whether the pair or a component of the cluster has sent the call."""
     return str(entry["user"]["username"]).startswith(("system:", "bowline-local-kwok"))
+
+
+def _is_of_users(entry: Mapping[str, Any]) -> bool:
+    """Whether the case or a component of the cluster has deleted the object."""
+    return "gracePeriodSeconds=" in entry["requestURI"] or _is_of_system(entry)
 
 
 def _preconditions(entry: Mapping[str, Any]) -> Mapping[str, Any]:
