@@ -179,7 +179,10 @@ def new_watchdog(
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
         await hand_over(access, options, lease, call, why, identity())
 
-    return EventLoopWatchdog(parts.calls.current, parts.observation.metrics.plugin_errors, fence_and_hand_over)
+    def current(loop: asyncio.AbstractEventLoop) -> PluginCall | None:
+        return parts.calls.current(loop) or parts.plugins.current(loop)
+
+    return EventLoopWatchdog(current, parts.observation.metrics.plugin_errors, fence_and_hand_over)
 
 
 def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:

@@ -36,7 +36,8 @@ class Callbacks:
     """Calls the callbacks of one watch and reports their exceptions."""
 
     def __init__(self, owner: str, resource: str, clock: Clock, metrics: KubeMetrics | None) -> None:
-        self._owner = owner
+        self.owner = owner
+        self.in_progress: tuple[Callback, float] | None = None  # since when, by the monotonic clock
         self._resource = resource
         self._clock = clock
         self._metrics = metrics
@@ -47,16 +48,19 @@ class Callbacks:
 
     def guard(self, callback: Callback, key: ObjectKey, call: Callable[[], T], default: T) -> T:
         """Return the result of ``call``; ``default`` if it raises."""
+        self.in_progress = callback, self._clock.monotonic()
         try:
             return call()
         except BaseException as error:  # noqa: BLE001 - reported; other objects and other owners go on
             self.record_failure(callback, key, error)
             return default
+        finally:
+            self.in_progress = None
 
     def record_failure(self, callback: Callback, key: ObjectKey, error: BaseException) -> None:
         """Count an exception, and log it with its traceback unless one was logged within the last minute."""
         if self._metrics is not None:
-            self._metrics.callback_errors.labels(self._owner, self._resource, callback).inc()
+            self._metrics.callback_errors.labels(self.owner, self._resource, callback).inc()
         now = self._clock.monotonic()
         logged_at = self._logged_at.get(callback)
         if logged_at is not None and now - logged_at < _LOG_EVERY_S:
@@ -66,7 +70,7 @@ class Callbacks:
         log.error(
             "watch callback failed",
             extra={
-                "plugin": self._owner,
+                "plugin": self.owner,
                 "resource": self._resource,
                 "callback": callback.value,
                 "object": str(key),

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -14,14 +14,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.handle import Handle
+from bowline.framework.binding.handle import EventSource, Handle
 from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.kube.client import KubeClient
+from bowline.kube.reflector import EventType
+from bowline.kube.resources import CONFIGMAPS
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.workqueue import WorkQueue
+from bowline.testing.clock import SteppedClock
 from tests.unit.framework.recording import Calls, RecordingPlugin
 
 NO_CLIENT = cast(KubeClient, SimpleNamespace(random=Random(0)))  # noqa: S311 - jitter; nothing here calls the API server
@@ -169,6 +172,57 @@ def lifecycle_of(*plugins: Plugin) -> PluginLifecycle:
 async def begin(lifecycle: PluginLifecycle) -> None:
     await lifecycle.setup()
     await lifecycle.start()
+
+
+class Noting(BindingPlugin):
+    """Notes which of its calls the event loop executes."""
+
+    name = "noting"
+    lifecycle: PluginLifecycle
+    clock = SteppedClock()
+
+    async def setup(self, handle: Handle) -> None:
+        self.calls: list[object] = []
+        self.add = handle.worker("own", self._reconcile)
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return (EventSource(CONFIGMAPS, on_change=self._change),)
+
+    def _change(self, *_: object) -> None:
+        self._note()
+        self.clock.step(timedelta(seconds=2))
+        self._note()
+
+    async def run(self) -> None:
+        self._note()
+
+    async def _reconcile(self, _: ObjectKey) -> None:
+        self._note()
+
+    def _note(self) -> None:
+        call = self.lifecycle.current(asyncio.get_running_loop())
+        self.calls.append(call and (call.plugin, call.point, call.key))
+
+
+@pytest.mark.looptime
+async def test_what_the_event_loop_executes_beside_attempts_is_named_with_its_plugin() -> None:
+    plugin = Noting(PluginConfig(), Settings())
+    client = SimpleNamespace(random=Random(0), clock=plugin.clock, metrics=None)  # noqa: S311 - jitter
+    plugin.lifecycle = PluginLifecycle([plugin], cast(KubeClient, client), plugin.clock, CollectorRegistry())
+    await begin(plugin.lifecycle)
+    plugin.add(ObjectKey("", "any"))
+    await asyncio.sleep(1)
+    (watch,) = plugin.lifecycle.watches(lambda _: None, lambda *_: None).values()
+    watch.reflector.listener.on_event(EventType.ADDED, ObjectKey("", "any"), None, {})
+    plugin._note()
+    assert plugin.calls == [
+        ("noting", "run", None),
+        ("noting", "own", None),
+        None,  # a callback that is called for many objects is not what blocks
+        ("noting", "on_change", None),
+        None,
+    ]
+    await plugin.lifecycle.stop()
 
 
 def raises() -> None:

@@ -106,7 +106,7 @@ class PluginCall:
     @property
     def fields(self) -> Mapping[str, str]:
         """The request, for a log line."""
-        return {"bindRequest": str(self.key)}
+        return {"bindRequest": str(self.key)} if self.key is not None else {}
 
 
 class Observer(Protocol):

@@ -6,14 +6,16 @@ devices. What raises later is tried again.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from bowline.api.meta import Object, ObjectKey, key_of
+from bowline.api.meta import Object, ObjectKey, ObjectUID, key_of
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.framework.binding.calls import PluginCall
 from bowline.framework.binding.declared import permit_of
 from bowline.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
@@ -33,6 +35,10 @@ log = logging.getLogger(__name__)
 
 # How long a term's work has to end: a write in progress has the client's timeout.
 _STOP_S = 40.0
+# A callback that takes less is one of many, for as many objects.
+_LONG_S = 1.0
+# How the name of a queue's task begins.
+_WORKER = "worker "
 
 
 class PluginError(Exception):
@@ -75,6 +81,7 @@ class PluginLifecycle:
         )
         self._workers: dict[str, PluginWorker] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._callbacks: list[Callbacks] = []
 
     async def setup(self) -> None:
         """Set every plugin up. Raises PluginError."""
@@ -121,11 +128,13 @@ class PluginLifecycle:
                 _Observer(source, Callbacks(name, selection.resource.plural, self._clock, self._client.metrics))
                 for name, source in sharing
             ]
+            self._callbacks += [observer.callbacks for observer in observers]
             listener = Listener(partial(_report, observers, wake, on_object))
             reflector = Reflector(self._client, selection, listener=listener, transform=transform, owner=owner)
             for _, source in sharing:
                 if source.attach is not None:
                     source.attach(reflector)
+            self._callbacks.append(reflector.callbacks)
             watches[f"{owner}/{number}"] = Watch(reflector, partial(_may_end_wait, observers))
         return watches
 
@@ -133,12 +142,14 @@ class PluginLifecycle:
         """Begin a term: open the queues, and call ``run`` up to its first wait. Requires synced caches."""
         for worker in self._workers.values():
             worker.queue.open()
-            name = f"worker {worker.name}"
-            self._tasks += [asyncio.create_task(worker.run(), name=name) for _ in range(worker.queue.capacity)]
+            name = f"{_WORKER}{worker.name}"
+            with limited_to(worker.permit):
+                self._tasks += [asyncio.create_task(worker.run(), name=name) for _ in range(worker.queue.capacity)]
         for plugin in overriding(self._plugins, BindingPlugin.run):
             name, failed = f"{plugin.name}/run", self._errors.labels(plugin.name, "run").inc
-            running = run_in_term(name, plugin.run, failed, self._jitter, permit_of(plugin))
-            self._tasks.append(asyncio.create_task(running, name=name))
+            with limited_to(permit_of(plugin)):
+                running = run_in_term(name, plugin.run, failed, self._jitter)
+                self._tasks.append(asyncio.create_task(running, name=name))
         await asyncio.sleep(0)
 
     def cancel(self) -> None:
@@ -149,17 +160,28 @@ class PluginLifecycle:
             if not task.cancelling():  # a second one would interrupt what it does at its end
                 task.cancel()
 
-    async def stop(self) -> None:
+    async def stop(self, limit_s: float = _STOP_S) -> None:
         """End the term. Raises PluginError for what does not end, and the error of a worker."""
         self.cancel()
         tasks, self._tasks = self._tasks, []
-        stuck = (await asyncio.wait(tasks, timeout=_STOP_S))[1] if tasks else ()
+        stuck = (await asyncio.wait(tasks, timeout=limit_s))[1] if tasks else ()
         for task in tasks:
             if task not in stuck and (failure := failure_of(task)) is not None:
                 raise failure
         if stuck:
             names = ", ".join(sorted({task.get_name() for task in stuck}))
-            raise PluginError(f"{names}: does not end {_STOP_S:g} s after its cancellation")
+            raise PluginError(f"{names}: does not end {limit_s:g} s after its cancellation")
+
+    def current(self, loop: asyncio.AbstractEventLoop) -> PluginCall | None:
+        """Return the callback, the queue or the ``run`` that the event loop is executing. From any thread."""
+        for callbacks in self._callbacks:
+            callback, since = callbacks.in_progress or ("", math.inf)
+            if self._clock.monotonic() - since > _LONG_S:
+                return _call_outside(callbacks.owner, callback)
+        task = asyncio.current_task(loop)
+        if task is None or task not in self._tasks:
+            return None
+        return _call_outside(*task.get_name().removeprefix(_WORKER).split("/", 1))
 
     async def failure(self) -> None:
         """Wait until a worker itself fails. What a plugin raises is retried and does not count."""
@@ -176,6 +198,11 @@ class PluginLifecycle:
         limit_s = plugin.budgets.reconcile_s
         worker = self._workers[full] = PluginWorker(full, reconcile, limit_s, failed, self._jitter, permit_of(plugin))
         return worker.queue.add
+
+
+def _call_outside(plugin: str, point: str) -> PluginCall:
+    """Return a call that belongs to no request."""
+    return PluginCall(plugin, point, None, ObjectUID(""), 0.0)
 
 
 def _sources(plugin: BindingPlugin) -> tuple[EventSource, ...]:

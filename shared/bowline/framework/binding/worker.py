@@ -18,7 +18,7 @@ from datetime import timedelta
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import Reconcile
 from bowline.kube.errors import KubeError
-from bowline.kube.permits import Permit, limited_to
+from bowline.kube.permits import Permit
 from bowline.runtime.backoff import ItemBackoff
 from bowline.runtime.tasks import raise_foreign_cancellation, turns_timeout
 from bowline.runtime.workers import Result, run_worker
@@ -51,7 +51,7 @@ class PluginWorker:
         self._reconcile = reconcile
         self._limit_s = limit_s
         self._failed = failed
-        self._permit = permit
+        self.permit = permit
         self.queue: WorkQueue[ObjectKey] = WorkQueue(
             group=lambda key: key.namespace,
             workers=WORKERS,
@@ -64,9 +64,8 @@ class PluginWorker:
         await run_worker(self.queue, self._process, self._on_error)
 
     async def _process(self, key: ObjectKey) -> Result:
-        with limited_to(self._permit):
-            async with turns_timeout(self._limit_s):
-                delay = await self._reconcile(key)
+        async with turns_timeout(self._limit_s):
+            delay = await self._reconcile(key)
         return Result(None if delay is None else max(delay, _SHORTEST))
 
     def _on_error(self, key: ObjectKey) -> None:
@@ -79,15 +78,13 @@ async def run_in_term(
     run: Callable[[], Awaitable[None]],
     failed: Callable[[], None],
     jitter: Callable[[], float],
-    permit: Permit | None,
 ) -> None:
     """Call a plugin's ``run`` until it returns."""
     backoff: ItemBackoff[str] = ItemBackoff(*RETRY_BACKOFF, random=jitter)
     while True:
         try:
-            with limited_to(permit):
-                return await raise_foreign_cancellation(run())
-        except asyncio.CancelledError:
+            return await raise_foreign_cancellation(run())
+        except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # noqa: BLE001 - anything else would end the work of all others
             failed()
