@@ -100,6 +100,13 @@ WRONG = [
     pytest.param("wrong_plugins:Interrupting", "binds", "raised KeyboardInterrupt", id="interrupts"),
     pytest.param("wrong_plugins:EndingItsTask", "binds", "ends with SystemExit: 3", id="exits in its own task"),
     pytest.param("wrong_plugins:Overdeclaring", "unused_rights", "declares patch of configmaps", id="unused right"),
+    pytest.param("wrong_plugins:Overdeclaring", "unused_rights", "licence.example.com/Seated on pods", id="unset"),
+    # What a term and a process have beside the attempts; a pod that is gone.
+    pytest.param("wrong_plugins:RaisingInAWatch", "binds", "a_watch/on_change raises", id="a watch raises"),
+    pytest.param("wrong_plugins:NotEnding", "binds", "not_ending/run: does not end", id="outlives the term"),
+    pytest.param("wrong_plugins:NotSetUp", "binds", "a setup ignores its cancellation", id="never set up"),
+    pytest.param("wrong_plugins:Unserved", "binds", "event source reports nothing", id="watches nothing"),
+    pytest.param("wrong_plugins:ReleasingThePod", "rollback", "a pod that is gone", id="rollback needs the pod"),
     # A method that does not return, state outside of the object, what outlives a call or a term.
     pytest.param("wrong_plugins:Endless", "binds", "NotReturningError", id="never returns"),
     pytest.param("wrong_plugins:RememberingPods", "admission_is_pure", "different results", id="remembers pods"),
@@ -114,6 +121,11 @@ WRONG = [
     pytest.param("wrong_plugins:InOthersName", "declared_writes", "in ctx.shared", id="shares as another"),
     pytest.param("wrong_plugins:BlockingInRelease", "release", "time.sleep", id="blocks in release"),
     pytest.param("wrong_plugins:OutlivingItsTerm", "binds", "when its term has ended", id="outlives its term"),
+    pytest.param("wrong_plugins:AppliesByText", "queries", "must return True or False", id="applies is no bool"),
+    pytest.param("wrong_plugins:ConnectingAtOnce", "class", "constructor does I/O", id="connects when it is created"),
+    pytest.param("wrong_plugins:MutatingInValidate", "admission_is_pure", "that it validates", id="validate mutates"),
+    pytest.param("wrong_plugins:ReturningAPatch", "admission_results", "must return None", id="a patch is returned"),
+    pytest.param("wrong_plugins:BindingInAnOutage", "outage", "without its effect", id="binds in an outage"),
     # Nothing of these was checked, and it said: no findings.
     pytest.param("wrong_plugins:Unconcerned", "concerned", "not checked: applies is False", id="no pod concerns it"),
     pytest.param("wrong_plugins:Skipping", "concerned", "not checked: every method returns SKIP", id="skips"),

@@ -21,6 +21,7 @@ from bowline import (
     BindContext,
     BindingPlugin,
     BindRequest,
+    Budgets,
     EventSource,
     FieldError,
     Handle,
@@ -33,7 +34,7 @@ from bowline import (
     Status,
 )
 from bowline.errors import AlreadyExists, ApiError, Forbidden, InfrastructureError, KubeError
-from bowline.resources import CONFIGMAPS
+from bowline.resources import CONFIGMAPS, NODES, Resource
 from tests.testing.licence import SEATS, Licence
 from tests.testing.right_plugins import SERVER, Outside
 
@@ -392,6 +393,44 @@ class Lying(BindingPlugin):
         return Status.ok()
 
 
+class AppliesByText(BindingPlugin):
+    name = "applies_by_text"
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return pod["metadata"].get("labels")  # type: ignore[no-any-return]
+
+
+class ConnectingAtOnce(BindingPlugin):
+    """Its constructor also runs in the webhook and in lint."""
+
+    name = "connecting_at_once"
+
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        with suppress(OSError), socket.create_connection(("127.0.0.1", 9), timeout=1):
+            pass
+
+
+class MutatingInValidate(AdmissionPlugin):
+    name = "mutating_in_validate"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        pod["metadata"]["labels"] = {}
+        return ()
+
+
+class ReturningAPatch(AdmissionPlugin):
+    name = "returning_a_patch"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        return [{"op": "remove", "path": "/metadata/labels"}]  # type: ignore[return-value]
+
+
+class BindingInAnOutage(Outside):
+    name = "binding_in_an_outage"
+    in_an_outage = Status.ok()
+
+
 class Unconcerned(Raising, RaisingInBind):
     """Whatever it does wrong, the sample pod does not show it."""
 
@@ -504,8 +543,8 @@ class Endless(BindingPlugin):
     name = "endless"
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        while True:
-            pass
+        time.sleep(3600)  # noqa: ASYNC251 - the mistake
+        return Status.ok()
 
 
 class InTheClass(BindingPlugin):
@@ -750,5 +789,53 @@ class EndingItsTask(BindingPlugin):
 class Overdeclaring(Licence):
     name = "overdeclaring"
     access = replace(
-        Licence.access, rules=(AccessRule("configmaps", ("create", "patch", "delete"), name_prefix="licence-"),)
+        Licence.access,
+        rules=(AccessRule("configmaps", ("create", "patch", "delete"), name_prefix="licence-"),),
+        pod_conditions=("licence.example.com/Seated",),
     )
+
+
+class RaisingInAWatch(BindingPlugin):
+    """Believes that an object was there before each change."""
+
+    name = "raising_in_a_watch"
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return (EventSource(NODES.as_metadata(), on_change=lambda old, _: old["metadata"]),)  # type: ignore[index]
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.ok()
+
+
+class NotEnding(BindingPlugin):
+    """Its task outlives the term of leadership."""
+
+    name = "not_ending"
+
+    async def run(self) -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+
+class NotSetUp(BindingPlugin):
+    name = "not_set_up"
+    budgets = Budgets(setup_s=1)
+
+    async def setup(self, handle: Handle) -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+
+class Unserved(BindingPlugin):
+    """Watches what no API server serves."""
+
+    name = "unserved"
+    access = Access(rules=(AccessRule("seats", ("list", "watch"), group="licence.example.com"),))
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return (EventSource(Resource("licence.example.com", "v1", "seats", "Seat")),)
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.ok()

@@ -16,7 +16,6 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin
 from bowline.framework.plugin_class import class_errors
-from bowline.framework.registry import installed_plugins
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing import builders
 from bowline.testing.purity import recorded
@@ -55,13 +54,10 @@ def _has_a_valid_class(subject: Subject) -> Iterator[str]:
 
 
 def _has_a_name_of_its_own(subject: Subject) -> Iterator[str]:
-    """No built-in plugin and no other distribution has its name."""
+    """No built-in plugin has its name."""
     name = subject.plugin.name
     if any(builtin.plugin.name == name and builtin.plugin is not subject.plugin for builtin in BUILTINS):
         yield f"the name {name!r} is that of a built-in plugin, which is loaded instead"
-    owners = sorted({point.dist.name for point in installed_plugins() if point.name == name and point.dist})
-    if len(owners) > 1:
-        yield f"the name {name!r} is that of plugins of several distributions: {', '.join(owners)}"
 
 
 def _can_be_created(subject: Subject) -> Iterator[str]:

@@ -11,8 +11,19 @@ The class has one test for each check, for pytest. Checks of binding need a real
 import asyncio
 import importlib
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 from unittest import SkipTest
@@ -55,6 +66,8 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "outage": life_checks.waits_in_an_outage,
     "unused_rights": life_checks.uses_its_rights,
 }
+# For what a check leaves.
+_END_S = 2.0
 # Need no attempt that succeeds; the others repeat one.
 _WITHOUT_BIND = ("concerned", "declared_writes")
 # The plugins that ship with Bowline have tests of their own for these.
@@ -145,9 +158,9 @@ def _messages(name: str, check: BindingCheck, lab: Lab, subject: Subject) -> lis
     lab.began.setdefault(subject, lab.proxy.latest())
     try:
         with interrupted_loops(subject.files):
-            messages = asyncio.run(_all(check, lab, subject))
+            messages = _run(_all(check, lab, subject))
     except PluginError as error:
-        messages = [f"the plugin's process does not start: {error}"]
+        messages = [f"the plugin's process fails: {error}"]
     except NotAdmittedError as error:
         messages = [f"not checked: {error}"]
     except BaseException as error:
@@ -168,6 +181,33 @@ def _is_raised_in(error: BaseException, files: frozenset[str]) -> bool:
 def _loaded(module: str, name: str) -> type[Plugin]:
     plugin: type[Plugin] = getattr(importlib.import_module(module), name)
     return plugin
+
+
+def _run(work: Coroutine[Any, Any, list[str]]) -> list[str]:
+    """Return the result, as asyncio.run does; tasks that ignore their cancellation, and threads, are left behind."""
+    loop, threads = asyncio.new_event_loop(), ThreadPoolExecutor()
+    loop.set_default_executor(threads)
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.run_until_complete(_end_tasks())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        threads.shutdown(wait=False, cancel_futures=True)
+        loop.close()
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    stuck = (await asyncio.wait(left, timeout=_END_S))[1] if left else ()
+    for task in stuck:
+        with suppress(Exception):  # whatever it does at its end
+            task.get_coro().close()
+        task.cancel()
+    for task in (await asyncio.wait(stuck, timeout=_END_S))[0] if stuck else ():
+        if not task.cancelled():
+            task.exception()
 
 
 async def _all(check: BindingCheck, lab: Lab, subject: Subject) -> list[str]:

@@ -35,6 +35,7 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import NotFound
+from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import BINDREQUESTS, NAMESPACES, NODES, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
@@ -51,6 +52,8 @@ from bowline.testing.subject import Subject
 
 # Between two calls while a plugin waits.
 _WAKE_S = 0.05
+# For the other party to end.
+_WORLD_END_S = 5.0
 ATTEMPTS = 4  # after which an undisturbed attempt must have succeeded
 # Of metadata, what the API server sets.
 VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
@@ -70,12 +73,14 @@ _IGNORED = ("events",)
 class Calls:
     """What the Runner reports: the errors and the results of the plugins' calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: set[str]) -> None:
+        self._keys = keys
         self.errors: list[str] = []
         self.results: list[tuple[str, str, Code]] = []  # plugin, point, code of each call that belongs to an attempt
 
     def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
-        """Keep the result's code."""
+        """Keep the result's code, and the keys of what the Binding is to set."""
+        self._keys.update(status.annotations or (), status.labels or ())
         self.results.append((call.plugin, call.point, status.code))
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
@@ -101,6 +106,8 @@ class Lab:
     # The checks of each subject that were run, and after which exchange the first one began.
     checks: defaultdict[Subject, set[str]] = field(default_factory=lambda: defaultdict(set))
     began: dict[Subject, int] = field(default_factory=dict)
+    # Annotations, labels and conditions that its pods had, and that a Binding was to set.
+    keys: defaultdict[Subject, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     async def account(self, plugins: Sequence[Plugin]) -> ClusterAccess:
         """Return the access of an account with the rights of these plugins."""
@@ -264,12 +271,13 @@ class Trial:
         assert isinstance(plugin, BindingPlugin)  # noqa: S101 - the caller has chosen a binding plugin
         if not isinstance(plugin, DefaultBinder):
             chain = [*chain, DefaultBinder(PluginConfig(), Settings())]
-        calls = Calls()
+        calls = Calls(self.lab.keys[self.subject])
         account = await self.lab.account(chain)
         denials = partial(self.lab.denials, plugin, self.lab.proxy.latest())
+        metrics = CollectorRegistry()
         async with (
-            KubeClient(account, ClientOptions(name="bowline-plugin-test")) as client,
-            running_plugins(chain, client, denials) as metrics,
+            KubeClient(account, ClientOptions("bowline-plugin-test", metrics=KubeMetrics(metrics))) as client,
+            running_plugins(chain, client, metrics, denials),
             self._played_world(),
         ):
             yield LabProcess(self, plugin, chain, client, calls, Runner(chain, PluginCaller(calls)), metrics, denials)
@@ -284,8 +292,8 @@ class Trial:
             yield
         finally:
             playing.cancel()
-            await asyncio.wait([playing])
-            if not playing.cancelled():
+            await asyncio.wait([playing], timeout=_WORLD_END_S)
+            if playing.done() and not playing.cancelled():
                 playing.result()
 
     async def stored(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -378,10 +386,17 @@ async def trial(lab: Lab, subject: Subject) -> AsyncIterator[Trial]:
         finally:
             for pod in await admin.list_all(PODS, ""):
                 if _mentions(pod, made):
+                    lab.keys[subject].update(_keys_of(pod))
                     with suppress(NotFound):
                         await admin.delete(
                             PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0
                         )
+
+
+def _keys_of(pod: Mapping[str, Any]) -> Iterator[str]:
+    for entries in (pod["metadata"].get("annotations"), pod["metadata"].get("labels")):
+        yield from entries or ()
+    yield from (condition["type"] for condition in pod["status"].get("conditions") or ())
 
 
 def _add(objects: dict[str, str], name: str, text: str) -> None:

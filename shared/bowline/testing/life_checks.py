@@ -155,9 +155,6 @@ async def waits_in_an_outage(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             status = await within(subject, process.runner.run_release(await made.context(process)))
         if held and status is not None and status.code is Code.OK and made.footprint(expected.collections) == held:
             yield f"release returns OK in an outage, and {', '.join(sorted(held))} stays; return Status.outage"
-        await within(subject, process.release())
-        if left := made.footprint(expected.collections):
-            yield f"after the outage release leaves {', '.join(sorted(left))}"
 
 
 async def uses_its_rights(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -172,3 +169,8 @@ async def uses_its_rights(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         unused = [verb for verb in rule.verbs if verb not in verbs and (verb in _WRITES or not verbs)]
         if unused:
             yield f"access declares {', '.join(unused)} of {rule.resource}, which nothing uses; drop it"
+    access = subject.plugin.access
+    own = (access.binding_annotations, access.binding_labels)
+    of_pods = (access.pod_annotations, access.pod_labels, access.pod_conditions)
+    if unset := {key for keys in (*own, *of_pods) for key in keys} - lab.keys[subject]:
+        yield f"access declares {', '.join(sorted(unset))} on pods, which nothing sets; drop it"

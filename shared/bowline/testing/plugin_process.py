@@ -10,28 +10,35 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle, Watch
-from bowline.framework.plugin import Plugin
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.plugin import Plugin, overriding
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.tasks import cancel_and_wait
 
 # How long the first lists of the plugins' watches may take.
 _SYNC_LIMIT_S = 30.0
+# How long a setup may take beyond its budget, and what a term has started beyond its end.
+_LATE_S = 5.0
 _POLL_S = 0.01
+_ERRORS = ("bowline_plugin_background_errors_total", "bowline_reflector_callback_errors_total")
 
 
 @asynccontextmanager
 async def running_plugins(
-    plugins: Sequence[Plugin], client: KubeClient, denials: Callable[[], Sequence[str]]
-) -> AsyncIterator[CollectorRegistry]:
-    """Run the plugins until the block ends; yields their metrics.
+    plugins: Sequence[Plugin],
+    client: KubeClient,
+    registry: CollectorRegistry,
+    denials: Callable[[], Sequence[str]],
+) -> AsyncIterator[None]:
+    """Run the plugins until the block ends. Their metrics are in ``registry``.
 
-    Raises PluginError if one cannot be started: a watch never syncs after one of the ``denials`` of its requests.
+    Raises PluginError if one cannot be started, or does not end: a watch never syncs after one of the ``denials`` of
+    its requests.
     """
-    registry = CollectorRegistry()
     lifecycle = PluginLifecycle(plugins, client, SystemClock(), registry)
     async with AsyncExitStack() as ending:
-        await lifecycle.setup()
+        await _set_up(lifecycle, plugins)
         # Nothing wakes an attempt that waits: it is repeated soon.
         watches = lifecycle.watches(lambda _: None, lambda _, __: None).values()
         for watch in watches:
@@ -39,9 +46,20 @@ async def running_plugins(
             ending.push_async_callback(cancel_and_wait, watching)
         async with asyncio.timeout(_SYNC_LIMIT_S):
             await _synced(watches, denials)
-        ending.push_async_callback(lifecycle.stop)
+        ending.push_async_callback(lifecycle.stop, _LATE_S)
         await lifecycle.start()
-        yield registry
+        yield
+
+
+async def _set_up(lifecycle: PluginLifecycle, plugins: Sequence[Plugin]) -> None:
+    """Raises PluginError, also for a setup that ignores its cancellation."""
+    binding_plugins = [plugin for plugin in plugins if isinstance(plugin, BindingPlugin)]
+    with_setup = overriding(binding_plugins, BindingPlugin.setup)
+    limit_s = sum(plugin.budgets.setup_s + _LATE_S for plugin in with_setup)
+    setting_up = asyncio.create_task(lifecycle.setup(), name="setup")
+    if limit_s and not (await asyncio.wait([setting_up], timeout=limit_s))[0]:
+        raise PluginError("a setup ignores its cancellation; let CancelledError through")
+    await setting_up
 
 
 async def _synced(watches: Collection[Watch], denials: Callable[[], Sequence[str]]) -> None:
@@ -49,13 +67,17 @@ async def _synced(watches: Collection[Watch], denials: Callable[[], Sequence[str
         if texts := denials():
             raise PluginError("; ".join(texts))
         await asyncio.sleep(_POLL_S)
+    for watch in watches:
+        if not (watch.reflector.synced.is_set() or watch.reflector.selection.is_optional):
+            remedy = "correct the resource, create its CRD in the fixture bowline_cluster, or set `optional`"
+            raise PluginError(f"its event source reports nothing: {watch.reflector.last_error}; {remedy}")
 
 
 def background_errors(registry: CollectorRegistry) -> list[str]:
-    """Return the plugins' queues that have raised."""
+    """Return the plugins' queues, tasks and callbacks that have raised."""
     samples = (sample for metric in registry.collect() for sample in metric.samples)
     return [
-        f"{sample.labels['plugin']}/{sample.labels['task']}"
+        f"{sample.labels['plugin']}/{sample.labels.get('task') or sample.labels['callback']}"
         for sample in samples
-        if sample.name == "bowline_plugin_background_errors_total" and sample.value
+        if sample.name in _ERRORS and sample.value
     ]

@@ -4,7 +4,7 @@ An audit hook cannot be removed: one is installed at the first use and records o
 """
 
 import asyncio
-import ctypes
+import signal
 import socket
 import sys
 import threading
@@ -26,6 +26,7 @@ _WRITES = ("w", "a", "x", "+")
 _POLL_S = 0.05
 # A method that is seen this often, half a second apart, in one and the same call does not return.
 _LOOK_S, _LOOKS = 0.5, 20
+_INTERRUPT = signal.SIGUSR2
 _FRAMEWORK = (f"{Path(__file__).parent}/", f"{Path(__file__).parents[1] / 'framework'}/")
 
 
@@ -116,21 +117,31 @@ class NotReturningError(BaseException):
 
 @contextmanager
 def interrupted_loops(files: frozenset[str]) -> Iterator[None]:
-    """Raise NotReturningError in a call of the plugin that computes without end; after one, in others soon."""
+    """Raise NotReturningError in a call of the plugin that does not end; after one, in others soon.
+
+    By a signal, which also ends a sleep or a wait for a lock; so only in the main thread, which receives it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     thread, ended = threading.get_ident(), threading.Event()
+    late: list[FrameType] = []
 
     def look() -> None:
         former, looks, limit = None, 0, _LOOKS
         while not ended.wait(_LOOK_S):
-            call = _call_of(thread, files)
+            call = _call_of(sys._current_frames().get(thread), files)
             looks = looks + 1 if call is not None and call is former else 0
             former = call
-            if looks >= limit:
-                limit = 1
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread), ctypes.py_object(NotReturningError)
-                )
+            if call is not None and looks >= limit:
+                limit, late[:] = 1, [call]
+                signal.pthread_kill(thread, _INTERRUPT)
 
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        if _call_of(frame, files) in late:  # it may have returned meanwhile
+            raise NotReturningError
+
+    former_handler = signal.signal(_INTERRUPT, interrupt)
     watcher = threading.Thread(target=look, name="watch of the plugin", daemon=True)
     watcher.start()
     try:
@@ -138,12 +149,13 @@ def interrupted_loops(files: frozenset[str]) -> Iterator[None]:
     finally:
         ended.set()
         watcher.join()
+        signal.signal(_INTERRUPT, former_handler)
 
 
-def _call_of(thread: int, files: frozenset[str]) -> FrameType | None:
+def _call_of(innermost: FrameType | None, files: frozenset[str]) -> FrameType | None:
     """Return the frame of the plugin that the framework or a check has called."""
     call = None
-    for frame, _ in traceback.walk_stack(sys._current_frames().get(thread)):
+    for frame, _ in traceback.walk_stack(innermost) if innermost is not None else ():
         name = frame.f_code.co_filename
         if name.startswith(_FRAMEWORK):
             break
