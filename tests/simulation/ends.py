@@ -79,7 +79,10 @@ class Ends:
         is_true = {
             **dict.fromkeys(_IMPOSSIBLE, False),
             Reason.BACKOFF_LIMIT_EXCEEDED: None in limits or attempts in limits,
-            Reason.WAIT_TIMEOUT: not self.is_time_true or self._now() - created >= self._shortest_wait_s(),
+            # An agent's time began with its reservation, which may have been made for an earlier request.
+            Reason.WAIT_TIMEOUT: not self.is_time_true
+            or request["status"].get("failure", {}).get("plugin") == "gpu_sharing"
+            or self._now() - created >= self._shortest_wait_s(),
         }
         if self.is_past_true:
             is_true |= {
