@@ -1,6 +1,5 @@
 """Schedulers with one mistake each, the one that the argument names, in a part of the example scheduler."""
 
-import copy
 import json
 import runpy
 import sys
@@ -207,10 +206,6 @@ def deleting_pods_by_name(core: Any, custom: Any, pod: Any, request: Any) -> Any
     return react(core, custom, pod, request)
 
 
-def of_earlier_passes(core: Any, custom: Any, pod: Any, nodes: Any, free: Any, used: Any) -> Any:
-    return decide(core, custom, pod, nodes, copy.deepcopy(free), copy.deepcopy(used))
-
-
 def of_whole_devices(pod: Any, node: Any, groups: Any, free: Any, used: Any) -> Any:
     return take(pod, node, [], free, used)
 
@@ -296,7 +291,6 @@ PARTS: dict[str, tuple[str, Any]] = {
     "deletes_hopeless_pods": ("react", deleting_hopeless_pods),
     "deletes_pods_by_name": ("react", deleting_pods_by_name),
     "deletes_failures_at_once": ("has_paused", lambda request: request.get("status", {}).get("phase") == "Failed"),
-    "counts_earlier_passes": ("decide", of_earlier_passes),
     "counts_no_shares": ("take", of_whole_devices),
     "joins_any_group": ("place", to_any_group),
     "overfills_a_group": ("place", to_a_full_group),

@@ -59,7 +59,6 @@ IDLE_LIMIT_S = 30.0
         pytest.param(
             "deletes_failures_at_once", "removed-cause", "pauses-after-a-failure", id="no pause after a failure"
         ),
-        pytest.param("counts_earlier_passes", "restart", "counts-what-is-used", id="what earlier passes decided"),
         pytest.param(
             "withdraws_from_others", "unfinished-requests", "own-pods-only", id="withdraws from another scheduler"
         ),
