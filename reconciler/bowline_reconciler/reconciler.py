@@ -35,7 +35,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.report import Unfinished
-from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked
+from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked, is_over
 from bowline_reconciler.decide.step import Abandon, Close, OtherEffect, Reconsider
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.request_cache import RequestCache
@@ -76,8 +76,9 @@ class Reconciler:
     async def _reconcile(self, key: ObjectKey, deferred: DeferredBind | None) -> Result:
         """Identify the request, decide what is to be done with it, and do that."""
         latest, former = self.requests.get(key), self.states.get(key)
-        if latest is None and former is None and not self.requests.is_doubted(key):
-            return DONE  # it has left the watch, and this process has left nothing
+        is_past = latest is None or is_over(latest)
+        if is_past and former is None and not self.requests.is_doubted(key):
+            return DONE  # it has ended or left the watch, and this process has left nothing
         if former is None and latest is not None:
             former = self.states.ensure(latest)
         state = self.states.of(latest) if latest is not None else former

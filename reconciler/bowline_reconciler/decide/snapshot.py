@@ -177,8 +177,9 @@ class Snapshot:
 
 def is_over(request: BindRequest) -> bool:
     """Return whether the request has ended, and nothing is left to undo."""
-    has_leftovers = request.has_finalizer or request.is_rollback_incomplete
-    return request.phase is Phase.SUCCEEDED or (request.phase is Phase.FAILED and not has_leftovers)
+    if request.phase is not Phase.FAILED:
+        return request.phase is Phase.SUCCEEDED
+    return not (request.has_finalizer or request.is_rollback_incomplete)
 
 
 def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:

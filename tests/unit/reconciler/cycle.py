@@ -57,11 +57,13 @@ class Recorded(BuiltinBindingPlugin):
         super().__init__(PluginConfig(), Settings())
         self.log = log
         self.acts = acts
+        self.questions = 0
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        self.questions += 1
         return True
 
     async def pre_bind(self, c: BindContext) -> Status:

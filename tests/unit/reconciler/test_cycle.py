@@ -51,14 +51,16 @@ async def test_an_ok_without_a_binding_is_a_defect_of_the_bind_plugin() -> None:
     assert cycle.log[3:] == ["read pod"], "it waits, and no attempt is counted"
 
 
-async def test_nothing_is_read_of_a_request_that_has_left_the_watch_with_its_result() -> None:
-    """The event of a write may arrive before its reply; then the key is enqueued, and reconciled after the end."""
+@pytest.mark.parametrize("has_left_the_watch", [True, False])
+async def test_nothing_is_read_or_decided_of_a_request_that_has_its_result(has_left_the_watch: bool) -> None:
+    """Events of the bind may arrive before the replies; then the key is enqueued, and reconciled after the end."""
     cycle = Cycle()
     await cycle.attempt()
-    calls = list(cycle.log)
-    cycle.requests.deliver(cycle.key, None)
+    calls, questions = list(cycle.log), cycle.plugin.questions
+    if has_left_the_watch:
+        cycle.requests.deliver(cycle.key, None)
     await cycle.reconciler.reconcile(cycle.key)
-    assert cycle.log == calls
+    assert (cycle.log, cycle.plugin.questions) == (calls, questions)
     assert not len(cycle.states)
 
 
