@@ -38,10 +38,10 @@ async def fails(stage: Stage, _: Working) -> None:
 @pytest.mark.parametrize(
     ("result", "ended", "max_stops", "max_returns"),
     [
-        pytest.param(Status.ok(), succeeds, 98, 73, id="bind"),
-        pytest.param(Status.wait("for a device"), waits, 69, 49, id="wait"),
-        pytest.param(Status.retry("no device"), fails_once, 66, 44, id="retry"),
-        pytest.param(Status.fatal("no such device"), fails, 115, 92, id="fatal"),
+        pytest.param(Status.ok(), succeeds, 102, 77, id="bind"),
+        pytest.param(Status.wait("for a device"), waits, 72, 52, id="wait"),
+        pytest.param(Status.retry("no device"), fails_once, 69, 47, id="retry"),
+        pytest.param(Status.fatal("no such device"), fails, 118, 95, id="fatal"),
     ],
 )
 async def test_a_request_with_side_effects_passes_few_modules(
