@@ -139,9 +139,9 @@ def find_subject(reading: Reading, namespace: str, target: str) -> ExplainedObje
         return subject if subject is not None or kind else _uncreated_pod(reading, key)
     workload_kind = next((candidate for candidate in WORKLOADS if candidate.is_named(kind)), None)
     if workload_kind is None:
-        custom = _custom_workload(reading, namespace, name, kind)
-        if custom is not None:
-            return custom
+        custom_workload = _custom_workload(reading, namespace, name, kind)
+        if custom_workload is not None:
+            return custom_workload
         kind_names = ", ".join(("pod", *(candidate.name.lower() for candidate in WORKLOADS)))
         raise ClusterError(f"{kind} {name} owns no pod here, and is of none of the kinds {kind_names}")
     owner = reading.reader.get(f"{workload_kind.path(f'/namespaces/{namespace}')}/{name}")
@@ -160,9 +160,9 @@ def _find_workload(reading: Reading, namespace: str, name: str) -> ExplainedObje
 
 def _custom_workload(reading: Reading, namespace: str, name: str, kind: str = "") -> ExplainedObject | None:
     """Explain an object of another project's kind, such as a JobSet, by the objects that name it as their owner."""
-    parts, pods = _dependents(reading, namespace)
-    for each in (*chain(*parts.values()), *pods):
-        for reference in each["metadata"].get("ownerReferences") or ():
+    workloads, pods = _dependents(reading, namespace)
+    for dependent in (*chain(*workloads.values()), *pods):
+        for reference in dependent["metadata"].get("ownerReferences") or ():
             custom_kind = WorkloadKind(str(reference.get("kind")), "")
             if reference.get("name") == name and (not kind or custom_kind.is_named(kind)):
                 metadata = {"name": name, "namespace": namespace, "uid": reference.get("uid")}
@@ -173,35 +173,35 @@ def _custom_workload(reading: Reading, namespace: str, name: str, kind: str = ""
 def _dependents(reading: Reading, namespace: str) -> tuple[dict[str, list[Object]], list[Object]]:
     """Return the workloads of a namespace by their kinds, and its pods: those that an owner may own."""
     scope = f"/namespaces/{namespace}"
-    parts = {kind.name: list(readable(reading.list(kind.plural, kind.path(scope)))) for kind in WORKLOADS}
-    return parts, list(reading.pods(f"/api/v1{scope}/pods"))
+    workloads = {kind.name: list(readable(reading.list(kind.plural, kind.path(scope)))) for kind in WORKLOADS}
+    return workloads, list(reading.pods(f"/api/v1{scope}/pods"))
 
 
 def _owned_by(uids: Collection[Any], objects: Iterable[Object]) -> list[Object]:
     return [
-        each
-        for each in objects
-        if any(reference.get("uid") in uids for reference in each["metadata"].get("ownerReferences") or ())
+        candidate
+        for candidate in objects
+        if any(reference.get("uid") in uids for reference in candidate["metadata"].get("ownerReferences") or ())
     ]
 
 
 def _workload_subject(reading: Reading, namespace: str, kind: WorkloadKind, owner: Object) -> ExplainedObject:
     """Explain the pod of a workload that is stuck longest; or why it has none."""
     key, uids = ObjectKey(namespace, owner["metadata"]["name"]), {owner["metadata"].get("uid")}
-    parts, pods = _dependents(reading, namespace)
-    objects = [*chain(*parts.values()), *pods]
-    while new_uids := {each["metadata"].get("uid") for each in _owned_by(uids, objects)} - uids:
+    workloads, pods = _dependents(reading, namespace)
+    objects = [*chain(*workloads.values()), *pods]
+    while new_uids := {owned["metadata"].get("uid") for owned in _owned_by(uids, objects)} - uids:
         uids |= new_uids
     pods = _owned_by(uids, pods)
     creators = [
-        each
-        for kind_name, workloads in parts.items()
-        for each in workloads
-        if kind_name not in _INDIRECT and each["metadata"].get("uid") in uids
+        workload
+        for kind_name, of_kind in workloads.items()
+        for workload in of_kind
+        if kind_name not in _INDIRECT and workload["metadata"].get("uid") in uids
     ] or [owner]
     failure = _creation_failure(creators, reading.failed_creations(f"/namespaces/{namespace}"), pods)
     waiting = [pod for pod in pods if _seems_stuck(reading, pod)]
-    lacks_pods = any(_lacks_pods(each, _owned_by({each["metadata"].get("uid")}, pods)) for each in creators)
+    lacks_pods = any(_lacks_pods(creator, _owned_by({creator["metadata"].get("uid")}, pods)) for creator in creators)
     if not waiting and (not pods or (failure is not None and lacks_pods)):
         deployments, unread = reading.deployments(), tuple(reading.unread)
         facts = Facts(key, reading.now, deployments=deployments, system=reading.system, unreadable=unread)

@@ -34,7 +34,7 @@ from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
 from bowline_reconciler.bound_pods import BoundPodWatch
-from bowline_reconciler.decide.snapshot import Absent, PodView, is_over, is_withdrawn, pod_view
+from bowline_reconciler.decide.snapshot import Absent, PodView, is_finished, is_withdrawn, pod_view
 from bowline_reconciler.pod_cache import PodCache
 from bowline_reconciler.request_cache import RequestCache
 
@@ -83,7 +83,7 @@ class Informers:
         self.requests = Reflector(
             client,
             UNFINISHED_BINDREQUESTS,
-            listener=Listener(self._request_event, self.request_cache.end_list),
+            listener=Listener(self._request_event, lambda _: self.request_cache.drop_passed()),
             transform=transform_request,
             fallback=True,
             store=shown_requests,
@@ -242,7 +242,7 @@ class Informers:
         self._pod_cache.name(key, key in self.request_cache)
         if shown_request is not None:
             self._judge(self.requests, key, shown_request.resource_version)
-        elif before is None or not is_over(before):
+        elif before is None or not is_finished(before):
             self._handlers.on_delete(key)
         self._handlers.on_object(BINDREQUESTS, key)
 

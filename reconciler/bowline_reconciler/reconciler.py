@@ -35,7 +35,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.report import Unfinished
-from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked, is_over
+from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked, is_finished
 from bowline_reconciler.decide.step import Abandon, Close, OtherEffect, Reconsider
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.request_cache import RequestCache
@@ -76,8 +76,8 @@ class Reconciler:
     async def _reconcile(self, key: ObjectKey, deferred: DeferredBind | None) -> Result:
         """Identify the request, decide what is to be done with it, and do that."""
         latest, former = self.requests.get(key), self.states.get(key)
-        is_past = latest is None or is_over(latest)
-        if is_past and former is None and not self.requests.is_doubted(key):
+        is_past = latest is None or is_finished(latest)
+        if is_past and former is None and not self.requests.is_stale(key):
             return DONE  # it has ended or left the watch, and this process has left nothing
         if former is None and latest is not None:
             former = self.states.ensure(latest)
@@ -142,7 +142,7 @@ class Reconciler:
         action = self.reads.decide_on(snapshot, state)
         if isinstance(action, Fail):
             return self.effects.begin(snapshot, state, action)
-        self.requests.doubt((work.snapshot.request.key,))
+        self.requests.mark_stale((work.snapshot.request.key,))
         return REQUEUE
 
     async def _end_former(self, key: ObjectKey, former: RequestState, request: BindRequest | None) -> Result | None:
@@ -233,7 +233,7 @@ class Reconciler:
             case TransientFailure():
                 raise self._failure(request.key, state, action.why, action.after)
             case RequeueNow():
-                self.requests.doubt((request.key,))
+                self.requests.mark_stale((request.key,))
                 raise self._failure(request.key, state, "the attempt was withdrawn")
             case _:
                 assert_never(action)
@@ -250,7 +250,7 @@ class Reconciler:
             if not isinstance(error, InfrastructureError):
                 # Another client wrote in between, or a policy denies the write: the next reconcile starts with a live
                 # read.
-                self.requests.doubt((key,))
+                self.requests.mark_stale((key,))
             self.requeue.extend_streak(state, retry_after)
             is_not_stored = isinstance(error, NotStoredError)
             if state.failures.is_own or is_not_stored:

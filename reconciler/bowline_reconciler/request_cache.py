@@ -29,7 +29,8 @@ class RequestCache:
     """The requests by key.
 
     ``shown``: the keys of those that the watch shows. ``position``: up to which version it has delivered the changes;
-    empty while it lists. A key may be *doubted*: nothing is decided on its request before a live read.
+    empty while it lists. A *stale* one may be older than the API
+    server's: nothing is decided on it before a live read.
     """
 
     def __init__(self, shown: Container[ObjectKey], position: Callable[[], ResourceVersion]) -> None:
@@ -37,7 +38,7 @@ class RequestCache:
         self._position = position
         self._requests: dict[ObjectKey, BindRequest] = {}
         self._ahead: dict[ObjectKey, _Ahead] = {}
-        self._doubted: set[ObjectKey] = set()
+        self._stale: set[ObjectKey] = set()
 
     def __contains__(self, key: ObjectKey) -> bool:
         return key in self._requests
@@ -52,8 +53,8 @@ class RequestCache:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The numbers of what is kept until the watch has delivered it, and of doubted keys."""
-        return {"ahead": len(self._ahead), "doubted": len(self._doubted)}
+        """The numbers of what is kept until the watch has delivered it, and of stale requests."""
+        return {"ahead": len(self._ahead), "stale": len(self._stale)}
 
     def deliver(self, key: ObjectKey, request: BindRequest | None, *, is_trusted: bool = True) -> None:
         """Take what the watch shows of a key; None: nothing any more.
@@ -61,20 +62,23 @@ class RequestCache:
         ``is_trusted``: versions can be compared. If not, etcd may have been restored from a backup.
         """
         ahead = self._ahead.get(key)
-        if ahead is not None and is_trusted and self._is_past(ahead, request):
-            return
         if ahead is not None:
+            if is_trusted and self._is_past(ahead, request):
+                return
             del self._ahead[key]
-            self._doubted.update(() if is_trusted else (key,))
+            self._stale.update(() if is_trusted else (key,))
         if request is None:
             self._requests.pop(key, None)
         else:
             self._requests[key] = request
 
-    def end_list(self, position: ResourceVersion) -> None:
-        """Drop what a list up to that position has not shown: no event of it follows."""
+    def drop_passed(self) -> None:
+        """Forget that a version is newer than the watch, where the watch has passed it without an event.
+
+        The watch shows that version already, or it does not select the request. To be called after each list.
+        """
         for key, ahead in list(self._ahead.items()):
-            if not is_older(position, ahead.version):
+            if self._has_passed(ahead.version) and (ahead.gone is None or key not in self._shown):
                 del self._ahead[key]
                 if key not in self._shown:
                     self._requests.pop(key, None)
@@ -98,11 +102,11 @@ class RequestCache:
         """
         key, version = request.key, request.resource_version
         cached_request = self._requests.get(key)
-        self._doubted.discard(key)
+        self._stale.discard(key)
         is_news = cached_request is not None and cached_request is not before
         if cached_request is not None and is_news and is_older(version, cached_request.resource_version):
             return cached_request
-        self._drop_passed()
+        self.drop_passed()
         self._ahead.pop(key, None)
         if not self._has_passed(version):
             self._ahead[key] = _Ahead(version)
@@ -114,8 +118,8 @@ class RequestCache:
 
     def end(self, key: ObjectKey, before: BindRequest | None) -> None:
         """Record that a request is gone, whatever the watch still shows; ``before``: as for ``confirm``."""
-        self._doubted.discard(key)
-        self._drop_passed()
+        self._stale.discard(key)
+        self.drop_passed()
         request = self._requests.get(key)
         if request is None or before is None or request.uid != before.uid:
             return
@@ -123,24 +127,17 @@ class RequestCache:
         if key in self._shown or not self._has_passed(request.resource_version):
             self._ahead[key] = _Ahead(request.resource_version, request.uid)
 
-    def doubt(self, keys: Iterable[ObjectKey]) -> None:
+    def mark_stale(self, keys: Iterable[ObjectKey]) -> None:
         """Require a live read: other processes have written, or a policy denies a write."""
-        self._doubted.update(keys)
+        self._stale.update(keys)
 
-    def is_doubted(self, key: ObjectKey) -> bool:
+    def is_stale(self, key: ObjectKey) -> bool:
         """Return whether the request must be read live."""
-        return key in self._doubted
+        return key in self._stale
 
     def end_term(self) -> None:
-        """Drop the doubts: this process decides nothing until its next term, which begins with a comparison."""
-        self._doubted.clear()
-
-    def _drop_passed(self) -> None:
-        """Drop what the watch has passed without showing it: it does not select it."""
-        for key, ahead in list(self._ahead.items()):
-            if key not in self._shown and self._has_passed(ahead.version):
-                del self._ahead[key]
-                self._requests.pop(key, None)
+        """Forget which are stale: a term begins with a comparison, and nothing is decided between two terms."""
+        self._stale.clear()
 
     def _has_passed(self, version: ResourceVersion) -> bool:
         """Return whether the watch has delivered everything up to that version."""

@@ -10,7 +10,7 @@ from bowline.kube.resources import Resource
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.binding.requeue import Requeue
 from bowline_reconciler.binding.state import RequestStates
-from bowline_reconciler.decide.snapshot import is_over
+from bowline_reconciler.decide.snapshot import is_finished
 from bowline_reconciler.informers import Informers
 
 
@@ -36,7 +36,7 @@ class WatchEvents:
         if self.requeue.is_deferred(key):
             return  # bound by this process, and queued with low priority
         request = self.informers.request(key)
-        if request is None or not is_over(request) or self.states.get(key) is not None:
+        if request is None or not is_finished(request) or self.states.get(key) is not None:
             self.queue.add(key, ends_rest=request is not None and request.deleting)
 
     def on_delete(self, key: ObjectKey) -> None:

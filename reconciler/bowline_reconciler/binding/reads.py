@@ -101,8 +101,8 @@ class Reads:
         ``request``: as cached; ``state``: of it. Absent if a live read shows that there is no such request. Raises
         the client's errors.
         """
-        is_doubted = self._requests.is_doubted(key)
-        snapshot = self.from_cache(request, state) if request is not None and not is_doubted else None
+        is_stale = self._requests.is_stale(key)
+        snapshot = self.from_cache(request, state) if request is not None and not is_stale else None
         while True:
             if snapshot is None:
                 live_request = await self._informers.read_request(key)
@@ -128,7 +128,7 @@ class Reads:
         latest creationTimestamp of the stored requests.
         """
         self._in_flight.start_term(since, newest)
-        self._requests.doubt(stale)
+        self._requests.mark_stale(stale)
 
     def end_term(self) -> None:
         """Drop what is known of the previous leader's writes."""

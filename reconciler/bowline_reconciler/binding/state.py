@@ -341,10 +341,9 @@ class RequestStates:
         state = self._by_key.get(request.key)
         return state if state is not None and state.is_of(request) else None
 
-    def get(self, key: ObjectKey, uid: ObjectUID | None = None) -> RequestState | None:
-        """Return the state under the key, of that UID if one is given; None if there is none."""
-        state = self._by_key.get(key)
-        return state if state is not None and uid in (None, state.uid) else None
+    def get(self, key: ObjectKey) -> RequestState | None:
+        """Return the state under the key; None if there is none."""
+        return self._by_key.get(key)
 
     def items(self) -> Collection[tuple[ObjectKey, RequestState]]:
         """Return all states, with their keys."""

@@ -175,7 +175,7 @@ class Snapshot:
         return self.pod if is_named and not isinstance(self.pod, Absent) else None
 
 
-def is_over(request: BindRequest) -> bool:
+def is_finished(request: BindRequest) -> bool:
     """Return whether the request has ended, and nothing is left to undo."""
     if request.phase is not Phase.FAILED:
         return request.phase is Phase.SUCCEEDED

@@ -14,8 +14,8 @@ Beside that, the client notes the calls that a context has in progress (``noting
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -122,6 +122,17 @@ def api_time() -> Iterator[None]:
         yield
     finally:
         account.leave_api()
+
+
+@asynccontextmanager
+async def turn_at(lock: asyncio.Lock) -> AsyncIterator[None]:
+    """Hold a lock during calls of the API server: a wait for it is attributed to the API server."""
+    with api_time():
+        await lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @dataclass(frozen=True, slots=True)

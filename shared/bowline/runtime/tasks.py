@@ -110,7 +110,7 @@ async def shut_down(steps: Sequence[ShutdownStep]) -> None:
             log.exception("stop step failed", extra={"step": step.name})
 
 
-class TookTooLong(TimeoutError):  # noqa: N818 - named after the event
+class LimitExceededError(TimeoutError):
     """A block of ``turns_timeout`` has exceeded its limit."""
 
 
@@ -118,7 +118,7 @@ class TookTooLong(TimeoutError):  # noqa: N818 - named after the event
 async def turns_timeout(limit_s: float) -> AsyncIterator[None]:
     """A timeout of someone else's time, in turns of the event loop of a second: a process that is stopped has none.
 
-    Raises TookTooLong.
+    Raises LimitExceededError.
     """
     loop, timeout = asyncio.get_running_loop(), asyncio.timeout(None)
     timer: asyncio.Handle
@@ -136,7 +136,7 @@ async def turns_timeout(limit_s: float) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         if timeout.expired():
-            raise TookTooLong(f"took longer than {limit_s:g} s") from error
+            raise LimitExceededError(f"took longer than {limit_s:g} s") from error
         raise
     finally:
         timer.cancel()

@@ -153,10 +153,6 @@ class WorkQueue(Generic[K]):
         delayed = tuple((key, due - now) for key, (due, _) in soonest)
         return QueueView(ready, tuple(islice((*self._slow, *self._started_at), limit)), delayed)
 
-    def will_run_again(self, key: K) -> bool:
-        """Return whether the key will be handed out again, without a further add or the end of a delay."""
-        return key in self._ready or key in self._again
-
     def add(self, key: K, *, low_priority: bool = False, ends_rest: bool = False) -> None:
         """Make the key ready; cancels its delay. Of several adds the one with normal priority counts.
 

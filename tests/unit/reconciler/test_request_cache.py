@@ -59,7 +59,7 @@ class World:
                 self.history.append(request.uid)
                 self.reply = len(self.history) - 1
             else:
-                self.cache.doubt([KEY])  # a Conflict
+                self.cache.mark_stale([KEY])  # a Conflict
 
     def answer(self) -> None:
         if self.reply is not None:
@@ -96,7 +96,7 @@ class World:
         self.position = len(self.history) - 1
         self._show(request)
         self.is_listing = False
-        self.cache.end_list(self.version)
+        self.cache.drop_passed()
 
     def send_read(self) -> None:
         if self.sent_read is None:
@@ -198,22 +198,22 @@ def test_after_a_restore_of_etcd_what_was_known_is_read_live_again() -> None:
     cache.learn(version(9))
     watch.position = ""
     cache.deliver(KEY, version(5), is_trusted=False)
-    assert (cache.get(KEY), cache.is_doubted(KEY)) == (version(5), True)
+    assert (cache.get(KEY), cache.is_stale(KEY)) == (version(5), True)
     watch.position = "5"
     assert cache.confirm(version(4), version(5)) == version(4)
-    assert (cache.get(KEY), cache.is_doubted(KEY)) == (version(4), False)
+    assert (cache.get(KEY), cache.is_stale(KEY)) == (version(4), False)
 
 
-def test_a_doubted_request_stays_doubted_until_it_is_read_live() -> None:
+def test_a_stale_request_stays_stale_until_it_is_read_live() -> None:
     watch = Watch("7")
     cache = watch.cache
     cache.deliver(KEY, version(7))
-    cache.doubt([KEY])
+    cache.mark_stale([KEY])
     watch.position = "8"
     cache.deliver(KEY, version(8))
-    assert cache.is_doubted(KEY)
+    assert cache.is_stale(KEY)
     cache.end(KEY, version(8))
-    assert not cache.is_doubted(KEY)
+    assert not cache.is_stale(KEY)
 
 
 def test_a_reply_that_comes_after_its_event_leaves_nothing_to_wait_for() -> None:

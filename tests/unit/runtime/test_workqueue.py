@@ -353,7 +353,7 @@ async def test_a_slow_key_is_processed_once_and_again_only_when_it_is_done() -> 
     queue.add("a/1")
     queue.add("b/1")
     assert await next_key(queue) == "b/1"
-    assert (queue.will_run_again("a/1"), queue.processing) == (True, 1)
+    assert queue.processing == 1
     queue.done("a/1")
     assert await next_key(queue) == "a/1"
     assert (queue.depth, queue.processing) == (0, 0)
@@ -419,12 +419,6 @@ async def test_a_queue_can_be_inspected() -> None:
     assert view.ready == (("first", 1), ("second", 1))
     assert [key for key, _ in view.delayed] == ["later-2", "later-1"]
     assert [due for _, due in view.delayed] == pytest.approx([7, 8])
-    assert [queue.will_run_again(key) for key in ("taken", "first", "later-0", "absent")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
     assert (queue.depth, queue.delayed, queue.processing) == (2, 3, 1)
 
 

@@ -28,7 +28,7 @@ from bowline.kube.permits import limited_to
 from bowline.kube.reflector import EventType, Listener, Reflector, Transform
 from bowline.kube.resources import Resource, Selection
 from bowline.runtime.clock import Clock
-from bowline.runtime.tasks import TookTooLong, raise_foreign_cancellation, turns_timeout
+from bowline.runtime.tasks import LimitExceededError, raise_foreign_cancellation, turns_timeout
 from bowline.runtime.workers import failure_of, wait_failed
 
 log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ async def _set_up(plugin: BindingPlugin, handle: Handle) -> None:
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        why = str(error) if isinstance(error, TookTooLong) else f"raised {type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, LimitExceededError) else f"raised {type(error).__name__}: {error}"
         raise PluginError(f"plugin {plugin.name}: setup {why}") from error
 
 

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from bowline.api.meta import Object, ObjectKey, is_deleting, key_of, status_of, uid_of, version_of
 from bowline.framework.plugin_status import Code, Status
-from bowline.kube.accounting import api_time
+from bowline.kube.accounting import turn_at
 from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotStoredError, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import RESOURCECLAIMS
@@ -174,12 +174,8 @@ class ClaimClient:
         """Wait for the calls of others for the claim; yields whether there were any."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         was_locked = lock.locked()
-        with api_time():  # they wait for the API server
-            await lock.acquire()
-        try:
+        async with turn_at(lock):
             yield was_locked
-        finally:
-            lock.release()
 
 
 def contention_status(requirement: RequiredClaim) -> Status:

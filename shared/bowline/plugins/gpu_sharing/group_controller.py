@@ -27,7 +27,7 @@ from http import HTTPStatus
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.handle import Handle
 from bowline.framework.plugin_status import Status
-from bowline.kube.accounting import api_time
+from bowline.kube.accounting import turn_at
 from bowline.kube.errors import ApiStatus, Conflict, KubeError
 from bowline.plugins.gpu_sharing.group import Group
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
@@ -212,9 +212,7 @@ class GroupController:
         group.passes += 1
         asked_at = self._clock.monotonic()
         try:
-            with api_time():  # the pass before this one waits for the API server
-                await group.lock.acquire()
-            try:
+            async with turn_at(group.lock):
                 if is_check:
                     group.is_unchecked = False  # an event of a later moment asks for another check
                 if is_check or group.read_at <= asked_at:
@@ -225,11 +223,9 @@ class GroupController:
                 yield
                 group.is_unchecked |= is_check and bool(group.claims)
                 group.note_unreported(self._clock.monotonic())
-            except BaseException:
-                group.is_unchecked |= is_check
-                raise
-            finally:
-                group.lock.release()
+        except BaseException:
+            group.is_unchecked |= is_check
+            raise
         finally:
             group.passes -= 1
             self._drop_empty(group)
