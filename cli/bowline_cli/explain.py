@@ -163,11 +163,22 @@ def _custom_workload(reading: Reading, namespace: str, name: str, kind: str = ""
     workloads, pods = _dependents(reading, namespace)
     for dependent in (*chain(*workloads.values()), *pods):
         for reference in dependent["metadata"].get("ownerReferences") or ():
-            custom_kind = WorkloadKind(str(reference.get("kind")), "")
-            if reference.get("name") == name and (not kind or custom_kind.is_named(kind)):
+            if reference.get("name") != name:
+                continue
+            custom_kind = _custom_kind(reading, reference)
+            if not kind or custom_kind.is_named(kind):
                 metadata = {"name": name, "namespace": namespace, "uid": reference.get("uid")}
                 return _workload_subject(reading, namespace, custom_kind, {"metadata": metadata})
     return None
+
+
+def _custom_kind(reading: Reading, reference: Object) -> WorkloadKind:
+    """Return the kind of an owner, with its names as the API server's discovery has them for kubectl."""
+    api, kind = str(reference.get("apiVersion")), str(reference.get("kind"))
+    discovery = reading.reader.get(f"/{'apis' if '/' in api else 'api'}/{api}")
+    resources = [] if discovery is None or isinstance(discovery, Unread) else discovery.get("resources") or ()
+    of_kind = [resource for resource in resources if resource.get("kind") == kind]
+    return WorkloadKind(kind, api, tuple(chain(*(resource.get("shortNames") or () for resource in of_kind))))
 
 
 def _dependents(reading: Reading, namespace: str) -> tuple[dict[str, list[Object]], list[Object]]:

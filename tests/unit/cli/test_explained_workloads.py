@@ -102,11 +102,18 @@ def test_each_try_to_create_a_pod_is_the_same_cause_since_the_first() -> None:
         assert subject.explanation.since == datetime(2026, 1, 1, 11, 10, tzinfo=UTC)
 
 
+LWS_API = "leaderworkerset.x-k8s.io/v1"
+LWS_RESOURCES = [
+    {"name": "leaderworkersets", "kind": "LeaderWorkerSet", "shortNames": ["lws"]},
+    {"name": "leaderworkersets/status", "kind": "LeaderWorkerSet"},
+]
+
+
 def owned_by(kind: str, uid: str) -> Json:
-    return {"ownerReferences": [{"kind": kind, "name": uid, "uid": uid, "controller": True}]}
+    return {"ownerReferences": [{"apiVersion": LWS_API, "kind": kind, "name": uid, "uid": uid, "controller": True}]}
 
 
-@pytest.mark.parametrize("target", ["serve", "leaderworkerset/serve", "LeaderWorkerSets/serve"])
+@pytest.mark.parametrize("target", ["serve", "leaderworkerset/serve", "LeaderWorkerSets/serve", "lws/serve"])
 def test_an_object_of_another_kind_is_explained_by_what_it_owns(target: str) -> None:
     leaders = named("leaders", metadata=owned_by("LeaderWorkerSet", "serve"), spec={"replicas": 1})
     running: Json = {"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}
@@ -114,6 +121,7 @@ def test_an_object_of_another_kind_is_explained_by_what_it_owns(target: str) -> 
     workers = named("workers", metadata=owned_by("Pod", "l-0"), spec={"replicas": 2})
     worker = named("w-0", metadata=owned_by("StatefulSet", "workers"), spec={"schedulerName": "example-scheduler"})
     objects: Json = {SETS: [workers, leaders], PODS: [leader, worker], EVENTS: []}
+    objects[f"/apis/{LWS_API}"] = {"resources": LWS_RESOURCES}
     subject = find_subject(reading(**objects), "team", target)
     assert subject is not None
     assert subject.explanation.details[-1] == "LeaderWorkerSet team/serve: 1 of 2 pods wait"
