@@ -14,7 +14,9 @@ from bowline.api.failed_decision import condition_of
 from bowline.api.meta import Object, format_time, is_deleting, key_of, parse_time, status_of
 from bowline.api.request_facts import FailureFact, WaitFact, failure_of, reported_status, wait_of
 from bowline.framework.reason import Reason, Suggestion
+from bowline.plugins.volume_binding.volumes import pod_volumes
 from bowline_cli.facts import (
+    NOT_READ,
     Explanation,
     Facts,
     PodRecord,
@@ -287,5 +289,21 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
     if phase == "Running":
         cause = f"the pod runs on node {node}, and a container does not: {state}"
         return Explanation(cause, since, "the container starts", commands, last_event(facts))
+    claims = [volume.ref for volume in pod_volumes(pod)]
+    unbound_claims = [ref for ref in claims if _is_unbound(facts.objects.get(ref, NOT_READ))]
+    if unbound_claims:
+        lacks = [f"{ref} {'is not bound' if facts.objects[ref] else 'does not exist'}" for ref in unbound_claims]
+        if facts.info is not None and not facts.info.binds_volumes:
+            value = "config.plugins.volume_binding.enabled: true"
+            lacks.append(
+                f"plugin volume_binding is off, so no volumes are bound; the chart's value {value} switches it on"
+            )
+        cause = f"the pod is bound to node {node} and cannot start: {'; '.join(lacks)}"
+        helping = helping_commands(facts, unbound_claims)
+        return Explanation(cause, since, "its volumes are bound", helping, last_event(facts))
     cause = f"the pod is bound to node {node}; its kubelet has not started it yet: {state}"
     return Explanation(cause, since, "the kubelet starts it", commands, last_event(facts))
+
+
+def _is_unbound(claim: Object | Unread | None) -> bool:
+    return not isinstance(claim, Unread) and (claim is None or status_of(claim).get("phase") != "Bound")

@@ -39,6 +39,7 @@ class ReleaseInfo:
     scheduler_names: tuple[str, ...] = ()
     repeat_backoff: timedelta = timedelta(seconds=60)
     docs: str = ""
+    binds_volumes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

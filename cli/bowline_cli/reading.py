@@ -12,7 +12,8 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.duration import parse_duration
 from bowline.api.gang import gang_of
-from bowline.api.meta import Object, ObjectKey, ObjectRef, parse_time
+from bowline.api.meta import Object, ObjectKey, ObjectRef, parse_time, status_of
+from bowline.plugins.volume_binding.volumes import pod_volumes
 from bowline_cli.api import ApiException, ClusterError
 from bowline_cli.facts import KINDS, Facts, GangFacts, ReleaseInfo, current_request, named_objects, scheduler_of
 from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
@@ -114,7 +115,10 @@ def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
         selector += f",involvedObject.uid={pod['metadata'].get('uid')}"
     events = readable(reading.list("events", f"/api/v1/namespaces/{key.namespace}/events", fieldSelector=selector))
     facts = reading.facts(key, pod, requests)
-    objects = {ref: _object(reading, ref) for ref in dict.fromkeys(named_objects(current_request(facts), pod))}
+    refs = named_objects(current_request(facts), pod)
+    if pod is not None and (pod.get("spec") or {}).get("nodeName") and status_of(pod).get("phase") == "Pending":
+        refs += tuple(volume.ref for volume in pod_volumes(pod))  # a kubelet starts no pod without them
+    objects = {ref: _object(reading, ref) for ref in dict.fromkeys(refs)}
     about = {ref: _last_event_about(reading, ref) for ref in objects if ref.kind == "PersistentVolumeClaim"}
     object_events = {ref: event for ref, event in about.items() if event is not None}
     facts = replace(facts, events=sorted(events, key=time_of), objects=objects, object_events=object_events)
@@ -172,7 +176,8 @@ def info_of(configuration: Any) -> ReleaseInfo | None:
         content = json.loads((configuration.get("data") or {})["release.json"])
         schedulers = tuple(str(name) for name in content["schedulerNames"])
         docs = str(content.get("docsURL") or "").rstrip("/")
-        return ReleaseInfo(schedulers, parse_duration(str(content["repeatBackoff"])), docs)
+        binds_volumes = bool(content.get("volumeBinding", True))
+        return ReleaseInfo(schedulers, parse_duration(str(content["repeatBackoff"])), docs, binds_volumes)
     except (ValueError, TypeError, LookupError):
         return None
 

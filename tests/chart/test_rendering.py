@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from bowline.framework.config import parse_settings
+from bowline_cli.reading import info_of
 from bowline_reconciler.process import MOMENT, WORK
 from bowline_webhook.bodies import MAX_TIMEOUT_S
 from bowline_webhook.options import parse_options
@@ -309,3 +310,11 @@ def test_the_grace_period_covers_the_reconcilers_stop(manifests: Rendered) -> No
     pod = manifests.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
     steps = WORK + 2 * MOMENT
     assert pod["terminationGracePeriodSeconds"] > steps.total_seconds()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_users_may_read_whether_volumes_are_bound(chart: Chart, enabled: bool) -> None:
+    manifests = chart.render({"config": {"plugins": {"volume_binding": {"enabled": enabled}}}})
+    info = info_of(manifests.get("ConfigMap", "bowline-info"))
+    assert info is not None
+    assert info.binds_volumes is enabled

@@ -185,7 +185,7 @@ def _unreadable(request: BindRequest) -> Fail:
     return Fail(Reason.INVALID, why, Suggestion.DELETE_POD)
 
 
-def _of_allocations(spec: BindRequestSpec, facts: Observed) -> Wait | Fail | None:
+def _of_allocations(spec: BindRequestSpec, facts: Observed, settings: Settings) -> Wait | Fail | None:
     """What prevents an attempt if no plugin serves all that the request asks for; None if the plugins do."""
     missing_kinds = sorted(spec.demands - facts.provided)
     if missing_kinds and facts.plugin_errors:
@@ -195,7 +195,10 @@ def _of_allocations(spec: BindRequestSpec, facts: Observed) -> Wait | Fail | Non
     if missing_kinds:
         why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
         if missing_kinds == [AllocationKind.FRACTION]:
-            why = "GPU sharing is off; the chart's value config.gpuSharing.enabled: true switches it on"
+            value = (
+                "config.plugins.gpu_sharing.enabled" if settings.gpu_sharing.enabled else "config.gpuSharing.enabled"
+            )
+            why = f"GPU sharing is off; the chart's value {value}: true switches it on"
         return Fail(Reason.NO_PLUGIN, why)
     return None
 
@@ -204,7 +207,7 @@ def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: S
     """Rows between a pod that may be bound and an attempt."""
     if request.spec is None:
         return _invalid(request)
-    unserved = _of_allocations(request.spec, facts)
+    unserved = _of_allocations(request.spec, facts, settings)
     if unserved is not None:
         return unserved
     if not settings.schedules(pod.scheduler):

@@ -12,7 +12,8 @@ from bowline.framework.plugin import AnnotationReads, Plugin
 
 GPU_SHARING: Final = AnnotationReads(
     "gpu_sharing",
-    "no component gives the pod a share; enable it in plugins, or request whole GPUs",
+    "no component gives the pod a share; the chart's value config.plugins.gpu_sharing.enabled: true switches it on; "
+    "or request whole GPUs",
     keys=names.SHARE_ANNOTATIONS,
 )
 NV_FRACTIONS: Final = AnnotationReads(

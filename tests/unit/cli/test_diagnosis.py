@@ -91,6 +91,9 @@ GANG = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("team", "pg
 # Of its pods one has failed, and leaves its place.
 SHORT_GANG = GangFacts(GANG, {"spec": {"minMember": 3}}, [pod(), pod(), pod(phase="Failed")], [])
 
+VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+WITH_CLAIM = pod(spec={"nodeName": "gpu-1", "volumes": VOLUMES}, phase="Pending")
+
 TABLE = [
     pytest.param({"unreadable": ("bindrequests",)}, "whether a BindRequest names it is not known", "decides", 60,
         id="without the right on requests"),
@@ -176,6 +179,17 @@ TABLE = [
         "state": {"waiting": {"reason": "ImagePullBackOff"}}}])},
         "its kubelet has not started it yet: Pending, container main ImagePullBackOff", "the kubelet starts it", 60,
         id="a bound pod that does not start"),
+    pytest.param({"pod": WITH_CLAIM, "objects": {CLAIM: None}, "info": ReleaseInfo(binds_volumes=False)},
+        "the pod is bound to node gpu-1 and cannot start: PersistentVolumeClaim team/data does not exist; plugin "
+        "volume_binding is off, so no volumes are bound; the chart's value config.plugins.volume_binding.enabled: "
+        "true switches it on", "its volumes are bound", 60, id="a bound pod while volume_binding is off"),
+    pytest.param({"pod": WITH_CLAIM, "objects": {CLAIM: {"status": {"phase": "Lost"}}}},
+        "cannot start: PersistentVolumeClaim team/data is not bound", "its volumes are bound", 60,
+        id="a bound pod whose claim is not"),
+    pytest.param({"pod": WITH_CLAIM, "objects": {CLAIM: {"status": {"phase": "Bound"}}}},
+        "its kubelet has not started it yet: Pending", "the kubelet starts it", 60, id="a bound pod with its claim"),
+    pytest.param({"pod": WITH_CLAIM, "objects": {CLAIM: Unread("403")}},
+        "its kubelet has not started it yet: Pending", "the kubelet starts it", 60, id="a claim that is not read"),
     pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Failed", reason="UnexpectedAdmissionError",
         message="Allocate failed")},
         "the pod has failed on node gpu-1: Failed, UnexpectedAdmissionError: Allocate failed",
@@ -525,6 +539,8 @@ def test_the_table_and_the_json_have_every_subject() -> None:
         ({"data": {"release.json": "["}}, None),
         ({"data": {"release.json": '{"schedulerNames": ["a"], "repeatBackoff": "2m", "docsURL": "d/"}'}},
             ReleaseInfo(("a",), timedelta(minutes=2), "d")),
+        ({"data": {"release.json": '{"schedulerNames": [], "repeatBackoff": "1m", "volumeBinding": false}'}},
+            ReleaseInfo(binds_volumes=False)),
     ],
 )  # fmt: skip
 def test_what_a_release_publishes(configuration: Any, info: ReleaseInfo | None) -> None:

@@ -56,7 +56,9 @@ def test_an_annotation_of_an_enabled_plugin_is_no_warning() -> None:
 
 def test_a_share_without_the_plugin_that_gives_it_is_named() -> None:
     off = Settings(plugins=(PluginEntry(name="gpu_sharing", enabled=False),))
-    assert "plugin gpu_sharing is off" in warnings(off, HALF)["metadata.annotations[gpu-fraction]"]
+    message = warnings(off, HALF)["metadata.annotations[gpu-fraction]"]
+    assert "plugin gpu_sharing is off" in message
+    assert "config.plugins.gpu_sharing.enabled: true switches it on" in message
 
 
 ALIKE = [

@@ -11,7 +11,7 @@ from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
-from bowline.framework.config import Binding, Settings
+from bowline.framework.config import Binding, GpuSharingSettings, Settings
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
@@ -109,6 +109,17 @@ ON_NODE = replace(POD, node="node-0")
 )  # fmt: skip
 def test_decision(observation: Observed, expectation: Action | ReadLive) -> None:
     assert decide(observation, SETTINGS) == expectation
+
+
+@pytest.mark.parametrize(
+    ("sharing", "value"),
+    [(False, "config.gpuSharing.enabled: true"), (True, "config.plugins.gpu_sharing.enabled: true")],
+)
+def test_a_share_while_sharing_is_off_names_the_value_that_switches_it_on(sharing: bool, value: str) -> None:
+    settings = SETTINGS.model_copy(update={"gpu_sharing": GpuSharingSettings(enabled=sharing)})
+    action = decide(seen(request(receivedResourceType="Fraction")), settings)
+    assert isinstance(action, Fail)
+    assert action.message == f"GPU sharing is off; the chart's value {value} switches it on"
 
 
 @pytest.mark.parametrize(
