@@ -31,6 +31,7 @@ _ELSEWHERE = {
 _LABELS = {names.QUEUE_LABEL: names.QUEUE_LABEL, "runai/queue": names.QUEUE_LABEL}
 # Plugin nv_fractions reads them.
 _LIMITS = (names.GPU_MEMORY_LIMIT, names.GPU_FRACTION_LIMIT)
+_READ = frozenset((*names.OWNED_ANNOTATIONS, *_LIMITS))
 _SPELLINGS = tuple(name for name in names.OWNED_ANNOTATIONS if name.startswith("gpu-"))
 # gpu-mem and gpu-fracton resemble an annotation; gpu-product does not.
 _LIKENESS = 0.8
@@ -105,7 +106,7 @@ def _label_warnings(raw: Object, spec: Mapping[str, Any]) -> Iterator[FieldError
 
 def _variable_warnings(env: Any, place: str) -> Iterator[FieldError]:
     for index, entry in enumerate(env if isinstance(env, list) else ()):
-        name = mapping_of(entry).get("name")
+        name = entry.get("name") if isinstance(entry, dict) else None
         if isinstance(name, str) and name in _SPELLINGS:
             message = f"has no effect as a variable; set the annotation {name} of the pod"
             yield FieldError(rule_table.ANNOTATION_IN_SPEC, f"{place}[{index}].name", name, message)
@@ -113,9 +114,9 @@ def _variable_warnings(env: Any, place: str) -> Iterator[FieldError]:
 
 def _is_candidate(key: Any) -> bool:
     """Return whether a key may be meant as a share annotation and is none."""
-    if not isinstance(key, str) or len(key) > _LONGEST or key in (*names.OWNED_ANNOTATIONS, *_LIMITS):
+    if not isinstance(key, str) or len(key) > _LONGEST or "gpu" not in key.lower():
         return False
-    return "gpu" in key.lower() and key.rpartition("/")[0] in _PREFIXES
+    return key not in _READ and key.rpartition("/")[0] in _PREFIXES
 
 
 def _local_name(key: str) -> str:
