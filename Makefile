@@ -34,7 +34,7 @@ up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real no
 down: ## Stop it and remove what it left
 	@if test -x $(BIN)/python; then $(BIN)/python -m bowline.localcluster down; else echo "nothing was set up here"; fi
 
-test: setup ## Run the tests, against a real control plane; of faults, kai and node a part
+test: setup ## Run the tests, against a real control plane; of the crash matrix a part
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest --numprocesses=$(or $(WORKERS),3) --dist=loadfile --no-loadscope-reorder
 
@@ -54,7 +54,7 @@ test-long: setup ## What takes minutes on a control plane of its own
 
 test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real scheduler and podgrouper, built with Go
 	$(BIN)/python -m bowline.localcluster assets --kai
-	$(BIN)/python -m pytest tests/kai -m 'kai or live'
+	$(BIN)/python -m pytest tests/kai -m kai
 
 test-kubernetes: setup ## The suites that depend on Kubernetes' version: VERSION=1.37 (1.32 to 1.37)
 	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m bowline.localcluster assets --scheduler
@@ -70,7 +70,7 @@ test-wheel: setup ## The wheel in an environment of its own: a new plugin's type
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m tests.localnode assets
-	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m 'node or live' --verbose
+	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m node --verbose
 
 storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
 	$(BIN)/python -m bowline.localcluster assets
@@ -78,7 +78,7 @@ storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump an
 
 test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
 	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m pytest tests/upgrade -m 'upgrade or live'
+	$(BIN)/python -m pytest tests/upgrade -m upgrade
 
 test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in a healthy run
 	$(BIN)/python -m bowline.localcluster assets

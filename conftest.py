@@ -30,11 +30,13 @@ OWN_TARGETS = {
     "author": "the way of a plugin's author with the wheel; run all of tests/wheel with -m 'author or live'",
     "faults": "the whole crash matrix; run with -m faults",
     "long": "what takes minutes and only a release runs; run with -m long",
-    "kai": "tests of KAI-Scheduler that `make test` leaves out; run all of tests/kai with -m 'kai or live'",
-    "node": "tests of a real node that `make test` leaves out; run all of tests/node with -m 'node or live'",
+    "kai": "tests/kai, with KAI-Scheduler; run with -m kai",
+    "node": "tests/node, on a real node; run with -m node",
     "schedulers": "schedulers with a mistake; run all of tests/scheduler_conformance with -m 'schedulers or live'",
-    "upgrade": "upgrade and rollback under load; run tests/upgrade with -m 'upgrade or live'",
+    "upgrade": "tests/upgrade, upgrade and rollback under load; run with -m upgrade",
 }
+# Folders below tests/ that are such a part as a whole; their names are the markers.
+OWN_FOLDERS = ("kai", "node", "upgrade")
 
 
 # How work is distributed. One worker has all tests of a folder below tests/, because they share clusters and
@@ -47,6 +49,7 @@ BY_FILE = (
 # Folders, and files of others, whose tests use the same control plane, as one.
 TOGETHER = {
     "tests/api/": "tests/kube/",
+    "tests/cli/": "tests/pair/",
     "tests/simulation/": "tests/kube/",
     "tests/pair/test_observability.py": "tests/reconciler/",
     "tests/pair/test_plugin_process.py": "tests/reconciler/",
@@ -59,8 +62,6 @@ FIRST = (
     "tests/testing/",
     "tests/kube/",
     "tests/pair/",
-    "tests/node/",
-    "tests/kai/",
     "tests/chart/",
     "tests/chart/test_check_live.py",
     "tests/examples/",
@@ -84,7 +85,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests of other targets. Mark the rest by folder: ``live``, or the shorter limit of unit tests."""
+    """Mark tests by folder: their target, ``live``, or the shorter limit of unit tests. Deselect other targets'."""
+    for item in items:
+        for folder in OWN_FOLDERS:
+            if item.path.is_relative_to(ROOT / "tests" / folder):
+                item.add_marker(folder)
     deselected = [item for item in items if _is_of_another_target(item, config.option.markexpr)]
     if deselected:
         config.hook.pytest_deselected(items=deselected)

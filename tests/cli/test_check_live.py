@@ -19,7 +19,6 @@ from bowline_cli.api import ClusterError
 from bowline_cli.check import check as check_release
 from bowline_cli.cluster import connect
 from bowline_cli.main import main
-from tests.pairs import running_pair
 from tests.waiting import LIMIT_S, wait_until
 
 NAMESPACE = "bowline-system"
@@ -76,17 +75,10 @@ class Release:
         self.assert_well()
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[Cluster, Pair]]:
-    """A release of its own, which the tests break and repair."""
-    with running_pair(1, {}) as cluster_and_pair:
-        yield cluster_and_pair
-
-
 @pytest.fixture
-def release(running: tuple[Cluster, Pair], capsys: pytest.CaptureFixture[str]) -> Release:
-    """The release as a test breaks it."""
-    return Release(*running, capsys)
+def release(pair_cluster: tuple[Cluster, Pair], capsys: pytest.CaptureFixture[str]) -> Release:
+    """The release as a test breaks and repairs it."""
+    return Release(*pair_cluster, capsys)
 
 
 def test_nothing_is_missing_from_a_healthy_release(release: Release) -> None:

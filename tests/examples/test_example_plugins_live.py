@@ -19,7 +19,7 @@ from bowline.testing.builders import pod
 from bowline_cli.main import main
 from tests.audit import PLAIN_BIND, writes_about
 from tests.live import Live
-from tests.pairs import own_namespace, running_pair
+from tests.pairs import installed_pair, own_namespace
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "plugins" / "bowline_example_plugins"
 CENTRE, RACK, LICENCE = "example.com/cost-centre", "example.com/rack", "example.com/licence"
@@ -69,7 +69,7 @@ def licences() -> Iterator[tuple[LicenceServer, str]]:
 
 @pytest.fixture(scope="module")
 def running(
-    licences: tuple[LicenceServer, str], tmp_path_factory: pytest.TempPathFactory
+    example_cluster: Cluster, licences: tuple[LicenceServer, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Cluster, Pair]]:
     plugins = [
         {"name": "example_licence", "args": {"server": licences[1]}},
@@ -87,10 +87,12 @@ def running(
         assert main(["plugin", "access", "--config", str(config)]) == 0
     access = yaml.safe_load("".join(output_parts))
     values = {"config.plugins": plugins, "config.binding.inFlightTimeout": "2s", **LEASE, **access}
-    with running_pair(2, values) as (cluster, pair):
-        cluster.kubectl("label", "node", "gpu-node-0", f"{RACK}=r1")
-        cluster.kubectl("cordon", "gpu-node-1")
-        yield cluster, pair
+    pair = installed_pair(example_cluster, values)
+    example_cluster.kubectl("label", "node", "gpu-node-0", f"{RACK}=r1")
+    example_cluster.kubectl("cordon", "gpu-node-1")
+    yield example_cluster, pair
+    pair.stop()
+    example_cluster.kubectl("uncordon", "gpu-node-1")
 
 
 @pytest.fixture

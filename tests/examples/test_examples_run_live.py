@@ -9,7 +9,6 @@ import pytest
 from bowline.api import names
 from bowline.localcluster.checkout import EXAMPLES
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
 from bowline.localcluster.scheduler import SCHEDULER, start_scheduler
 from bowline.testing.builders import pod
 from tests.examples.manifests import FOLDER, Example, examples
@@ -22,14 +21,11 @@ ONE_NODE = {"kubernetes.io/hostname": "gpu-node-0"}
 
 
 @pytest.fixture(scope="module")
-def local_cluster() -> Iterator[Live]:
+def local_cluster(example_cluster: Cluster) -> Live:
     """What `make up` starts, with a view of the namespace `default`."""
-    with Cluster.start() as cluster:
-        cluster.make_nodes(4, labels=EXAMPLE_LABELS, resources=EXAMPLE_RESOURCES)
-        cluster.make_runtime_class()
-        pair = installed_pair(cluster, {})
-        start_scheduler(cluster)
-        yield Live(cluster, "default", pair)
+    pair = installed_pair(example_cluster, {})
+    start_scheduler(example_cluster)
+    return Live(example_cluster, "default", pair)
 
 
 @pytest.fixture

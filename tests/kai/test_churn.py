@@ -19,7 +19,7 @@ from bowline.localcluster.errors import LocalApiError
 from tests.kai.team import Team, needs_kai
 from tests.plugins.sharing import Shares, device_of, group_of
 
-pytestmark = [needs_kai, pytest.mark.kai]
+pytestmark = needs_kai
 
 PODS = 120
 REQUEUE = 30

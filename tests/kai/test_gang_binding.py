@@ -18,7 +18,7 @@ from tests.live import FLAKY
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 
-pytestmark = [needs_kai, pytest.mark.kai]
+pytestmark = needs_kai
 
 HALF = {names.GPU_FRACTION: "0.5"}
 SIZE = 8

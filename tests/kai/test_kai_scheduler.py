@@ -3,8 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from tests.foreign_kinds import api_version, install, objects_path, remove
@@ -42,7 +40,6 @@ def test_submitted_pods_run(team: Team) -> None:
         assert len(decision["selectedGPUGroups"]) == devices
 
 
-@pytest.mark.kai
 def test_a_full_node_accepts_the_next_half_when_one_ends(team: Team) -> None:
     shares = Shares(team.live)
     halves = [f"half-{number}" for number in range(16)]
@@ -62,7 +59,6 @@ def test_a_full_node_accepts_the_next_half_when_one_ends(team: Team) -> None:
     assert team.runs("late")["spec"]["selectedGPUGroups"] == await_release
 
 
-@pytest.mark.kai
 def test_devices_without_sharers_are_available_as_whole_gpus(team: Team) -> None:
     shares = Shares(team.live)
     for number in range(8):
@@ -123,7 +119,6 @@ def test_a_failed_decision_is_repeated(team: Team) -> None:
     team.runs("pod")
 
 
-@pytest.mark.kai
 def test_decisions_made_without_a_reconciler_are_bound_when_it_starts(team: Team) -> None:
     assert team.live.pair.reconcilers[0].stop()
     team.submit("whole", gpus=1)
@@ -136,7 +131,6 @@ def test_decisions_made_without_a_reconciler_are_bound_when_it_starts(team: Team
         team.runs(name)
 
 
-@pytest.mark.kai
 def test_devices_that_the_scheduler_allocates_are_reserved(team: Team) -> None:
     publish(team.live.cluster)
     shared_claim = claim("one")
@@ -150,7 +144,6 @@ def test_devices_that_the_scheduler_allocates_are_reserved(team: Team) -> None:
     assert reserved_by(stored_claim) == {team.live.pod("pod")["metadata"]["uid"]}
 
 
-@pytest.mark.kai
 def test_volumes_are_bound_on_the_selected_node(team: Team) -> None:
     storage = Storage(team.live)
     try:

@@ -4,12 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from tests.kai.team import Team, needs_kai
 from tests.live import FLAKY
 
-pytestmark = [needs_kai, pytest.mark.kai]
+pytestmark = needs_kai
 
 WHOLE_NODE: dict[str, Any] = {"gpus": 8, "nodeSelector": {"kubernetes.io/hostname": "gpu-node-1"}}
 

@@ -11,7 +11,7 @@ from tests.kai.test_churn import Snapshot, faults
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 
-pytestmark = [needs_kai, pytest.mark.kai]
+pytestmark = needs_kai
 
 # A node has eight devices.
 _MULTI_DEVICE_PODS = 3

@@ -1,8 +1,6 @@
 """A real control plane: no access to etcd, its commands, and that nothing is left behind."""
 
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.commands import main
 from bowline.localcluster.errors import StartError
 from bowline.localcluster.spec import ClusterSpec
-from tests.waiting import LIMIT_S
 
 
 def test_nobody_else_can_read_etcd_and_a_stop_leaves_no_process_and_no_folder() -> None:
@@ -50,44 +47,10 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_up_status_env_and_down(tmp_path: Path) -> None:
-    folder = tmp_path / "cluster"
-
-    def command(*args: str) -> subprocess.CompletedProcess[str]:
-        # A separate command: what `up` starts has to outlive it.
-        words = [sys.executable, "-m", "bowline.localcluster", *args, f"--data-dir={folder}"]
-        return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-
-    assert command("status").returncode == 3
-    up = command("up", "--no-chart", "--nodes=1")
-    try:
-        assert up.returncode == 0, up.stderr
-        for later in ("env", "down"):
-            assert f"-m bowline.localcluster {later} --data-dir={folder}" in up.stdout, (
-                "the printed next steps are for this cluster"
-            )
-        status = command("status")
-        assert status.returncode == 0
-        assert all(f"{name} " in status.stdout for name in ("etcd", "kube-apiserver", "kwok"))
-        again = command("up", "--no-chart")
-        assert again.returncode == 1
-        assert "already running" in again.stderr
-        env = command("env").stdout
-        assert f"export KUBECONFIG={folder}/admin.kubeconfig" in env
-        nodes = subprocess.run(
-            ["sh", "-c", f"{env} kubectl get nodes -o name"], capture_output=True, text=True, check=True
-        )
-        assert nodes.stdout == "node/gpu-node-0\n"
-    finally:
-        assert command("down").returncode == 0
-    assert not folder.exists()
-    assert command("status").returncode == 3
-    assert command("down").returncode == 0
-
-
 def test_neither_up_nor_down_takes_a_folder_with_other_content(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["status", f"--data-dir={tmp_path}"]) == 3
     (tmp_path / "precious").write_text("data")
     for command, words in ((["down"], "nothing was removed"), (["up", "--no-chart"], "holds something else")):
         assert main([*command, f"--data-dir={tmp_path}"]) == 1

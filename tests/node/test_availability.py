@@ -9,15 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import pod
 from tests.localnode.cluster import NAMESPACE, NodeCluster
 from tests.node.steps import NodeLive
-
-pytestmark = pytest.mark.node
 
 _RATE = 30.0
 _THREADS = 6

@@ -69,7 +69,6 @@ def test_container_is_unprivileged_with_a_read_only_root(node: NodeCluster, comp
     assert_knows_only_the_api_server(facts)
 
 
-@pytest.mark.node
 def test_reservation_pod_is_unprivileged_with_a_read_only_root(live: NodeLive) -> None:
     live.run_pod("sharer", {"gpu-fraction": "0.5"}, container={"image": PAUSE_IMAGE, "command": ["/pause"]})
     live.bind_share("sharer", "0.50", "group-s")
@@ -103,7 +102,6 @@ def test_invalid_pod_is_denied_through_the_service(live: NodeLive) -> None:
     assert "abc" in denial
 
 
-@pytest.mark.node
 def test_the_debug_page_is_reached_by_a_port_forward_only(node: NodeCluster) -> None:
     cluster, port = node.cluster, free_port()
     argv = (
@@ -125,7 +123,6 @@ def test_the_debug_page_is_reached_by_a_port_forward_only(node: NodeCluster) -> 
     assert int(exec_python(node, "webhook", connect)) == errno.ECONNREFUSED
 
 
-@pytest.mark.node
 def test_upgrade_to_an_invalid_configuration_is_refused_by_the_image(node: NodeCluster) -> None:
     """The hook's Job runs on the kubelet; the release's own pods go on with their configuration."""
 
@@ -149,13 +146,11 @@ def test_upgrade_to_an_invalid_configuration_is_refused_by_the_image(node: NodeC
     assert jobs == "", "a succeeded Job is deleted"
 
 
-@pytest.mark.node
 def test_image_is_at_most_270_megabytes(node: NodeCluster) -> None:
     size = int(exec_python(node, "webhook", _SIZE))
     assert size <= _IMAGE_BYTES
 
 
-@pytest.mark.node
 def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: NodeCluster) -> None:
     runtime = json.loads(exec_python(node, "reconciler", _COMPILED))
     assert runtime == {"compiled": True, "kubernetes": False}
@@ -170,7 +165,6 @@ def slow(node: NodeCluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.node
 def test_start_slower_than_the_liveness_probe_is_not_killed(node: NodeCluster) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}"
     pods = node.cluster.api.get(f"{path}/pods?labelSelector=app.kubernetes.io/component=reconciler")["items"]

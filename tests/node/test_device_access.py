@@ -68,7 +68,6 @@ def test_share_sees_its_device_by_the_environment(live: NodeLive) -> None:
 
 
 @pytest.mark.usefixtures("gpu_operator")
-@pytest.mark.node
 def test_cdi_is_detected_from_the_cluster_policy(node: NodeCluster, live: NodeLive) -> None:
     numbers = iter(range(100))
 
@@ -91,7 +90,6 @@ def test_cdi_is_detected_from_the_cluster_policy(node: NodeCluster, live: NodeLi
 
 
 @pytest.mark.usefixtures("by_cdi")
-@pytest.mark.node
 def test_share_sees_its_device_by_cdi(node: NodeCluster, live: NodeLive) -> None:
     _specification(node, GPUS)
     live.run_pod("share", {"gpu-fraction": "0.5"})
@@ -103,7 +101,6 @@ def test_share_sees_its_device_by_cdi(node: NodeCluster, live: NodeLive) -> None
 
 
 @pytest.mark.usefixtures("by_cdi")
-@pytest.mark.node
 def test_incomplete_cdi_specification_is_named_before_the_share_is_bound(node: NodeCluster, live: NodeLive) -> None:
     _specification(node, 0)
     live.run_pod("share", {"gpu-fraction": "0.5"})

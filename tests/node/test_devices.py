@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import pytest
-
 from tests.localnode.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
-
-pytestmark = pytest.mark.node
 
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
 _DEVICES = 4

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bowline.api import names
 from tests.localnode.cluster import NAMESPACE, NodeCluster
 from tests.localnode.settings import NODE_NAME, PAUSE_IMAGE
@@ -49,7 +47,6 @@ def registrations(node: NodeCluster) -> int:
     return (node.layout.root / "logs" / "fakegpu.log").read_text().count("registered")
 
 
-@pytest.mark.node
 def test_shares_and_whole_gpus_survive_a_killed_kubelet(node: NodeCluster, live: NodeLive) -> None:
     first = share(live, "first", "group-k")
     reservation_uid = reservation(live)["metadata"]["uid"]
@@ -69,7 +66,6 @@ def test_shares_and_whole_gpus_survive_a_killed_kubelet(node: NodeCluster, live:
     assert len({device_of(pod) for pod in reservations}) == 2
 
 
-@pytest.mark.node
 def test_killed_leader_leads_again_in_its_pod_before_its_lease_expires(live: NodeLive) -> None:
     before = live.cluster.api.get(_LEASE)["spec"]
     name, uid, _ = before["holderIdentity"].split("_")

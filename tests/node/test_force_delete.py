@@ -13,8 +13,6 @@ import pytest
 
 from tests.node.steps import NodeLive
 
-pytestmark = pytest.mark.node
-
 _PROGRAM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)  # {}"
 
 

@@ -55,7 +55,6 @@ def test_helm_test_succeeds(node: NodeCluster, live: NodeLive, helm: Helm) -> No
 
 
 @pytest.mark.usefixtures("stopped_webhook")
-@pytest.mark.node
 def test_helm_test_fails_within_a_minute_while_the_webhook_is_stopped(node: NodeCluster, helm: Helm) -> None:
     with pytest.raises(CommandError):
         helm.run(["test", RELEASE, f"--namespace={NAMESPACE}"], node.cluster.kubeconfig)
@@ -72,7 +71,6 @@ def test_helm_test_fails_within_a_minute_while_the_webhook_is_stopped(node: Node
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.node
 def test_a_command_that_reads_pods_prints_something(node: NodeCluster, live: NodeLive, command: str) -> None:
     """Without what filters the output: nothing has failed here."""
 

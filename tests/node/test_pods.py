@@ -27,7 +27,6 @@ def test_pod_with_request_runs_its_container(live: NodeLive) -> None:
     assert live.phase("plain", "Succeeded", "Failed")["status"]["phase"] == "Succeeded"
 
 
-@pytest.mark.node
 def test_whole_gpu_pod_gets_a_device_from_the_kubelet(live: NodeLive) -> None:
     live.run_pod("whole", limits={"nvidia.com/gpu": "1"})
     live.bind("whole", receivedGPU={"count": 1, "portion": "1.00"})
@@ -46,7 +45,6 @@ def test_two_shares_of_a_group_use_the_device_of_its_reservation(live: NodeLive)
     assert devices == {reservation["metadata"]["annotations"]["run.ai/reserve_for_gpu_index"]}
 
 
-@pytest.mark.node
 def test_share_of_two_devices_sees_both(live: NodeLive) -> None:
     live.run_pod("multi", {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"})
     live.bind_share("multi", "0.50", "group-b", "group-c")
@@ -56,7 +54,6 @@ def test_share_of_two_devices_sees_both(live: NodeLive) -> None:
     assert all(device.startswith(UUID_PREFIX) for device in devices)
 
 
-@pytest.mark.node
 def test_pod_sees_the_device_that_the_request_allocates_to_its_claim(live: NodeLive) -> None:
     claim = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": live.namespace}}]}}
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
@@ -84,7 +81,6 @@ def test_pod_sees_the_device_that_the_request_allocates_to_its_claim(live: NodeL
     api.delete(f"{_CLAIMS}/deviceclasses/{live.namespace}")
 
 
-@pytest.mark.node
 def test_local_volume_is_bound_mounted_and_written(live: NodeLive) -> None:
     path = f"/var/lib/bowline-volumes/{live.namespace}"
     storage = Storage(live)

@@ -9,8 +9,6 @@ from tests.localnode.cluster import NAMESPACE, RELEASE, NodeCluster, install_cha
 from tests.localnode.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
-pytestmark = pytest.mark.node
-
 # A webhook's termination grace period is 75 s.
 _STOPPED_S = 120.0
 _ABSENT = "localhost/absent:1"

@@ -39,8 +39,6 @@ from tests.waiting import until_awaited
 # The API server's log line of a call without a response, whether the object is allowed or denied.
 LOST_CALL = re.compile(r"[Ff]ailed calling webhook, failing (?:open|closed) (\S+): (.*)")
 
-pytestmark = pytest.mark.upgrade
-
 NAMESPACE, WORK = "bowline-system", "default"
 OVERLAP_S, CALM_S = 10, 4
 REVIEWS_PER_S, BINDS_PER_S, SHARES_PER_S = 15, 3, 1
