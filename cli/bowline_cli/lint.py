@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 from bowline.api import names
@@ -27,6 +26,7 @@ from bowline_cli.kustomize import Kustomizations
 from bowline_cli.lint_output import LintReading, as_json, as_text, counted, subjects
 from bowline_cli.lint_settings import FILE, LintSettings, read_settings, require_rules
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
+from bowline_cli.reports import as_github
 from bowline_cli.schema import UNCHECKED, open_schema
 from bowline_cli.sources import sources_of
 from bowline_cli.terminal import has_colours, printable, with_progress
@@ -51,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_text = f"YAML or JSON, or a directory of such files; {STANDARD_INPUT} is standard input"
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EXAMPLES
     parser.add_argument("files", nargs="*", metavar="FILE", help=help_text)
-    parser.add_argument(
-        "-o", "--output", choices=("text", "json", "sarif", "github"), default="text", help="(%(default)s)"
-    )
+    parser.add_argument("-o", "--output", choices=("text", "json", "github"), default="text", help="(%(default)s)")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; alone it is only checked"
     )
@@ -156,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
         review_manifest(chain, manifest, schema, requires_scheduler=needs_scheduler).ignoring(options.ignore)
         for manifest in with_progress(reading.manifests, "objects", sys.stderr)
     ]
-    _write(options, results, reading, settings.docs_url)
+    _write(options, results, reading)
     return _status(options, results, reading)
 
 
@@ -168,7 +166,7 @@ def _add_settings(options: argparse.Namespace, settings: LintSettings) -> None:
     require_rules(options.ignore)
 
 
-def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: LintReading, docs_url: str) -> None:
+def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: LintReading) -> None:
     if options.output == "json":
         print(as_json(results, reading))
     elif options.output == "text":
@@ -182,15 +180,11 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
             )
         )
     else:
-        reports, unchecked = import_module("bowline_cli.reports"), "" if reading.schema else UNCHECKED
         listed = subjects(results, reading)
-        if options.output == "sarif":
-            print(reports.as_sarif(listed, docs_url, unchecked=unchecked))
-        else:
-            places = {finding.file for subject in listed for finding in subject.findings}
-            files = {file for file in places if os.path.isfile(file)}  # noqa: PTH113 - it raises no OSError
-            notes = [*counted(results), *filter(None, (unchecked,))]
-            print(reports.as_github(listed, len(results), files, notes))
+        places = {finding.file for subject in listed for finding in subject.findings}
+        files = {file for file in places if os.path.isfile(file)}  # noqa: PTH113 - it raises no OSError
+        notes = [*counted(results), *filter(None, ("" if reading.schema else UNCHECKED,))]
+        print(as_github(listed, len(results), files, notes))
     if options.output != "github":  # it has them as annotations
         for finding in reading.unreadable:
             print(printable(finding.message), file=sys.stderr)

@@ -1,65 +1,13 @@
-"""Verdicts of ``bowline lint`` in the formats of CI systems: SARIF 2.1.0, GitHub's annotations. Pure.
+"""Verdicts of ``bowline lint`` as GitHub's annotations. Pure.
 
-Each has only what its readers show: errors and warnings with rule, file and line, and what was not reviewed
+They have only what their readers show: errors and warnings with rule, file and line, and what was not reviewed
 although it may have GPUs. Files that cannot be read are errors as well. What a workflow command cannot carry is
-escaped, and so is what would be a command to the CI system that shows the output.
+escaped.
 """
 
-import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
-from urllib.parse import quote
 
-from bowline.api.rule import Rule, page_of
 from bowline_cli.findings import Finding, FindingSubject
-from bowline_cli.terminal import inert_json
-
-SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-
-
-def as_sarif(subjects: Sequence[FindingSubject], docs_url: str = "", unchecked: str = "") -> str:
-    """Return the findings as SARIF, for code scanning. ``docs_url``: where the documentation is published.
-
-    ``unchecked``: what was not checked of all subjects, as a notification of the run.
-    """
-    findings = [finding for subject in subjects for finding in subject.findings]
-    rules = {finding.rule.id: finding.rule for finding in findings}
-    order = sorted(rules)
-    results = [
-        {
-            "ruleId": finding.rule.id,
-            "ruleIndex": order.index(finding.rule.id),
-            "level": "warning" if finding.is_warning else "error",
-            "message": {"text": finding.message},
-            "locations": [
-                {
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": quote(finding.file)},
-                        "region": {"startLine": finding.line},
-                    }
-                }
-            ],
-        }
-        for finding in findings
-    ]
-    driver = {"name": "bowline lint", "rules": [_described(rules[rule], docs_url) for rule in order]}
-    run: dict[str, Any] = {"tool": {"driver": driver}, "results": results}
-    if unchecked:
-        notifications = [{"level": "note", "message": {"text": unchecked}}]
-        run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": notifications}]
-    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
-    return inert_json(json.dumps(log, indent=2))
-
-
-def _described(rule: Rule, docs_url: str) -> dict[str, Any]:
-    text = rule.meaning.replace("`", "")
-    return {
-        "id": rule.id,
-        "shortDescription": {"text": text},
-        "fullDescription": {"text": text},
-        "help": {"text": f"bowline rule {rule.id}"},
-        **({"helpUri": page_of(rule, docs_url)} if docs_url else {}),
-    }
 
 
 def as_github(

@@ -15,7 +15,7 @@ from bowline.framework.binding.points import order_by_point
 from bowline.framework.config import Binding, GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.gates import GANG_BINDING
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess
+from bowline.kube.config import ClusterAccess, Credentials
 from bowline.kube.lease import LeaseTimings, StorageRestoredError
 from bowline.plugins.catalog import build_plugins
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
@@ -53,17 +53,6 @@ class SimulatedClock:
     def monotonic(self) -> float:
         """Return the monotonic clock's time."""
         return self._loop.time() + 5000.0
-
-
-class NoCredentials:
-    """The model of the API server authenticates nobody."""
-
-    headers: Mapping[str, str] = {}
-    due = False
-
-    async def refresh(self, *, is_rejected: bool = False) -> bool:
-        """Nothing changes."""
-        return False
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
@@ -122,7 +111,7 @@ class ReconcilerProcess(Process):
             random=self._random,
             transport=lambda *_: SimulatedTransport(self._network, self),
         )
-        async with KubeClient(ClusterAccess("https://simulated", NoCredentials()), options) as client:
+        async with KubeClient(ClusterAccess("http://simulated", Credentials(None, self.clock)), options) as client:
             plugins = build_plugins(settings)
             metrics = ReconcilerMetrics(CollectorRegistry(), order_by_point(plugins))
             parts = self.parts = await build(client, plugins, settings, Observation(metrics, client.clock))

@@ -1,22 +1,22 @@
-"""Access to the cluster: server URL, its CA and the credentials.
+"""Access to the cluster: server URL, its certificate authorities (CAs) and the credentials.
 
-They come from the pod's ServiceAccount, or from a named API server with files for its CA and the token. Kubeconfig
-files are for the command ``bowline``; beside ``kubectl proxy`` a process needs no credentials. Proxy environment
-variables are ignored.
+They come from the pod's ServiceAccount, or from a named API server with files for its CAs and the token. Both are
+rotated while processes run: the kubelet replaces ca.crt, first with the old and the new CA, later with the new one
+alone. Kubeconfig files are for the command ``bowline``; beside ``kubectl proxy`` a process needs no credentials.
+Proxy environment variables are ignored.
 """
 
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from bowline.kube.errors import CredentialsError
-from bowline.kube.trust import Trust
 from bowline.runtime.backoff import Backoff
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.runtime.tasks import wait_until
@@ -42,25 +42,7 @@ class ApiServer:
     ca_file: Path | None = None
 
 
-class Credentials(Protocol):
-    """Authentication of requests, kept up to date."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers for the next request."""
-
-    @property
-    def due(self) -> bool:
-        """Return whether ``refresh`` is due; cheap, called before every request."""
-
-    async def refresh(self, *, is_rejected: bool = False) -> bool:
-        """Reload the credentials and return whether they have changed.
-
-        ``is_rejected``: the API server does not accept the present ones. Raises CredentialsError if none loads.
-        """
-
-
-class TokenFileCredentials:
+class Credentials:
     """A bearer token in a file that is rotated externally, for example by the kubelet. Without a file: none."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
@@ -71,14 +53,19 @@ class TokenFileCredentials:
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """Headers for the next request."""
         return self._headers
 
     @property
     def due(self) -> bool:
+        """Return whether ``refresh`` is due; cheap, called before every request."""
         return self._clock.monotonic() >= self._reread_at
 
     async def refresh(self, *, is_rejected: bool = False) -> bool:
-        """Read the file again if it is due or the token was rejected; return whether the token has changed."""
+        """Read the file again if it is due or the token was rejected; return whether the token has changed.
+
+        Raises CredentialsError, and keeps the token.
+        """
         return self._read() if is_rejected or self.due else False
 
     def _read(self) -> bool:
@@ -93,6 +80,49 @@ class TokenFileCredentials:
             raise CredentialsError(f"{self._path}: is empty; mount the pod's ServiceAccount token")
         before, self._headers = self._headers, {"Authorization": f"Bearer {token}"}
         return before != self._headers
+
+
+class Trust:
+    """The CAs that may sign the API server's certificate. ``ca_file`` None: the system's.
+
+    ``context``: of the next connection; open ones keep theirs. Raises CredentialsError.
+    """
+
+    def __init__(self, ca_file: Path | None) -> None:
+        self._ca_file = ca_file
+        self._authorities = self._read()
+        self.context = self._context_for(self._authorities)
+
+    def load(self) -> bool:
+        """Read the CAs again; return whether there is a new context. Raises CredentialsError and keeps the old one.
+
+        A file that is read while being written causes such an error; the next load reads it completely.
+        """
+        authorities = self._read()
+        if authorities == self._authorities:
+            return False
+        self.context, self._authorities = self._context_for(authorities), authorities
+        return True
+
+    def _read(self) -> str | None:
+        try:
+            return self._ca_file.read_text(encoding="utf-8") if self._ca_file is not None else None
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._unusable(f"cannot be read ({error})") from error
+
+    def _context_for(self, authorities: str | None) -> ssl.SSLContext:
+        if authorities is not None and not authorities.strip():
+            raise self._unusable("is empty")  # ssl treats an empty string as the system's CAs
+        try:
+            context = ssl.create_default_context(cadata=authorities)
+        except (OSError, ssl.SSLError) as error:
+            raise self._unusable(f"holds no usable certificate authority ({error})") from error
+        # From Python 3.13 on, the default rejects CAs without an Authority Key Identifier, which many clusters have.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+    def _unusable(self, why: str) -> CredentialsError:
+        return CredentialsError(f"{self._ca_file}: {why}; mount the pod's ServiceAccount token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +152,8 @@ async def load_access(
         raise CredentialsError(f"{server.url}: without a token; pass --token-file")
     return ClusterAccess(
         server.url.rstrip("/"),
-        TokenFileCredentials(server.token_file, clock or SystemClock()),
-        _trust(server.ca_file) if is_secure else None,
+        Credentials(server.token_file, clock or SystemClock()),
+        Trust(server.ca_file) if is_secure else None,
     )
 
 
@@ -154,23 +184,3 @@ def _in_cluster(environ: Mapping[str, str], service_account: Path) -> ApiServer:
         raise CredentialsError(f"no API server is named, and this is no pod of a cluster; {remedy}")
     url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return ApiServer(url, service_account / "token", service_account / "ca.crt")
-
-
-def _trust(ca_file: Path | None) -> Trust:
-    def authorities() -> str | None:
-        return read_pem(ca_file) if ca_file is not None else None
-
-    trust = Trust(authorities)
-    try:
-        trust.load()
-    except CredentialsError as error:
-        raise CredentialsError(f"{ca_file}: {error}; mount the pod's ServiceAccount token") from error
-    return trust
-
-
-def read_pem(path: Path) -> str:
-    """Return the certificates in a file. Raises CredentialsError."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CredentialsError(f"cannot be read ({error})") from error

@@ -1,11 +1,13 @@
-"""Colours and progress: only on a terminal."""
+"""Colours and progress: only on a terminal. Text that CI systems take for commands is made inert."""
 
 import io
+import json
+import re
 from collections.abc import Callable, Mapping
 
 import pytest
 
-from bowline_cli.terminal import RED, has_colours, shown, with_progress
+from bowline_cli.terminal import RED, has_colours, inert_json, printable, shown, with_progress
 
 
 class Terminal(io.StringIO):
@@ -31,6 +33,18 @@ def test_colours_are_for_terminals(stream: io.StringIO, environment: Mapping[str
 def test_a_colour_ends_with_its_line_and_names_cannot_add_one() -> None:
     assert shown([("a\x1b[32m", RED), ("b", "")], colours=True) == "\x1b[31ma\\x1b[32m\x1b[0m\nb"
     assert shown([("a", RED)], colours=False) == "a"
+
+
+COMMANDS = ["::stop-commands::x", "  ::set-output name=a::b", "##[error]x", "a ##vso[task.complete]", "##teamcity[x]"]
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_no_name_or_value_is_a_command_to_a_ci_system(text: str) -> None:
+    encoded = inert_json(json.dumps([text], indent=2))
+    assert json.loads(encoded) == [text]
+    for output in (encoded, printable(text)):
+        assert not [line for line in output.splitlines() if line.lstrip().startswith("::")]
+        assert re.search(r"##\w*\[", output) is None
 
 
 def seconds(*times: float) -> Callable[[], float]:
