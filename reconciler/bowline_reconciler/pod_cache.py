@@ -6,7 +6,8 @@ because pods of a queue resemble each other. A pod that is still too large, or l
 names it, or of which only the identity was read, is kept without its content: it is absent from this cache, which
 proves nothing, so it is read live. So is a pod that is known to be bound, while the watch still shows it as unbound.
 
-A pod that ended without a node is not kept, unless a request names it. Decision 122.
+A pod that ended without a node is not kept, unless a request names it. To keep only what decisions need would cost a
+GET for each bind.
 """
 
 import sys

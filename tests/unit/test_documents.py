@@ -153,7 +153,7 @@ def test_every_decision_is_in_the_index_and_cited() -> None:
     cited: dict[int, Path] = {}
     templates = (path for kind in ("tpl", "yaml") for path in (ROOT / "charts").rglob(f"*.{kind}"))
     for path in (*sources, *templates, ROOT / "CHANGELOG.md"):
-        for numbers in re.findall(r"\b[Dd]ecisions? (\d+(?:(?:, | and )\d+)*)\b", path.read_text()):
+        for numbers in re.findall(r"\b[Dd]ecisions?[\s#]+(\d+(?:(?:, | and )\d+)*)\b", path.read_text()):
             cited |= {int(number): path for number in re.findall(r"\d+", numbers)}
     records = {int(number) for number, *_ in heads}
     assert {number: path for number, path in cited.items() if number not in records} == {}

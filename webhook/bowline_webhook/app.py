@@ -130,9 +130,7 @@ def _own_host(host: str) -> tuple[str, ...]:
 
 
 def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep, ...]:
-    """Return the shutdown table: three quarters of the drain ready, a quarter not ready, then no listener (decision
-    151).
-    """
+    """Return the shutdown table: three quarters of the drain ready, a quarter not ready, then no listener."""
     closing = drain / 4
     serving = drain - closing
 

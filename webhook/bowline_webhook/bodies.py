@@ -2,8 +2,8 @@
 
 All bodies awaiting review hold at most ``MAX_HELD`` bytes together. When they exceed it, the peer that holds the most
 loses its oldest body, which is answered 429; an API server retries that after a second. A small body that arrives
-together with its head, as nearly all do, bypasses this: it is reviewed in the same turn of the event loop.
-Decision 140.
+together with its head, as nearly all do, bypasses this: it is reviewed in the same turn of the event loop. A limit of
+requests in flight would count only callers that send slowly.
 """
 
 import asyncio

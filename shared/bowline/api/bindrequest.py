@@ -431,7 +431,7 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
 
 
 def name_error(raw: Object) -> FieldError | None:
-    """Return the error of a request that has another name than its pod, if it names one. Decision 323."""
+    """Return the error of a request that has another name than its pod: by it a pod has one request."""
     pod_name, name = _raw_text(raw, "podName"), raw["metadata"].get("name")
     if pod_name in ("", name):
         return None

@@ -51,7 +51,7 @@ from bowline.runtime.clock import Clock, SystemClock
 T = TypeVar("T")
 _NO_PARAMS: Mapping[str, str] = {}
 
-# Of a list, and the bytes that a page should have at most: tenants decide how large objects are. Decision 122.
+# Of a list, and the bytes that a page should have at most: tenants decide how large objects are.
 PAGE_SIZE = 50
 _PAGE_BYTES = 2 * 2**20
 # The bytes of a page that are read. A single object has at most 3 MB.

@@ -14,7 +14,8 @@ one that has been so for less than ``fresh_s`` is spared: its caller is about to
 complete, the peer with the most connections loses an idle one: of those with the fewest requests the one that has
 been idle for the longest time, so that callers of one request displace no API server of their address; or its newest
 one if all are busy. Of handshakes, it loses its oldest. The write buffer bounds the bytes that a peer has not read,
-and it must read within ``write_s``. No response names the software. Decision 140.
+and it must read within ``write_s``. No response names the software. A parser of our own would cost less CPU, and is
+what a hostile client attacks.
 
 That is ``HttpServer``, for reviews. ``PlainServer`` serves probes and the debug page: it only bounds the number of
 connections, so that they cannot use up the process's file descriptors.

@@ -86,7 +86,7 @@ class CAController:
         metrics.follow("ca", self._ca_end)
 
     def not_ready_reason(self) -> str | None:
-        """Return why API servers do not trust the certificate; None if they do (decision 45)."""
+        """Return why API servers do not trust the certificate; None if they do."""
         why = self._untrusted()
         return why and (self._unsynced() or self.problem or why)
 

@@ -12,7 +12,10 @@ taken effect before the next:
 
 *repair* fills an empty or unusable Secret; only a process without a valid CA of its own does it, so one that has just
 started, or whose CA has expired. A process that has one reports the Secret and serves on. A CA that verifies
-certificates in use stays in the bundle throughout. Decision 45.
+certificates in use stays in the bundle throughout.
+
+A CA that the chart renders would break the certificates at each upgrade, and with a leader among the replicas serving
+would depend on one of them. The webhook may create no Secret: who may, creates a token of any account.
 """
 
 from collections.abc import Iterable

@@ -7,7 +7,7 @@
     ca.crt                the bundle of all trusted CAs
     annotation            since when the present CA signs
 
-Reading never fails: an unusable entry counts as absent. Decision 45.
+Reading never fails: an unusable entry counts as absent.
 """
 
 import base64
