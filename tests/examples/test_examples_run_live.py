@@ -16,7 +16,10 @@ from tests.live import Live
 from tests.pairs import installed_pair
 from tests.plugins.claims import require_api
 
-ENDS = dict(re.findall(r"^- `([a-z0-9-]+)\.yaml`: .* \((.+)\)$", (FOLDER / "README.md").read_text(), re.MULTILINE))
+PAGE = (FOLDER / "README.md").read_text()
+ENDS = {
+    name: end or "Running" for name, end in re.findall(r"\[([a-z0-9-]+)\]\(good/[^)]+\)(?: \((\w[\w ]*)\))?", PAGE)
+}
 ONE_NODE = {"kubernetes.io/hostname": "gpu-node-0"}
 
 
