@@ -14,6 +14,7 @@ from typing import TypeGuard, assert_never
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.post import denied_status
+from bowline.framework.plugin_status import Cancelled, Transient
 from bowline.kube.errors import Forbidden, InfrastructureError, KubeError, NotStoredError
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.attempt import AttemptRunner, EndedAttempt
@@ -27,12 +28,11 @@ from bowline_reconciler.decide.actions import (
     Fail,
     Forget,
     RequeueAfter,
-    RequeueNow,
     RetryAt,
     Rollback,
     SetOwner,
-    TransientFailure,
     Wait,
+    sentence,
 )
 from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked, is_finished
@@ -206,7 +206,7 @@ class Reconciler:
         """Act on an attempt's outcome, after deciding whether a transient failure counts as the request's own."""
         status = ended.outcome.status
         if status.may_be_transient:
-            self.requeue.extend_streak(state, status.retry_after)
+            self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)
             status = state.failures.classify(status)
         ended = replace(ended, outcome=replace(ended.outcome, status=status))
         return await self._follow_up(ended, state, is_new=True)
@@ -230,9 +230,10 @@ class Reconciler:
                 # has failed.
                 state.attempt.confirm()
                 return await self.requeue.after_wait(request, state, action, snapshot.named_pod)
-            case TransientFailure():
-                raise self._failure(request.key, state, action.why, action.after)
-            case RequeueNow():
+            case Transient():
+                why = sentence(action.message, action.plugin)
+                raise self._failure(request.key, state, why, action.retry_after)
+            case Cancelled():
                 self.requests.mark_stale((request.key,))
                 raise self._failure(request.key, state, "the attempt was withdrawn")
             case _:

@@ -31,7 +31,7 @@ from bowline.api.meta import (
 )
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Code
+from bowline.framework.plugin_status import Done
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import KubeError, NotFound, Unreadable
 from bowline.kube.reflector import EventType, Listener, Reflector
@@ -188,7 +188,7 @@ class Releases:
         ctx = self._reads.context(replace(self._reads.from_cache(request, None), pod=pod))
         status = await self._runner.run_release(ctx)
         now = self._client.clock.now()
-        if status.code is not Code.OK:
+        if not isinstance(status, Done):
             if (report := unreleased_status(request, status.message, now)) != request.status:
                 await self._writer.patch_status(request, report)
                 event = Event("Warning", names.EVENT_RELEASE_FAILED, f"not released yet: {status.message}")

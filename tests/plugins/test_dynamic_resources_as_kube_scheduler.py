@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Status, Waiting
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
@@ -179,7 +179,7 @@ async def test_a_device_of_an_extension_is_allocated_as_kube_scheduler_does(
     plugin = await new_plugin(case.client)
     answer = await plugin.pre_bind(await case.context(created_pod, resourceClaimAllocations=[entry]))
     if kind == "attached":
-        assert answer.code is Code.WAIT
+        assert isinstance(answer, Waiting)
         report_ready(special, ours_name)
         answer = await plugin.pre_bind(await case.context(created_pod, resourceClaimAllocations=[entry]))
     assert answer == Status.ok()

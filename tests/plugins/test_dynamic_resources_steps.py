@@ -13,7 +13,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey, uid_of
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason
 from bowline.kube.binding import post_binding
 from bowline.kube.client import KubeClient
@@ -25,14 +25,7 @@ from bowline.runtime.clock import SystemClock
 from bowline.testing.clock import SteppedClock
 from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, new_plugin
-from tests.plugins.claims import (
-    NODE,
-    claim,
-    claim_decisions,
-    extended_decision,
-    publish,
-    reserved_by,
-)
+from tests.plugins.claims import NODE, claim, claim_decisions, extended_decision, publish, reserved_by
 
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
@@ -64,7 +57,7 @@ async def test_a_pod_waits_for_devices_that_become_ready_and_a_rollback_releases
         created_pod, **claim_decisions("d0", bindingConditions=["ready"], bindingFailureConditions=["bad"])
     )
     for _ in range(2):
-        assert (await plugin.pre_bind(context)).code is Code.WAIT
+        assert isinstance(await plugin.pre_bind(context), Waiting)
     assert await consumers() == 1
     condition = {"type": "ready", "status": "True", "reason": "Test", "message": ""}
     condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
@@ -110,7 +103,8 @@ async def test_a_missing_right_is_reported_as_such(case: Case, cluster: Cluster)
     path = cluster.service_account_kubeconfig(case.namespace, "weak")
     async with KubeClient(await load_access(api_server(path))) as client:
         answer = await (await new_plugin(client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
-    assert (answer.code, answer.reason) == (Code.FATAL, Reason.RBAC_MISSING)
+    assert isinstance(answer, Fatal)
+    assert answer.reason is Reason.RBAC_MISSING
     cluster.kubectl("delete", "clusterrole,clusterrolebinding", role)
 
 
@@ -128,11 +122,12 @@ class OldClient(KubeClient):
 async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case: Case, cluster: Cluster) -> None:
     created_pod = await case.pod(resourceClaims=CLAIMED)
     context = await case.context(created_pod, **claim_decisions("d0"))
-    assert (await (await new_plugin(case.client)).pre_bind(context)).code is Code.WAIT
+    assert isinstance(await (await new_plugin(case.client)).pre_bind(context), Waiting)
     async with OldClient(await load_access(api_server(cluster.kubeconfig))) as client:
         plugin = await new_plugin(client)
         answer = await plugin.pre_bind(context)
-        assert (answer.code, answer.reason) == (Code.FATAL, Reason.NO_PLUGIN)
+        assert isinstance(answer, Fatal)
+        assert answer.reason is Reason.NO_PLUGIN
         assert await plugin.rollback(context, answer) == Status.ok()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.post import bind_by_post
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Status, Transient
 from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until_awaited
@@ -27,7 +27,7 @@ class WithContent(Scripted):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         status = await super().pre_bind(ctx)
-        return Status.ok({ANNOTATION: "0"}, {LABEL: "yes"}) if status.code is Code.OK else status
+        return Status.ok({ANNOTATION: "0"}, {LABEL: "yes"}) if isinstance(status, Done) else status
 
     async def post_bind(self, ctx: BindContext) -> None:
         assert ctx.pod is not None
@@ -65,7 +65,7 @@ async def acknowledged(stage: Stage, ctx: BindContext, store: Store) -> Status:
 async def reply_lost(stage: Stage, ctx: BindContext, store: Store) -> Status:
     await store(stage, ctx)
     ctx.posts.last_unknown = ctx.client.clock.monotonic()
-    return Status(Code.TRANSIENT, ("no reply",))
+    return Transient(("no reply",))
 
 
 async def by_a_plugin(stage: Stage, ctx: BindContext, store: Store) -> Status:

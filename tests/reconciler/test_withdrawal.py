@@ -1,6 +1,7 @@
 """Requests and pods that are deleted or recreated during an attempt."""
 
 from bowline.api import names
+from bowline.framework.plugin_status import Fatal
 from bowline.framework.reason import Reason
 from tests.reconciler.stage import Hold, Scripted, Stage
 
@@ -17,6 +18,8 @@ async def test_a_request_deleted_while_it_is_prepared_is_cancelled_and_undone(st
         await stage.request_deleted()
     assert hold.cancelled
     assert plugin.points("pod") == ["pre_bind", "rollback"]
-    assert plugin.reasons[0].reason is Reason.SUPERSEDED
+    why = plugin.reasons[0]
+    assert isinstance(why, Fatal)
+    assert why.reason is Reason.SUPERSEDED
     assert "nodeName" not in (await stage.pod())["spec"]
     assert await stage.events() == []

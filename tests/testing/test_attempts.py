@@ -10,12 +10,13 @@ from bowline import (
     AdmissionPlugin,
     BindContext,
     BindingPlugin,
-    Code,
+    Done,
     EventSource,
     Handle,
     MutablePod,
     ObjectKey,
     Status,
+    Waiting,
 )
 from bowline.errors import NotFound
 from bowline.localcluster.cluster import Cluster
@@ -31,7 +32,8 @@ from tests.testing.wrong_plugins import RaisingInBind
 
 async def test_an_attempt_binds_and_its_rollback_leaves_nothing(run_attempt: Attempts) -> None:
     async with run_attempt(Licence, pods=[builders.pod("mine")]) as attempt:
-        assert (attempt.status.code, attempt.errors) == (Code.OK, ())
+        assert isinstance(attempt.status, Done)
+        assert attempt.errors == ()
         assert attempt.pod["spec"]["nodeName"] == attempt.request["spec"]["selectedNode"]
         assert attempt.pod["metadata"]["annotations"][SEATS] == "1"
         assert await attempt.client.get(CONFIGMAPS, attempt.namespace, "licence-mine")
@@ -42,7 +44,7 @@ async def test_an_attempt_binds_and_its_rollback_leaves_nothing(run_attempt: Att
 
 async def test_an_attempt_reports_what_the_plugin_raises(run_attempt: Attempts) -> None:
     async with run_attempt(RaisingInBind) as attempt:
-        assert attempt.status.code is Code.WAIT
+        assert isinstance(attempt.status, Waiting)
         assert attempt.errors == ("pre_bind: KeyError: 'seats'",)
         assert "nodeName" not in attempt.pod["spec"]
 
@@ -58,7 +60,7 @@ async def test_the_proxy_disturbs_the_requests_of_an_attempt(
 ) -> None:
     bowline_fault_proxy.add(FaultRule(FaultAnswer(403), CallMatch(("create",), "configmaps")))
     async with run_attempt(Licence) as attempt:
-        assert attempt.status.code is not Code.OK
+        assert not isinstance(attempt.status, Done)
         assert "Forbidden" in attempt.errors[0]
 
 

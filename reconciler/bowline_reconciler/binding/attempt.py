@@ -12,7 +12,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectUID, uid_of
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import WITHDRAWN, Runner
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Status
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline_reconciler.binding.gangs import Gangs
@@ -72,7 +72,7 @@ class AttemptRunner:
         finally:
             state.attempt.stop()
         ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
-        if status.code is not Code.OK or not running.posts.acknowledged:
+        if not isinstance(status, Done) or not running.posts.acknowledged:
             status, snapshot = await self._resolve(ctx, running, status, snapshot, state)
         state.attempt.finish()
         return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
@@ -111,7 +111,7 @@ class AttemptRunner:
         """Return the status of an attempt without an acknowledged Binding, by a live read of the pod if anybody may
         have bound it: OK only if it is on its node. And the snapshot after it.
         """
-        is_ok, request = status.code is Code.OK, snapshot.request
+        is_ok, request = isinstance(status, Done), snapshot.request
         is_unacknowledged = state.attempt.unacknowledged_at is not None
         state.attempt.end_bind()
         if not is_ok and not is_unacknowledged and (not state.attempt.past_point or running.posts.rejected):
@@ -136,12 +136,12 @@ class AttemptRunner:
         if ctx.cancelled.is_set():
             return WITHDRAWN
         status = await self.runner.run_pre_bind(ctx)
-        if status.code is not Code.OK:
+        if not isinstance(status, Done):
             state.gang.leave()
             return status
         if self.gangs is not None and ctx.pod is not None:
             status = await self.gangs.admit(running.request, ctx.pod, state)
-            if status.code is not Code.OK:
+            if not isinstance(status, Done):
                 return status
         if ctx.cancelled.is_set():
             return WITHDRAWN

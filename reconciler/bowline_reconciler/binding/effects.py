@@ -13,7 +13,7 @@ from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Fatal, Status, Transient
 from bowline.kube.errors import Forbidden
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
@@ -208,10 +208,10 @@ class Effects:
         rollback = work.state.rollback
         ctx = self.reads.context(await self.reads.with_pod(work.snapshot))
         advice = await self.runner.run_on_terminal_failure(ctx, fail.status)
-        if advice.code is Code.TRANSIENT and not rollback.count_transient_failure():
+        if isinstance(advice, Transient) and not rollback.count_transient_failure():
             raise ReconcileError(advice.message, at_least=max(ROLLBACK_PAUSE, advice.retry_after or ROLLBACK_PAUSE))
-        if advice.code is Code.FATAL:
-            fail = fail.with_advice(advice)
+        if isinstance(advice, Fatal):
+            fail = replace(fail, status=advice)
         return rollback.end_with(replace(fail, is_advised=True))
 
     async def _undo(self, work: Work, effect: Undo) -> timedelta:
@@ -227,7 +227,7 @@ class Effects:
         rollback.begin()
         with noting(attempt.writes):
             result = await self.runner.run_rollback(ctx, effect.why)
-        if result.code is Code.OK:
+        if isinstance(result, Done):
             is_late = attempt.may_have_late_writes
             quiet_in = await self.reads.writes_in_flight(work.snapshot, attempt) if is_late else timedelta()
             if quiet_in <= timedelta():
@@ -235,7 +235,7 @@ class Effects:
             return quiet_in
         if effect.is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
-        elif result.code is not Code.TRANSIENT or rollback.count_transient_failure():
+        elif not isinstance(result, Transient) or rollback.count_transient_failure():
             await self._report_incomplete(work, result, effect.fail)
             ctx.log.warning("rollback is not complete", extra={"why": result.message})
         raise ReconcileError(result.message, at_least=max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))
@@ -269,8 +269,9 @@ class Effects:
         request, pod, rollback = work.snapshot.request, work.snapshot.named_pod, work.state.rollback
         report = failure_report(request, fail, rollback.is_complete, pod, self.clock.now(), rollback.remains)
         await self.writer.write_report(request, report, pod)
-        self.metrics.request_finished(fail.reason.value, fail.plugin)
-        log.warning("request has failed", extra={"reason": fail.name, "plugin": fail.plugin, "why": fail.message})
+        self.metrics.request_finished(fail.status.reason.value, fail.status.plugin)
+        fields = {"reason": fail.name, "plugin": fail.status.plugin, "why": fail.message}
+        log.warning("request has failed", extra=fields)
         return request
 
     async def _report_rolled_back(self, work: Work, why: Status) -> BindRequest:

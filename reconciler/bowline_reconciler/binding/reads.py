@@ -23,7 +23,7 @@ from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Answers, Code
+from bowline.framework.plugin_status import Answers, Waiting
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound, Unreadable
 from bowline.kube.late_writes import LateWrites, noting
@@ -227,7 +227,7 @@ class Reads:
     def follow_up(self, request: BindRequest, outcome: Outcome, state: RequestState) -> OutcomeAction:
         """Return what an attempt's outcome means for the request."""
         times = Times()
-        if outcome.status.code is Code.WAIT:
+        if isinstance(outcome.status, Waiting):
             times = self._times(request, state, self._informers.in_contact())
         return classify_outcome(request, outcome, self._settings.binding, self._jitter(), times, self._clock.now())
 

@@ -1,14 +1,13 @@
 """What the reconciler does with a request and what it reports, as data: one type for each action."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from bowline.api.failed_decision import Decision
 from bowline.api.meta import ObjectRef, ObjectUID
-from bowline.framework.plugin_status import Code, Status
-from bowline.framework.reason import Reason, Suggestion
+from bowline.framework.plugin_status import Cancelled, Fatal, Status, Transient
 from bowline_reconciler.decide.snapshot import DEFECT, GATES, NODE_HEALTH
 
 # status.reason, and the message of a condition, are limited to 1 KB.
@@ -48,59 +47,38 @@ class Complete:
 class Fail:
     """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed.
 
-    ``message``: the cause alone, which stays the same in each repetition; ``advice``: what plugins say of other
-    decisions; ``history``: what preceded the failure.
+    ``status``: the failure, as plugins receive it. Its first reason is the cause alone, which stays the same in each
+    repetition; the others are what plugins say of other decisions. ``history``: what preceded the failure.
     """
 
-    reason: Reason
-    message: str
-    suggestion: Suggestion | None = None
-    plugin: str = ""  # whose failure it is; empty: of no plugin
-    word: str = ""  # the plugin's own reason, if it has one
-    objects: tuple[ObjectRef, ...] = ()  # that the failure is about
-    denial: str = ""  # the print of the API server's denial of the Binding
+    status: Fatal
     is_advised: bool = False  # plugins were asked what it means for another decision
     history: str = ""  # such as: waited for 30 s
-    advice: str = ""
 
-    @classmethod
-    def of(cls, status: Status, reason: Reason, message: str, suggestion: Suggestion | None) -> "Fail":
-        """Return the failure that follows from a plugin's status: it is that plugin's, and about the same objects."""
-        return cls(reason, message, suggestion, status.plugin, status.word, status.wake_on, status.denial)
+    @property
+    def message(self) -> str:
+        """The cause."""
+        return self.status.reasons[0]
 
-    def with_advice(self, failure: Status) -> "Fail":
-        """Return this failure as plugins have completed it."""
-        first, *added = failure.reasons or (self.message,)
-        return replace(self, message=first, advice="; ".join(added), suggestion=failure.suggestion)
+    @property
+    def advice(self) -> str:
+        """What plugins say of other decisions."""
+        return "; ".join(self.status.reasons[1:])
 
     @property
     def own_reason(self) -> str:
         """The plugin's own reason, as ``plugin/Word``; empty if it has none."""
-        return f"{self.plugin}/{self.word}" if self.word else ""
+        return f"{self.status.plugin}/{self.status.word}" if self.status.word else ""
 
     @property
     def name(self) -> str:
         """The reason as it is reported."""
-        return self.own_reason or self.reason.value
+        return self.own_reason or self.status.reason.value
 
     @property
     def sentence(self) -> str:
         """The cause as it is reported."""
-        return sentence(self.message, self.plugin)
-
-    @property
-    def status(self) -> Status:
-        """The failure as plugins receive it."""
-        return Status(
-            Code.FATAL,
-            (self.message,),
-            self.plugin,
-            reason=self.reason,
-            wake_on=self.objects,
-            suggestion=self.suggestion,
-            word=self.word,
-            denial=self.denial,
-        )
+        return sentence(self.message, self.status.plugin)
 
 
 # The cause of a wait of an attempt, after pre_bind.
@@ -205,22 +183,9 @@ class RetryAt:
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class TransientFailure:
-    """A transient failure of the API server: backoff in memory, no write, no attempt counted."""
-
-    why: str
-    after: timedelta | None
-
-
-@dataclass(frozen=True, slots=True)
-class RequeueNow:
-    """The attempt was withdrawn: decide again immediately."""
-
-
-# What is executed.
+# What is executed. Transient: backoff in memory, no write, no attempt counted. Cancelled: decide again immediately.
 Action = Forget | Rollback | DropFinalizer | SetOwner | Complete | Fail | Wait | RequeueAfter | Attempt
-OutcomeAction = Complete | Fail | RetryAt | Wait | TransientFailure | RequeueNow
+OutcomeAction = Complete | Fail | RetryAt | Wait | Transient | Cancelled
 
 
 def sentence(message: str, plugin: str) -> str:

@@ -14,7 +14,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Status, is_word
+from bowline.framework.plugin_status import Fatal, Status, is_word
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
@@ -87,8 +87,8 @@ def _required_live_reads(decision: Action | ReadLive, facts: Observed) -> set[Ta
         # Owned by a deleted pod, the request would fail, or be garbage-collected with it.
         return {Target.POD}
     reads = set()
-    if isinstance(decision, Fail) and decision.reason in _READ_BEFORE_FAILURE:
-        reads.add(_READ_BEFORE_FAILURE[decision.reason])
+    if isinstance(decision, Fail) and decision.status.reason in _READ_BEFORE_FAILURE:
+        reads.add(_READ_BEFORE_FAILURE[decision.status.reason])
     may_undo = request.has_finalizer or request.is_rollback_incomplete
     if isinstance(decision, Rollback) or (isinstance(decision, Fail) and may_undo):
         # Rolling back what a running pod needs is worse than any delay.
@@ -146,13 +146,13 @@ def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) ->
         if request.created is not None and pod.created is not None and pod.created > request.created + POD_GRACE:
             # Its own pod is gone, with the owner reference to it: `kubectl delete pod --cascade=orphan`.
             why = f"pod {request.pod_key} is another one now (UID {pod.uid}, created after the request)"
-            return Fail(Reason.POD_GONE, why)
+            return Fail(Status.fatal(why, Reason.POD_GONE))
         return SetOwner(pod.uid)
     if pod is Absent.UNREADABLE:
         return _unreadable(request)
     if times.age < POD_GRACE:
         return RequeueAfter(POD_GRACE - times.age)
-    return Fail(Reason.POD_GONE, f"pod {request.pod_key} does not exist; create it before its request")
+    return Fail(Status.fatal(f"pod {request.pod_key} does not exist; create it before its request", Reason.POD_GONE))
 
 
 def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
@@ -161,19 +161,19 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
     if pod is Absent.UNREADABLE:
         return _unreadable(request)
     if isinstance(pod, Absent):
-        return Fail(Reason.POD_GONE, f"pod {name} no longer exists")
+        return Fail(Status.fatal(f"pod {name} no longer exists", Reason.POD_GONE))
     if pod.uid != request.pod_uid:
         why = f"pod {name} is another one now (UID {pod.uid}, asked for {request.pod_uid})"
-        return Fail(Reason.POD_GONE, why)
+        return Fail(Status.fatal(why, Reason.POD_GONE))
     if pod.node and pod.node == request.selected_node:
         return Complete()
     if pod.node:
         why = f"pod {name} runs on node {pod.node}, not on {request.selected_node}"
-        return Fail(Reason.BOUND_ELSEWHERE, why)
+        return Fail(Status.fatal(why, Reason.BOUND_ELSEWHERE))
     if pod.deleting:
-        return Fail(Reason.POD_GONE, f"pod {name} is being deleted")
+        return Fail(Status.fatal(f"pod {name} is being deleted", Reason.POD_GONE))
     if pod.has_ended:
-        return Fail(Reason.POD_GONE, f"pod {name} has already ended")
+        return Fail(Status.fatal(f"pod {name} has already ended", Reason.POD_GONE))
     return None
 
 
@@ -182,7 +182,7 @@ def _unreadable(request: BindRequest) -> Fail:
         f"pod {request.pod_key} is not read: it, or its managedFields, have too many values (entries of lists and "
         "maps) or JSON that the reader refuses; create it again without"
     )
-    return Fail(Reason.INVALID, why, Suggestion.DELETE_POD)
+    return Fail(Status.fatal(why, Reason.INVALID, Suggestion.DELETE_POD))
 
 
 def _of_allocations(spec: BindRequestSpec, facts: Observed, settings: Settings) -> Wait | Fail | None:
@@ -199,7 +199,7 @@ def _of_allocations(spec: BindRequestSpec, facts: Observed, settings: Settings) 
                 "config.plugins.gpu_sharing.enabled" if settings.gpu_sharing.enabled else "config.gpuSharing.enabled"
             )
             why = f"GPU sharing is off; the chart's value {value}: true switches it on"
-        return Fail(Reason.NO_PLUGIN, why)
+        return Fail(Status.fatal(why, Reason.NO_PLUGIN))
     return None
 
 
@@ -213,14 +213,14 @@ def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: S
     if not settings.schedules(pod.scheduler):
         ours = ", ".join(settings.scheduler_names)
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
-        return Fail(Reason.NOT_OURS, why)
+        return Fail(Status.fatal(why, Reason.NOT_OURS))
     if pod.gates:
         times, limit = facts.times, settings.binding.wait_timeout
         left = times.wait_left(limit, GATES)
         why = f"pod {request.pod_key} still has scheduling gates: {', '.join(pod.gates)}"
         if left <= timedelta():
             why = f"{why} after {times.wait_time.total_seconds():.0f} s"
-            return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
+            return Fail(Status.fatal(why, Reason.WAIT_TIMEOUT, Suggestion.RETRY_SAME_NODE))
         ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
         return Wait((ref,), why, left, GATES, {GATES: limit})
     on_node = _of_node(request, pod, facts, settings)
@@ -239,15 +239,15 @@ def _of_node(
         return ReadLive(Target.NODE)
     if facts.node is Absent.UNREADABLE:
         why = f"node {request.selected_node} is not read: it has too many values, or JSON that the reader refuses"
-        return Fail(Reason.INVALID, why, Suggestion.RESCHEDULE_ELSEWHERE)
+        return Fail(Status.fatal(why, Reason.INVALID, Suggestion.RESCHEDULE_ELSEWHERE))
     if isinstance(facts.node, Absent) or facts.node.deleting:
         what = "does not exist" if isinstance(facts.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"
-        return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
+        return Fail(Status.fatal(why, Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE))
     if len(pod.tolerations) > MAX_TOLERATIONS:
         count = len(pod.tolerations)
         why = f"pod {request.pod_key} has {count} tolerations, and at most {MAX_TOLERATIONS} are compared"
-        return Fail(Reason.INVALID, f"{why}; create it with fewer", Suggestion.DELETE_POD)
+        return Fail(Status.fatal(f"{why}; create it with fewer", Reason.INVALID, Suggestion.DELETE_POD))
     node_ref = ObjectRef("v1", "Node", ObjectKey("", request.selected_node))
     taint = untolerated((entry for entry in facts.node.taints if not is_of_health(entry)), pod.tolerations)
     ill = untolerated(facts.node.taints, pod.tolerations) if taint is None else None
@@ -259,7 +259,7 @@ def _of_node(
         # It is read later than it was true.
         state = "was cordoned" if taint is CORDONED else f"had the taint {describe(taint)}"
         why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"
-        return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE, objects=(node_ref,))
+        return Fail(Status.fatal(why, Reason.NODE_UNSCHEDULABLE, Suggestion.RESCHEDULE_ELSEWHERE).about(node_ref))
     return None
 
 
@@ -283,8 +283,10 @@ def stored_failure(request: BindRequest) -> Fail | None:
     own_plugin, _, word = fact.plugin_reason.rpartition("/")
     plugin = fact.plugin or own_plugin
     message = message.removesuffix(sentence("", plugin))
-    return Fail(reason, message, suggestion, plugin, word if is_word(word) else "", fact.objects)
+    word = word if is_word(word) else ""
+    return Fail(Fatal((message,), plugin, suggestion, fact.objects, reason, word))
 
 
 def _invalid(request: BindRequest) -> Fail:
-    return Fail(Reason.INVALID, "; ".join(str(error) for error in request.errors) or "spec.podName: is required")
+    why = "; ".join(str(error) for error in request.errors) or "spec.podName: is required"
+    return Fail(Status.fatal(why, Reason.INVALID))

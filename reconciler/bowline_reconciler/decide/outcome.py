@@ -1,18 +1,17 @@
 """Classifies how an attempt ended: the resulting status, event, pod condition and requeue.
 
-Pure, one exhaustive ``match``. An outcome that equals a decision is returned as that decision (``Complete``,
+Pure, one ``match``. An outcome that equals a decision is returned as that decision (``Complete``,
 ``Fail``, ``Wait``), so that each has one code path.
 """
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import assert_never
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import decision_of
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import UNLIMITED, Code, Status
+from bowline.framework.plugin_status import UNLIMITED, Cancelled, Done, Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.runtime.backoff import full_jitter
 from bowline_reconciler.decide.actions import (
@@ -24,9 +23,7 @@ from bowline_reconciler.decide.actions import (
     OutcomeAction,
     PodBound,
     Report,
-    RequeueNow,
     RetryAt,
-    TransientFailure,
     Wait,
     sentence,
 )
@@ -45,36 +42,33 @@ def classify_outcome(
     ``limits``: the settings of binding. ``jitter``: a random number in [0, 1), supplied by the I/O layer. ``times``:
     for how long the request has waited, if it waits. ``now`` is only written.
     """
-    status = outcome.status
-    match status.code:
-        case Code.OK:
+    match status := outcome.status:
+        case Done():
             return Complete()
-        case Code.WAIT:
+        case Waiting():
             return _wait(status, limits.wait_timeout, times)
-        case Code.RETRY:
-            return _retry(request, outcome, limits, jitter, now)
-        case Code.FATAL:
-            return Fail.of(status, status.reason or Reason.REJECTED, status.message, status.suggestion)
-        case Code.TRANSIENT:
-            return TransientFailure(sentence(status.message, status.plugin), status.retry_after)
-        case Code.CANCELLED:
-            return RequeueNow()
-        case Code.SKIP:
-            # The Runner returns no SKIP; one that arrives here must not count as success.
-            return Fail.of(status, Reason.REJECTED, f"SKIP is no end of an attempt: {status.message}", None)
+        case Retriable():
+            return _retry(request, status, outcome.started_at, limits, jitter, now)
+        case Fatal():
+            return Fail(replace(status, reasons=(status.message,)))
+        case Transient() | Cancelled():
+            return status
         case _:
-            assert_never(status.code)
+            # The Runner returns nothing else, such as Skipped; what arrives here must not count as success.
+            return Fail(Status.fatal(f"{type(status).__name__} is no end of an attempt").from_plugin(status.plugin))
 
 
-def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, now: datetime) -> RetryAt | Fail:
-    status = outcome.status
+def _retry(
+    request: BindRequest, status: Retriable, started_at: datetime, limits: Binding, jitter: float, now: datetime
+) -> RetryAt | Fail:
     failed_count = request.failed_attempts + 1
     limit = _limit(request, status, limits.backoff_limit)
     if failed_count > limit:
         # What has failed repeatedly here may succeed on another node.
         suggestion = status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE
-        fail = Fail.of(status, Reason.BACKOFF_LIMIT_EXCEEDED, status.message, suggestion)
-        return replace(fail, history=_gave_up(failed_count))
+        reason = Reason.BACKOFF_LIMIT_EXCEEDED
+        failure = Fatal((status.message,), status.plugin, suggestion, status.objects, reason)
+        return Fail(failure, history=_gave_up(failed_count))
     pause = backoff(failed_count, limits, jitter)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
@@ -85,10 +79,10 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
         why,
         decision_of(request.raw.get("spec")),
         since=unprepared_since(request, now),
-        objects=status.wake_on,
+        objects=status.objects,
     )
     report = Report(
-        retrying_status(request, failed_count, why, history, outcome.started_at, now, now + pause),
+        retrying_status(request, failed_count, why, history, started_at, now, now + pause),
         Event("Warning", names.EVENT_RETRY, why),
         condition,
         Nomination(request.selected_node),
@@ -100,7 +94,7 @@ def _gave_up(attempts: int) -> str:
     return f"gave up after {attempts} {'attempt' if attempts == 1 else 'attempts'}"
 
 
-def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
+def _wait(status: Waiting, timeout: timedelta, times: Times) -> Wait | Fail:
     unnamed_objects = ", ".join(str(ref) for ref in status.wake_on if ref.key.name not in status.message)
     why = f"{status.message} (waiting for {unnamed_objects})" if unnamed_objects else status.message
     waits = status.waits
@@ -112,8 +106,8 @@ def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
         expired = waits[lefts.index(left)]
         waited = times.waited.get(_cause(expired), times.wait_time)
         suggestion = expired.suggestion or status.suggestion or Suggestion.RETRY_SAME_NODE
-        fail = Fail.of(replace(status, plugin=expired.plugin), Reason.WAIT_TIMEOUT, why, suggestion)
-        return replace(fail, history=f"waited for {waited.total_seconds():.0f} s")
+        failure = Fatal((why,), expired.plugin, suggestion, status.wake_on, Reason.WAIT_TIMEOUT)
+        return Fail(failure, history=f"waited for {waited.total_seconds():.0f} s")
     limits: dict[str, timedelta] = {}
     for single in waits:
         cause, limit = _cause(single), single.timeout or timeout
@@ -123,7 +117,7 @@ def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
     return Wait(status.wake_on, why, left, _cause(status), limits, status.retry_after)
 
 
-def _cause(wait: Status) -> str:
+def _cause(wait: Waiting) -> str:
     # A wait without a plugin is the one between pre_bind and bind.
     return f"plugin {wait.plugin}" if wait.plugin else GANG
 
@@ -136,7 +130,7 @@ def backoff(failed_count: int, limits: Binding, jitter: float) -> timedelta:
     return full_jitter(failed_count, limits.backoff.base, limits.backoff.max, max(0.1, jitter))
 
 
-def _limit(request: BindRequest, status: Status, default: int) -> int:
+def _limit(request: BindRequest, status: Retriable, default: int) -> int:
     """Return how many retries follow the first failure.
 
     A request's own limit applies to every failure. Without one, a failure that its plugin attributes to the node or

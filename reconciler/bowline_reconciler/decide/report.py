@@ -243,11 +243,11 @@ def failure_report(
 ) -> Report:
     """Return what is written of a terminal failure. ``rolled_back``, ``remains``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
-    hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
+    hint = f" (suggestion: {fail.status.suggestion.value})" if fail.status.suggestion else ""
     advice = f"; {fail.advice}" if fail.advice else ""
     event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.sentence}{advice}{hint}")
     condition = None
-    if fail.reason not in _NO_CONDITION:
+    if fail.status.reason not in _NO_CONDITION:
         decision = decision_of(request.raw.get("spec"))
         condition = PodBound(
             "False",
@@ -255,9 +255,9 @@ def failure_report(
             fail.sentence,
             decision,
             has_ended=True,
-            denial=fail.denial,
+            denial=fail.status.denial,
             since=unprepared_since(request, now),
-            objects=fail.objects,
+            objects=fail.status.objects,
         )
     nomination = _nomination_after(request, fail, pod) if condition is not None else None
     status = failed_status(request, fail, rolled_back, pod_node, now, remains)
@@ -270,7 +270,7 @@ def _nomination_after(request: BindRequest, fail: Fail, pod: Object | None) -> N
     A pod behind a scheduling gate is nominated nowhere.
     """
     is_gated = bool(((pod or {}).get("spec") or {}).get("schedulingGates"))
-    is_same_node = fail.suggestion is Suggestion.RETRY_SAME_NODE and not is_gated
+    is_same_node = fail.status.suggestion is Suggestion.RETRY_SAME_NODE and not is_gated
     return Nomination(request.selected_node, is_withdrawn=not is_same_node)
 
 
@@ -297,8 +297,8 @@ def failed_status(
     block.pop("nextAttemptTime", None)
     if pod_node:
         block["nodeName"] = pod_node
-    if fail.suggestion is not None:
-        block["suggestion"] = fail.suggestion.value
+    if fail.status.suggestion is not None:
+        block["suggestion"] = fail.status.suggestion.value
     return block
 
 
@@ -318,8 +318,8 @@ def rollback_incomplete_status(
         updates[BOUND] = ("False", condition_reason(fail), fail.sentence)
         block = _block(request, None) | {"phase": Phase.PENDING.value, "failure": failure_field(fail)}
         follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.sentence}"
-        if fail.suggestion is not None:
-            block["suggestion"] = fail.suggestion.value
+        if fail.status.suggestion is not None:
+            block["suggestion"] = fail.status.suggestion.value
     if request.phase is Phase.PENDING:
         block["reason"] = reason_text("RollbackFailed", f"{rollback.message}; {follows}")
         block.pop("nextAttemptTime", None)
@@ -377,7 +377,7 @@ def conditions(
 def condition_reason(fail: Fail) -> str:
     """Return the reason as a condition may have it; a plugin's own is ``plugin:Word``."""
     text = fail.name.replace("/", ":")
-    return text if _CONDITION_REASON.fullmatch(text) else fail.reason.value
+    return text if _CONDITION_REASON.fullmatch(text) else fail.status.reason.value
 
 
 def reason_text(word: str, message: str, history: str = "") -> str:
@@ -399,7 +399,7 @@ def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
 
 def failure_field(fail: Fail) -> dict[str, Any]:
     """Return ``status.failure``."""
-    return FailureFact(fail.reason.value, fail.plugin, fail.own_reason, fail.objects).as_field()
+    return FailureFact(fail.status.reason.value, fail.status.plugin, fail.own_reason, fail.status.objects).as_field()
 
 
 def _reports_failure(request: BindRequest, pod: Object) -> bool:
@@ -415,7 +415,7 @@ def _reports_failure(request: BindRequest, pod: Object) -> bool:
 
 
 def _final_attempts(request: BindRequest, fail: Fail) -> int:
-    attempts = request.failed_attempts + (1 if fail.reason is Reason.BACKOFF_LIMIT_EXCEEDED else 0)
+    attempts = request.failed_attempts + (1 if fail.status.reason is Reason.BACKOFF_LIMIT_EXCEEDED else 0)
     own_limit = request.spec.backoff_limit if request.spec else None
     return attempts if own_limit is None else max(attempts, own_limit)
 

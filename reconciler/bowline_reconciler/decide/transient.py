@@ -8,10 +8,10 @@ the backoffLimit. Before that it is reported without being counted (``progress``
 count: after one, the caller resets the failures. All times are monotonic, in seconds. Decisions 111 and 315.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Retriable, Status, Transient
 
 # A few consecutive failures are normal: a lost reply, a restart of one of several API servers.
 QUIET_FAILURES = 3
@@ -62,12 +62,12 @@ def extend(streak: Streak | None, now: float, last_success: float, is_deferred: 
 
 def classify(status: Status, streak: Streak) -> Status:
     """Return what a result that may be transient counts as: transient, or a failure of the request's own."""
-    if status.code is Code.TRANSIENT:
+    if isinstance(status, Transient):
         if not streak.is_own:
             return status
         # The attempts that follow are spread over as long again, instead of being used up within seconds.
         pause = timedelta(seconds=streak.seconds / 2)
-        return replace(status, code=Code.RETRY, retry_after=max(pause, status.retry_after or pause))
+        return Retriable(status.reasons, status.plugin, retry_after=max(pause, status.retry_after or pause))
     if streak.seconds < REPORT_AFTER_S:
-        return Status(Code.TRANSIENT, status.reasons, status.plugin)
+        return Transient(status.reasons, status.plugin)
     return status

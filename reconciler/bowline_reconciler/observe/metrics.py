@@ -9,12 +9,12 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from bowline.api.bindrequest import Phase
-from bowline.framework.plugin_status import Code
+from bowline.framework.plugin_status import Cancelled, Done, Fatal, Retriable, Transient, Waiting
 from bowline.framework.reason import Reason
 from bowline.runtime.metrics import BIND_BUCKETS, init_series
 from bowline_reconciler.observe.reconciles import BETWEEN, OWN, ReconcileInProgress
 
-OUTCOMES = tuple(code.value for code in Code if code is not Code.SKIP)
+OUTCOMES = tuple(kind.code for kind in (Done, Waiting, Retriable, Fatal, Transient, Cancelled))
 # Creations are stored in whole seconds; what is faster is in the duration of attempts.
 AGE_BUCKETS = tuple(float(2**k) for k in range(11))
 # Extension points whose calls take time; the others are plain functions.
@@ -87,7 +87,7 @@ class ReconcilerMetrics:
         )
         # A histogram takes 5.4 KB: those of other codes begin with the first call.
         for plugin, point in calls:
-            init_series(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Code.OK.value,))
+            init_series(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Done.code,))
         for point, plugins in acting.items():
             init_series(self.plugin_errors, plugin=plugins, point=(point,))
         # labels() costs more than counting, and the same few combinations recur.

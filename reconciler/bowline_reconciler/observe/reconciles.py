@@ -58,11 +58,11 @@ class ReconcileInProgress:
     since: float
     attempt: str = ""
     decision: str = ""
-    outcome: str = ""  # of the reconcile, a Code
+    outcome: str = ""  # of the reconcile, the code of a Status
     plugin: str = ""  # the plugin that returned the outcome
     has_ended: bool = False  # the request needs nothing more
     steps: list[Step] = field(default_factory=list)
-    attempt_end: tuple[str, float] | None = None  # the Code that the attempt ended with, and after how many seconds
+    attempt_end: tuple[str, float] | None = None  # the code that the attempt ended with, and after how many seconds
 
     def view(self, calls: Collection[PluginCall], now: float) -> dict[str, Any]:
         """Return the record for the debug page. ``calls``: those in progress, of any request."""

@@ -13,7 +13,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.calls import PluginCall
 from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Status, Transient, Waiting
 from bowline.runtime.clock import Clock
 from bowline.runtime.logging import add_to_scope, log_scope
 from bowline_reconciler.decide.actions import Action, Wait
@@ -67,18 +67,15 @@ class Observation:
         """Record an attempt's result."""
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
-            current.attempt_end = status.code.value, self._clock.monotonic() - current.since
-            current.outcome = status.code.value
+            current.attempt_end = status.code, self._clock.monotonic() - current.since
+            current.outcome = status.code
             # Several plugins that wait together are one wait, attributed to the first.
-            current.plugin = status.waits[0].plugin
-        if status.code is not Code.OK:
+            current.plugin = (status.waits[0] if isinstance(status, Waiting) else status).plugin
+        if not isinstance(status, Done):
             # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
-            level = logging.DEBUG if status.code is Code.TRANSIENT else logging.INFO
-            ctx.log.log(
-                level,
-                "attempt ended",
-                extra={"code": status.code.value, "plugin": status.plugin, "why": status.message},
-            )
+            level = logging.DEBUG if isinstance(status, Transient) else logging.INFO
+            fields = {"code": status.code, "plugin": status.plugin, "why": status.message}
+            ctx.log.log(level, "attempt ended", extra=fields)
 
     def on_transient_failure(self, key: ObjectKey, why: str, *, is_quiet: bool) -> None:
         """Record a transient failure; another reconcile follows. ``is_quiet``: the request has had few in a row.
@@ -87,7 +84,7 @@ class Observation:
         """
         current, now = self.reconciles.get(key), self._clock.monotonic()
         if current is not None:
-            current.outcome = Code.TRANSIENT.value
+            current.outcome = Transient.code
         fields = {"bindRequest": str(key), "why": why}
         log.debug("a reconcile has failed", extra=fields)
         self._failures_to_log += 1
@@ -113,9 +110,9 @@ class Observation:
         """A plugin's call has ended: a step of its reconcile. One outside of a reconcile is counted at once."""
         current = self.reconciles.get(call.key) if call.key is not None else None
         if current is None or call.since < current.since:
-            self.metrics.call(call.plugin, call.point, status.code.value, seconds)
+            self.metrics.call(call.plugin, call.point, status.code, seconds)
             return
-        current.steps.append(Step(call.plugin, call.point, status.code.value, seconds))
+        current.steps.append(Step(call.plugin, call.point, status.code, seconds))
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Count and log an exception, or a result of a wrong type, of a plugin.
@@ -146,11 +143,11 @@ class Observation:
     # --- the end of a reconcile ---
 
     def _finish(self, current: ReconcileInProgress) -> None:
-        if current.outcome != Code.TRANSIENT.value:
+        if current.outcome != Transient.code:
             self.failing_keys.discard(current.key)
-        is_wait = current.outcome == Code.WAIT.value or current.decision == Wait.__name__
+        is_wait = current.outcome == Waiting.code or current.decision == Wait.__name__
         if is_wait and not current.has_ended:
             self.waiting[current.key] = current.plugin or OWN
-        elif current.has_ended or (current.outcome != Code.TRANSIENT.value and current.decision):
+        elif current.has_ended or (current.outcome != Transient.code and current.decision):
             self.waiting.pop(current.key, None)
         self.metrics.reconcile_ended(current)

@@ -15,7 +15,7 @@ from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import at_point
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Skipped, Status
 from bowline.testing import builders
 from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS
@@ -58,8 +58,8 @@ async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
         await within(subject, process.attempt())
-        own = [code for plugin, _, code in process.calls.results if plugin == process.plugin.name]
-        is_skipped = bool(own) and all(code is Code.SKIP for code in own)
+        own = [status for plugin, _, status in process.calls.results if plugin == process.plugin.name]
+        is_skipped = bool(own) and all(isinstance(status, Skipped) for status in own)
         remedy = "give one that concerns it: `pods` of the suite, or the distribution's bowline.conformance"
         if process.plugin.name in process.runner.answers(ctx.request, ctx.pod).idle:
             yield f"not checked: applies is False for the sample pod, so nothing else is called; {remedy}"
@@ -88,7 +88,7 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             yield f"{why}; `world` of the suite plays the other party"
         elif status is None:
             yield f"an attempt has not ended after {subject.limit_s:g} s; a call that needs longer returns WAIT"
-        elif status.code is not Code.OK:
+        elif not isinstance(status, Done):
             yield f"an undisturbed attempt ends {status.code}: {status.message or process.calls.errors}"
         elif pod["spec"].get("nodeName") != made.node:
             yield f"bind returns OK, and the pod is on {pod['spec'].get('nodeName') or 'no node'}, not on {made.node}"
@@ -237,7 +237,7 @@ async def rolls_back(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                 async with made.process() as process:
                     status = await within(subject, process.roll_back())
                 where = f"the rollback{of_pod}{times} after {expected.words(number)}"
-                if status is None or status.code is not Code.OK:
+                if not isinstance(status, Done):
                     yield f"{where} ends {text_of(status)}"
                 remains = made.footprint(expected.collections).items()
                 if left := sorted(key for key, text in remains if not (of_pod and _is_owned(text))):
@@ -266,7 +266,7 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                     status = await within(subject, process.release())
             for place in places:
                 yield f"release {place}"
-            if status is None or status.code is not Code.OK:
+            if not isinstance(status, Done):
                 yield f"release{times}, when the pod is gone, ends {text_of(status)}"
         remains = made.footprint(expected.collections)
         if missing := other_keys - remains.keys():
@@ -291,7 +291,7 @@ async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                     status = await within(subject, process.runner.run_pre_bind(await made.context(process)))
                 made.before = {}
                 state = made.footprint(expected.collections)
-                if status is not None and status.code is Code.OK and len(state) < len(expected.footprint):
+                if isinstance(status, Done) and len(state) < len(expected.footprint):
                     yield f"pre_bind is OK; {expected.words(number)} was rejected with {code}"
         for path in await _parts(lab, subject, number):
             async with trial(lab, subject) as made, made.process() as process:
@@ -300,7 +300,7 @@ async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                 with _disturbed(lab, FaultRule(_without(path, removals), _WRITE, nth=number)):
                     status = await within(subject, process.attempt(partial(bool, removals)))
                 state = made.footprint(expected.collections)
-            if status is not None and status.code is Code.OK and state != expected.footprint:
+            if isinstance(status, Done) and state != expected.footprint:
                 what = f"{expected.words(number)} was stored without {'.'.join(path)}"
                 yield f"binds the pod at once, and {what}; pass it as `essential`"
 
@@ -375,7 +375,7 @@ def _are_written(lab: Lab, since: int, number: int) -> bool:
 
 def difference(when: str, status: Status | None, actual: dict[str, str], expected: dict[str, str]) -> str:
     """Return how the end of a disturbed attempt differs from an undisturbed one's; empty if it does not."""
-    if status is None or status.code is not Code.OK:
+    if not isinstance(status, Done):
         return f"{when}, the next attempts end {text_of(status)}"
     if actual == expected:
         return ""

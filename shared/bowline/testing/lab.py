@@ -31,7 +31,7 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Fatal, Status, Waiting
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import NotFound
@@ -76,12 +76,13 @@ class Calls:
     def __init__(self, keys: set[str]) -> None:
         self._keys = keys
         self.errors: list[str] = []
-        self.results: list[tuple[str, str, Code]] = []  # plugin, point, code of each call that belongs to an attempt
+        self.results: list[tuple[str, str, Status]] = []  # plugin, point, result of each call of an attempt
 
     def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
-        """Keep the result's code, and the keys of what the Binding is to set."""
-        self._keys.update(status.annotations or (), status.labels or ())
-        self.results.append((call.plugin, call.point, status.code))
+        """Keep the result, and the keys of what the Binding is to set."""
+        if isinstance(status, Done):
+            self._keys.update(status.annotations or (), status.labels or ())
+        self.results.append((call.plugin, call.point, status))
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Keep the error."""
@@ -175,7 +176,7 @@ class LabProcess:
         repair of a defective plugin is returned, and so is one for a right, or any once ``is_last`` holds.
         """
         status = await self._once()
-        while status.code is Code.WAIT and not is_last() and not self.calls.errors and not self.denials():
+        while isinstance(status, Waiting) and not is_last() and not self.calls.errors and not self.denials():
             self.waits_for = status.message
             await asyncio.sleep(_WAKE_S)
             status = await self._once()
@@ -189,9 +190,9 @@ class LabProcess:
             ctx = replace(await self.trial.hold(ctx, answers.effects), answers=answers)
             self.is_calling = True
             status = await self.runner.run_pre_bind(ctx)
-            if status.code is Code.OK:
+            if isinstance(status, Done):
                 status = await self.runner.run_bind(ctx)
-            if status.code is not Code.OK:
+            if not isinstance(status, Done):
                 return status
         await self.runner.run_post_bind(ctx)
         return Status.ok()
@@ -200,7 +201,7 @@ class LabProcess:
         """Attempt until it succeeds, at most ATTEMPTS times; return the last status."""
         status = await self.attempt()
         for _ in range(ATTEMPTS - 1):
-            if status.code in (Code.OK, Code.FATAL):
+            if isinstance(status, Done | Fatal):
                 break
             status = await self.attempt()
         return status
@@ -218,13 +219,13 @@ class LabProcess:
         return await self._repeated(self.runner.run_release)
 
     async def _repeated(self, undo: Callable[[BindContext], Awaitable[Status]]) -> Status:
-        status = Status.ok()
+        status: Status = Status.ok()
         for _ in range(ATTEMPTS):
             ctx = await self.trial.context(self)
             if not ctx.request.has_finalizer:
                 break
             status = await undo(ctx)
-            if status.code is Code.OK:
+            if isinstance(status, Done):
                 break
         return status
 

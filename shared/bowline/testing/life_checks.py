@@ -9,15 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from bowline.framework.plugin_status import UNLIMITED, Code, Status
-from bowline.testing.binding_checks import (
-    CANCEL_LIMIT_S,
-    difference,
-    text_of,
-    undisturbed,
-    until,
-    within,
-)
+from bowline.framework.plugin_status import UNLIMITED, Done, Status, Transient, Waiting
+from bowline.testing.binding_checks import CANCEL_LIMIT_S, difference, text_of, undisturbed, until, within
 from bowline.testing.expected import Expected
 from bowline.testing.lab import Lab, LabProcess, Trial, trial
 from bowline.testing.pausing import Pause, is_end
@@ -79,7 +72,7 @@ async def _crossed(process: LabProcess, other: LabProcess, pause: Pause) -> Stat
     pause.resume()
     status = await within(subject, _ended(attempt, process))
     others_status = await others_attempt
-    return others_status if others_status is None or others_status.code is not Code.OK else status
+    return others_status if not isinstance(others_status, Done) else status
 
 
 def _is_at(attempt: "asyncio.Task[Status]", pause: Pause) -> bool:
@@ -88,7 +81,7 @@ def _is_at(attempt: "asyncio.Task[Status]", pause: Pause) -> bool:
 
 async def _ended(attempt: "asyncio.Task[Status]", process: LabProcess) -> Status:
     status = await attempt
-    return status if status.code is Code.OK else await process.succeed()
+    return status if isinstance(status, Done) else await process.succeed()
 
 
 async def _ends(made: Trial, expected: Expected) -> dict[str, str]:
@@ -140,12 +133,12 @@ async def waits_in_an_outage(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         made.before = made.footprint(expected.collections)
         with subject.outage():
             status = await within(subject, process.attempt(lambda: True))
-            is_bound = status is not None and status.code is Code.OK
+            is_bound = isinstance(status, Done)
             if is_bound and made.footprint(expected.collections) != expected.footprint:
                 yield "in an outage the pod is bound without its effect outside; return Status.outage"
         errors = "; ".join(process.calls.errors)
-        is_outage = status is not None and status.code is Code.WAIT and status.timeout == UNLIMITED and not errors
-        if not is_bound and not is_outage and (status is None or status.code is not Code.TRANSIENT):
+        is_outage = isinstance(status, Waiting) and status.timeout == UNLIMITED and not errors
+        if not is_bound and not is_outage and not isinstance(status, Transient):
             yield f"an attempt in an outage ends {errors or text_of(status)}; return Status.outage"
         process.calls.errors.clear()
         await within(subject, process.succeed())
@@ -153,7 +146,7 @@ async def waits_in_an_outage(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         held = made.footprint(expected.collections)
         with subject.outage():
             status = await within(subject, process.runner.run_release(await made.context(process)))
-        if held and status is not None and status.code is Code.OK and made.footprint(expected.collections) == held:
+        if held and isinstance(status, Done) and made.footprint(expected.collections) == held:
             yield f"release returns OK in an outage, and {', '.join(sorted(held))} stays; return Status.outage"
 
 

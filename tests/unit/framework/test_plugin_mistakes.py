@@ -16,7 +16,7 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import UNLIMITED, Code, Status
+from bowline.framework.plugin_status import UNLIMITED, Cancelled, Done, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Suggestion
 from bowline.kube.binding import MAX_ANNOTATION_BYTES
 from bowline.kube.calls import Call
@@ -24,8 +24,6 @@ from bowline.kube.permits import require_permit
 from bowline.kube.resources import CONFIGMAPS
 from tests.unit.framework.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
-
-RETRY, WAIT = Code.RETRY, Code.WAIT
 
 
 def returns(value: Any) -> Callable[[], Any]:
@@ -46,8 +44,8 @@ MISTAKES = {
     "returns None": returns(None),
     "returns True": returns(True),
     "returns a string": returns("OK"),
-    "returns a status-like tuple": returns((Code.OK, "fine")),
-    "returns what only the framework reports": returns(Status(Code.CANCELLED)),
+    "returns a status-like tuple": returns((Done, "fine")),
+    "returns what only the framework reports": returns(Cancelled()),
     "returns a coroutine": _coroutine,
 }
 
@@ -64,15 +62,16 @@ async def test_a_mistake_is_a_wait_that_names_plugin_and_point(point: str, mista
     if (point, mistake) == ("applies", "returns True"):
         return  # what it must return
     status = await run.run_pre_bind(c)
-    if status.code is Code.OK and point != "rollback":
+    if isinstance(status, Done) and point != "rollback":
         status = await run.run_bind(c)
     if point == "rollback":
         # A rollback is repeated until it succeeds: whatever its failure, the request is not released.
         status = await run.run_rollback(c, Status.fatal("no"))
-        assert status.code is RETRY
+        assert isinstance(status, Retriable)
     else:
         # Repaired, the plugin may serve the request: nothing is counted, nothing ends, no other node is suggested.
-        assert (status.code, status.timeout, status.suggestion) == (WAIT, UNLIMITED, None)
+        assert isinstance(status, Waiting)
+        assert (status.timeout, status.suggestion) == (UNLIMITED, None)
     assert status.plugin == "author"
     assert observer.errors == [("author", point)]
     assert "binder.bind" not in calls
@@ -117,7 +116,7 @@ async def test_an_invalid_result_of_on_failure_keeps_the_failure(point: str, mis
         Status.retry("later"),
         Status.fatal("never", suggestion=Suggestion.DELETE_POD),
         Status.wait("for a device", timeout=timedelta(minutes=2)),
-        Status(Code.TRANSIENT, ("the device API is unavailable",)),
+        Transient(("the device API is unavailable",)),
     ],
     ids=lambda status: status.code,
 )
@@ -145,12 +144,13 @@ async def test_an_undeclared_write_is_a_mistake_where_policies_limit_the_account
     limited, free = (Writes(PluginConfig(), Settings(granted_plugins=granted)) for granted in (("other",), None))
     run, observer = runner(limited)
     status = await run.run_pre_bind(context())
-    assert (status.code, status.timeout, status.plugin) == (WAIT, UNLIMITED, "writes")
+    assert isinstance(status, Waiting)
+    assert (status.timeout, status.plugin) == (UNLIMITED, "writes")
     assert "plugin writes may not create configmaps default/licence" in status.message
     assert observer.errors == [("writes", "pre_bind")]
-    assert (await runner(free)[0].run_pre_bind(context())).code is Code.OK
+    assert await runner(free)[0].run_pre_bind(context()) == Status.ok()
     declared = type("Declared", (Writes,), {"access": Access((AccessRule("configmaps", ("create",)),))})
-    assert (await runner(declared(limited.args, limited.settings))[0].run_pre_bind(context())).code is Code.OK
+    assert await runner(declared(limited.args, limited.settings))[0].run_pre_bind(context()) == Status.ok()
 
 
 LARGE = "x" * MAX_ANNOTATION_BYTES
@@ -176,9 +176,10 @@ async def test_what_the_pod_cannot_have_is_the_mistake_of_the_plugin_that_adds_i
     run, observer = runner(first, author)
     c = context()
     c = replace(c, pod={**(c.pod or {}), "metadata": {"annotations": {"its/own": LARGE[:1000]}}})
-    assert (await run.run_pre_bind(c)).code is Code.OK
+    assert isinstance(await run.run_pre_bind(c), Done)
     status = await run.run_bind(c)
-    assert (status.code, status.timeout, status.plugin) == (WAIT, UNLIMITED, "author")
+    assert isinstance(status, Waiting)
+    assert (status.timeout, status.plugin) == (UNLIMITED, "author")
     assert observer.errors == [("author", "pre_bind")]
     assert "author.bind" not in calls
 
@@ -188,7 +189,7 @@ async def test_a_pod_whose_own_annotations_leave_no_room_is_no_mistake_of_a_plug
     run, observer = runner(author)
     c = context()
     c = replace(c, pod={**(c.pod or {}), "metadata": {"annotations": {"its/own": LARGE[:-8]}}})
-    assert (await run.run_bind(c)).code is Code.OK  # what posts the Binding refuses it
+    assert isinstance(await run.run_bind(c), Done)  # what posts the Binding refuses it
     assert observer.errors == []
 
 
@@ -232,7 +233,7 @@ def test_a_mistake_in_leaves_effects_counts_as_effects(mistake: str) -> None:
         pytest.param(lambda: Status.fatal("x", "Rejected"), id="reason by name"),
         pytest.param(lambda: Status.fatal("x", "no seat"), id="reason of two words"),
         pytest.param(lambda: Status.fatal("x", ""), id="empty reason"),
-        pytest.param(lambda: Status(Code.RETRY, "x"), id="reasons as one string"),  # type: ignore[arg-type]
+        pytest.param(lambda: Retriable("x"), id="reasons as one string"),  # type: ignore[arg-type]
         pytest.param(lambda: Status.fatal(KeyError("x")), id="an exception for a text"),  # type: ignore[arg-type]
         pytest.param(lambda: Status("RETRY"), id="code by name"),  # type: ignore[arg-type]
         pytest.param(lambda: Status.fatal("x", suggestion="DeletePod"), id="suggestion"),  # type: ignore[arg-type]
@@ -243,5 +244,6 @@ async def test_a_status_with_a_wrong_field_is_the_plugins_failure(make: Callable
         make()
     run, observer = runner(RecordingPlugin("author", [], {"pre_bind": make}))
     status = await run.run_pre_bind(context())
-    assert (status.code, status.plugin) == (WAIT, "author")
+    assert isinstance(status, Waiting)
+    assert status.plugin == "author"
     assert observer.errors == [("author", "pre_bind")]

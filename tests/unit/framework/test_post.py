@@ -16,7 +16,7 @@ from bowline.framework.binding.post import bind_by_post, denied_status
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason
 from bowline.kube.accounting import api_time
 from bowline.kube.client import KubeClient
@@ -64,39 +64,40 @@ async def test_a_binding_without_a_reply_is_transient_and_recorded(binder: Calla
     c = posting(Unanswered())
     status = await Runner([binder(PluginConfig(), Settings())], PluginCaller(RecordingObserver())).run_bind(c)
     assert c.posts.last_unknown == 0.0
-    assert status.code is Code.TRANSIENT
+    assert isinstance(status, Transient)
 
 
 async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> None:
     c = posting(Unanswered(is_queued=True))
     status = await Runner([DefaultBinder(PluginConfig(), Settings())], PluginCaller(RecordingObserver())).run_bind(c)
     assert c.posts.last_unknown is None
-    assert status.code is Code.TRANSIENT
+    assert isinstance(status, Transient)
 
 
 DENIED = "pods \"p\" is forbidden: ValidatingAdmissionPolicy '{}' with binding 'b' denied request: no"
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "reason"),
+    ("message", "kind", "reason"),
     [
-        pytest.param('pods "p" is forbidden: exceeded quota: q, requested: pods=1', Code.RETRY, None, id="quota"),
-        pytest.param('pods "p" is forbidden: denied by policy x', Code.FATAL, Reason.REJECTED, id="policy"),
-        pytest.param(DENIED.format("bowline-reconciler-pods"), Code.WAIT, None, id="a policy of the release"),
-        pytest.param(DENIED.format("team-b-devices"), Code.WAIT, None, id="a guard of shared devices"),
-        pytest.param(DENIED.format("own-pods"), Code.FATAL, Reason.REJECTED, id="a policy of the cluster"),
-        pytest.param(DENIED.format("reconciler-pods-x"), Code.FATAL, Reason.REJECTED, id="a similar name"),
-        pytest.param('User "u" cannot create resource "pods" in API group ""', Code.FATAL, Reason.RBAC_MISSING,
+        pytest.param('pods "p" is forbidden: exceeded quota: q, requested: pods=1', Retriable, None, id="quota"),
+        pytest.param('pods "p" is forbidden: denied by policy x', Fatal, Reason.REJECTED, id="policy"),
+        pytest.param(DENIED.format("bowline-reconciler-pods"), Waiting, None, id="a policy of the release"),
+        pytest.param(DENIED.format("team-b-devices"), Waiting, None, id="a guard of shared devices"),
+        pytest.param(DENIED.format("own-pods"), Fatal, Reason.REJECTED, id="a policy of the cluster"),
+        pytest.param(DENIED.format("reconciler-pods-x"), Fatal, Reason.REJECTED, id="a similar name"),
+        pytest.param('User "u" cannot create resource "pods" in API group ""', Fatal, Reason.RBAC_MISSING,
             id="right"),
     ],
 )  # fmt: skip
 def test_a_rejected_write_is_terminal_unless_a_quota_or_an_own_policy_rejects_it(
-    message: str, code: Code, reason: Reason | None
+    message: str, kind: type[Status], reason: Reason | None
 ) -> None:
     status = denied_status(message)
-    assert (status.code, status.reason) == (code, reason)
+    assert (type(status), status.reason if isinstance(status, Fatal) else None) == (kind, reason)
 
 
 def test_a_missing_right_is_about_its_namespace_which_may_have_been_deleted() -> None:
     status = denied_status('User "u" cannot create resource "pods" in API group "" in the namespace "reservations"')
-    assert status.wake_on == (ObjectRef("v1", "Namespace", ObjectKey("", "reservations")),)
+    assert isinstance(status, Fatal)
+    assert status.objects == (ObjectRef("v1", "Namespace", ObjectKey("", "reservations")),)

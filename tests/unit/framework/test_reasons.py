@@ -9,7 +9,7 @@ from bowline.api.failed_decision import Decision, FailedDecision, denial_print
 from bowline.api.node_view import NodeView
 from bowline.framework.binding.post import binding_status, denied_on
 from bowline.framework.config import Binding, Settings
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Fatal, Retriable, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome
 from bowline.testing.builders import bind_request, pod, stored
@@ -30,10 +30,10 @@ ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME
     [
         pytest.param(Status.retry("x"), Reason.BACKOFF_LIMIT_EXCEEDED, ELSEWHERE,
             id="a failure that was repeated too often"),
-        pytest.param(Status(Code.RETRY, ("x",), suggestion=DELETE), Reason.BACKOFF_LIMIT_EXCEEDED, DELETE,
+        pytest.param(Retriable(("x",), suggestion=DELETE), Reason.BACKOFF_LIMIT_EXCEEDED, DELETE,
             id="a given suggestion has priority"),
         pytest.param(Status.wait("x"), Reason.WAIT_TIMEOUT, SAME, id="an expired wait"),
-        pytest.param(Status(Code.WAIT, ("x",), suggestion=ELSEWHERE), Reason.WAIT_TIMEOUT, ELSEWHERE,
+        pytest.param(Waiting(("x",), suggestion=ELSEWHERE), Reason.WAIT_TIMEOUT, ELSEWHERE,
             id="also after a wait"),
         pytest.param(Status.fatal("x", Reason.VOLUME_CONFLICT, DELETE), Reason.VOLUME_CONFLICT, DELETE,
             id="as given"),
@@ -44,7 +44,7 @@ def test_the_suggestion_of_an_attempts_end(status: Status, reason: Reason, sugge
     req = decode_bind_request(stored(bind_request(uid="u")))
     end = classify_outcome(req, Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW)
     assert isinstance(end, Fail)
-    assert (end.reason, end.suggestion) == (reason, suggestion)
+    assert (end.status.reason, end.status.suggestion) == (reason, suggestion)
     event = failure_report(req, end, False, None, NOW).event
     assert event is not None
     assert suggestion is None or event.note.endswith(f"(suggestion: {suggestion.value})")
@@ -66,7 +66,8 @@ def test_the_suggestion_of_a_bindings_outcome(
     result: BindingResult, reason: Reason, suggestion: Suggestion | None
 ) -> None:
     status = binding_status(result)
-    assert (status.code, status.reason, status.suggestion) == (Code.FATAL, reason, suggestion)
+    assert isinstance(status, Fatal)
+    assert (status.reason, status.suggestion) == (reason, suggestion)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,7 @@ def test_a_denial_that_another_node_has_met_suggests_no_other(
     status = binding_status(
         BindingResult(BindOutcome.REFUSED, message=message), denied_on(refused_pod, node, message)
     )
+    assert isinstance(status, Fatal)
     assert (status.reason, status.suggestion) == (Reason.REJECTED, suggestion)
 
 
@@ -104,4 +106,4 @@ def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:
     )
     end = decide(observation, Settings(scheduler_names=("example-scheduler",), binding=LIMITS))
     assert isinstance(end, Fail)
-    assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, SAME)
+    assert (end.status.reason, end.status.suggestion) == (Reason.WAIT_TIMEOUT, SAME)

@@ -20,7 +20,7 @@ from bowline.framework.binding.points import order_by_point
 from bowline.framework.binding.runner import Runner, pre_bind_groups
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, ApiStatus, ConnectionFailed, Forbidden, Invalid, TooManyRequests, Unreadable
@@ -77,11 +77,11 @@ def raises(error: BaseException) -> Callable[[], Any]:
 async def run_cycle(run: Runner, ctx: BindContext) -> Status:
     """The calls of an attempt."""
     status = await run.run_pre_bind(ctx)
-    if status.code is Code.OK:
+    if isinstance(status, Done):
         status = await run.run_bind(ctx)
-    if status.code is Code.OK:
+    if isinstance(status, Done):
         await run.run_post_bind(ctx)
-    elif status.code is Code.FATAL:
+    elif isinstance(status, Fatal):
         await run.run_rollback(ctx, status)
     return status
 
@@ -92,7 +92,7 @@ async def test_order_of_a_success() -> None:
     b = RecordingPlugin("b", calls, {"bind": returning(Status.ok())})
     c = RecordingPlugin("c", calls, {"bind": raises(AssertionError("not asked: b has bound"))})
     run, _ = runner(a, b, c)
-    assert (await run_cycle(run, context())).code is Code.OK
+    assert isinstance(await run_cycle(run, context()), Done)
     assert calls == [
         *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
         *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
@@ -127,54 +127,56 @@ async def test_order_of_a_terminal_failure(point: str, expectation: Calls) -> No
 async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str) -> None:
     run, observer = runner(RecordingPlugin("a", [], {point: raises(ConnectionFailed("connection refused"))}))
     status = await run_cycle(run, context())
-    assert status.code is Code.TRANSIENT
+    assert isinstance(status, Transient)
     assert observer.errors == []
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "kind"),
     [
         pytest.param(
             Forbidden(ApiStatus(403, "Forbidden", 'x is forbidden: User "x" cannot get resource "configmaps"')),
-            Code.WAIT,
+            Waiting,
             id="no right",
         ),
         pytest.param(
             Forbidden(ApiStatus(403, "Forbidden", "configmaps denied the request: no team label")),
-            Code.FATAL,
+            Fatal,
             id="another's policy",
         ),
         pytest.param(
             Invalid(
                 ApiStatus(422, "Invalid", "x: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")
             ),
-            Code.FATAL,
+            Fatal,
             id="another's policy, with its default code",
         ),
         pytest.param(
             Invalid(ApiStatus(422, "Invalid", 'admission webhook "w.example.com" denied the request: no')),
-            Code.FATAL,
+            Fatal,
             id="a webhook with a code of its own",
         ),
-        pytest.param(Invalid(ApiStatus(422, "Invalid", "data: too long")), Code.WAIT, id="its own body"),
+        pytest.param(Invalid(ApiStatus(422, "Invalid", "data: too long")), Waiting, id="its own body"),
     ],
 )
-async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request(error: ApiError, code: Code) -> None:
+async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request(
+    error: ApiError, kind: type[Status]
+) -> None:
     run, observer = runner(RecordingPlugin("a", [], {"pre_bind": raises(error)}))
     status = await run.run_pre_bind(context())
-    assert (status.code, status.plugin) == (code, "a")
+    assert (type(status), status.plugin) == (kind, "a")
     assert observer.errors == [("a", "pre_bind")]
 
 
 async def test_skip_from_pre_bind_reads_as_ok() -> None:
     run, _ = runner(RecordingPlugin("a", [], {"pre_bind": returning(Status.skip())}))
-    assert (await run.run_pre_bind(context())).code is Code.OK
+    assert isinstance(await run.run_pre_bind(context()), Done)
 
 
 async def test_a_bind_that_all_plugins_skip_fails() -> None:
     run, _ = runner(RecordingPlugin("a", []), RecordingPlugin("b", []))
     status = await run.run_bind(context())
-    assert status.code is Code.FATAL
+    assert isinstance(status, Fatal)
     assert status.reason is Reason.NO_PLUGIN
 
 
@@ -185,7 +187,7 @@ async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
     second = RecordingPlugin("b", [], {**answers, "binding_annotations": lambda: {"y": "1", "z": "2"}})
     run, _ = runner(first, second)
     c = context()
-    assert (await run_cycle(run, c)).code is Code.OK
+    assert isinstance(await run_cycle(run, c), Done)
     assert c.annotations == {"x": "1", "y": "1", "z": "2"}
     assert c.labels == {"l": "3"}
 
@@ -216,8 +218,8 @@ async def test_a_rollback_that_is_not_overridden_is_the_release() -> None:
 
     plugin = Holds(PluginConfig(), Settings())
     run, _ = runner(plugin)
-    assert (await run.run_rollback(context(), Status.fatal("no"))).code is Code.RETRY
-    assert (await run.run_rollback(context(), Status.fatal("no"))).code is Code.OK
+    assert isinstance(await run.run_rollback(context(), Status.fatal("no")), Retriable)
+    assert isinstance(await run.run_rollback(context(), Status.fatal("no")), Done)
     assert plugin.released == 2
     assert run.answers(context().request, None).effects == {"holds"}
 
@@ -242,7 +244,7 @@ async def test_what_a_plugin_shares_is_there_for_the_others_of_its_attempt_only(
     run, _ = runner(Finds(PluginConfig(), Settings()), Reads(PluginConfig(), Settings()))
     c = context()
     await run.run_pre_bind(c)
-    assert (await run.run_bind(c)).code is Code.OK
+    assert isinstance(await run.run_bind(c), Done)
     assert c.labels == {"rack": "r1"}
     assert context().shared == {}
 
@@ -254,7 +256,7 @@ async def test_one_failing_rollback_does_not_stop_the_others() -> None:
     run, _ = runner(a, b)
     status = await run.run_rollback(context(), Status.fatal("no"))
     assert calls == ["b.rollback", "a.rollback"]
-    assert status.code is Code.RETRY
+    assert isinstance(status, Retriable)
     assert status.plugin == "b"
 
 
@@ -265,18 +267,21 @@ UNAVAILABLE, BUSY = (
 
 
 @pytest.mark.parametrize(
-    ("failures", "code", "after"),
+    ("failures", "kind", "after"),
     [
-        pytest.param([UNAVAILABLE], Code.TRANSIENT, None, id="only the API server"),
-        pytest.param([UNAVAILABLE, BUSY], Code.TRANSIENT, 7, id="the longest of several retry-after times"),
-        pytest.param([UNAVAILABLE, RuntimeError("stuck")], Code.RETRY, None, id="the API server and the plugin"),
+        pytest.param([UNAVAILABLE], Transient, None, id="only the API server"),
+        pytest.param([UNAVAILABLE, BUSY], Transient, 7, id="the longest of several retry-after times"),
+        pytest.param([UNAVAILABLE, RuntimeError("stuck")], Retriable, None, id="the API server and the plugin"),
     ],
 )
-async def test_the_cause_of_a_failed_rollback(failures: list[Exception], code: Code, after: int | None) -> None:
+async def test_the_cause_of_a_failed_rollback(
+    failures: list[Exception], kind: type[Status], after: int | None
+) -> None:
     plugins = [RecordingPlugin(f"p{n}", [], {"rollback": raises(error)}) for n, error in enumerate(failures)]
     run, _ = runner(*plugins)
     status = await run.run_rollback(context(), Status.fatal("no"))
-    assert status.code is code
+    assert type(status) is kind
+    assert not isinstance(status, Done)
     assert status.retry_after == (timedelta(seconds=after) if after else None)
     assert status.plugin == f"p{len(failures) - 1}"
 
@@ -285,7 +290,7 @@ async def test_what_cannot_be_read_keeps_no_request_and_is_named() -> None:
     refused = raises(Unreadable("configmaps default/a: its JSON is refused"))
     run, _ = runner(RecordingPlugin("a", []), RecordingPlugin("b", [], {"rollback": refused, "release": refused}))
     for undo in (run.run_rollback(context(), Status.fatal("no")), run.run_release(context())):
-        assert await undo == Status(Code.OK, ("b: configmaps default/a: its JSON is refused",))
+        assert await undo == Done(("b: configmaps default/a: its JSON is refused",))
 
 
 @pytest.mark.parametrize(
@@ -307,7 +312,7 @@ async def test_what_nobody_can_undo_is_named(spec: str | None, expected: tuple[s
     body["metadata"]["annotations"] = {names.EFFECTS: "a,off"}
     c = replace(context(), request=decode_bind_request(body | ({"spec": spec} if spec else {})))
     for undo in (run.run_rollback(c, Status.fatal("no")), run.run_release(c)):
-        assert await undo == Status(Code.OK, expected)
+        assert await undo == Done(expected)
 
 
 class Hangs(RecordingPlugin):
@@ -355,8 +360,9 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     run, observer = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *neighbour_plugins)
     c = context()
     status = await run.run_pre_bind(c)
-    assert (status.code, status.plugin) == (Code.WAIT, "shares")
-    assert (await run.run_rollback(c, status)).code is Code.RETRY
+    assert isinstance(status, Waiting)
+    assert status.plugin == "shares"
+    assert isinstance(await run.run_rollback(c, status), Retriable)
     await run.drop_request(c.request.key, c.request.uid)
     assert observer.errors == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
     assert calls[-1:] == ["other.forget"] * neighbours
@@ -486,6 +492,7 @@ async def test_joined_waits_are_in_the_order_of_the_plugins_whichever_ends_first
     await asyncio.sleep(0.01)  # the other one has ended
     gates[later].set()
     status = await waiting
+    assert isinstance(status, Waiting)
     assert status.plugin == "a,b"
     assert status.reasons == (*WAIT_A.reasons, *WAIT_B.reasons)
     assert [single.plugin for single in status.waits] == ["a", "b"]
@@ -493,7 +500,7 @@ async def test_joined_waits_are_in_the_order_of_the_plugins_whichever_ends_first
 
 async def test_a_failure_has_priority_over_a_wait() -> None:
     run, _ = runner(Parallel("a", open_event(), WAIT_A, []), Parallel("b", open_event(), Status.fatal("no"), []))
-    assert (await run.run_pre_bind(context())).code is Code.FATAL
+    assert isinstance(await run.run_pre_bind(context()), Fatal)
 
 
 async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
@@ -540,7 +547,7 @@ async def test_a_plugin_that_does_not_apply_is_not_called_and_separates_nothing(
     mine = RecordingPlugin("mine", calls, {"bind": returning(Status.ok())})
     run, observer = runner(other_plugin, mine)
     ctx = context()
-    assert (await run_cycle(run, ctx)).code is Code.OK
+    assert isinstance(await run_cycle(run, ctx), Done)
     assert [call for call in calls if call.startswith("other.")] == []
     assert observer.errors == []
     assert run.answers(ctx.request, ctx.pod).effects == set()
@@ -635,5 +642,5 @@ async def test_the_recorded_plugins_are_rolled_back_whatever_applies_now(
     if record is not None:
         raw["metadata"]["annotations"] = {names.EFFECTS: record}
     ctx = replace(context(), request=decode_bind_request(raw), pod=None if is_pod_gone else stored(pod()))
-    assert (await run.run_rollback(ctx, Status.fatal("withdrawn"))).code is Code.OK
+    assert isinstance(await run.run_rollback(ctx, Status.fatal("withdrawn")), Done)
     assert calls == [f"{name}.rollback" for name in called]

@@ -55,7 +55,7 @@ def withdrawn(why: str) -> Rollback:
 
 
 def fails(reason: Reason, decision: Action | ReadLive) -> bool:
-    return isinstance(decision, Fail) and decision.reason is reason
+    return isinstance(decision, Fail) and decision.status.reason is reason
 
 
 OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}
@@ -201,10 +201,10 @@ UNRELEASED: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("observation", "expectation"),
     [
-        pytest.param(seen(request(UNRELEASED, **OURS)), Fail(Reason.DEVICE_CONFLICT, "taken",
-            Suggestion.RESCHEDULE_ELSEWHERE), id="the announced failure, not another attempt"),
-        pytest.param(seen(request(UNRELEASED)), Fail(Reason.DEVICE_CONFLICT, "taken",
-            Suggestion.RESCHEDULE_ELSEWHERE), id="also without the finalizer"),
+        pytest.param(seen(request(UNRELEASED, **OURS)), Fail(Status.fatal("taken", Reason.DEVICE_CONFLICT,
+            Suggestion.RESCHEDULE_ELSEWHERE)), id="the announced failure, not another attempt"),
+        pytest.param(seen(request(UNRELEASED)), Fail(Status.fatal("taken", Reason.DEVICE_CONFLICT,
+            Suggestion.RESCHEDULE_ELSEWHERE)), id="also without the finalizer"),
         pytest.param(seen(request(UNRELEASED, **OURS), pod=ON_NODE), Complete(), id="unless the pod is bound"),
     ],
 )  # fmt: skip
@@ -228,7 +228,7 @@ def test_a_taint_is_named_and_a_toleration_ends_its_effect() -> None:
     decision = decide(seen(node=TAINTED), SETTINGS)
     assert isinstance(decision, Fail)
     why = "node node-0 had the taint gpu=broken:NoSchedule, which pod default/pod does not tolerate"
-    assert (decision.message, decision.suggestion) == (why, Suggestion.RESCHEDULE_ELSEWHERE)
+    assert (decision.message, decision.status.suggestion) == (why, Suggestion.RESCHEDULE_ELSEWHERE)
     tolerant_pod = replace(POD, tolerations=({"key": "gpu", "operator": "Exists"},))
     assert decide(seen(node=TAINTED, pod=tolerant_pod), SETTINGS) == Attempt()
 

@@ -225,12 +225,12 @@ def _of_rollback(v: Values, _: Rollback) -> dict[str, bool]:
 
 def _of_failure(v: Values, result: Fail) -> dict[str, bool]:
     may_undo = v.get("finalizer") or v.get("RolledBack") == "False"
-    of_pod = result.reason in (Reason.POD_GONE, Reason.BOUND_ELSEWHERE, Reason.WAIT_TIMEOUT)
-    of_node = result.reason in (Reason.NODE_GONE, Reason.NODE_UNSCHEDULABLE) and v.get("RolledBack") != "False"
+    of_pod = result.status.reason in (Reason.POD_GONE, Reason.BOUND_ELSEWHERE, Reason.WAIT_TIMEOUT)
+    of_node = result.status.reason in (Reason.NODE_GONE, Reason.NODE_UNSCHEDULABLE) and v.get("RolledBack") != "False"
     can_be_bound = (
         v.get("pod UID") == "P" and v.get("pod node") == "" and not v.get("pod deleting") and not v.get("pod ended")
     )
-    elsewhere = result.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+    elsewhere = result.status.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
     return {
         "the pod is not bound as asked": not _is_bound_as_asked(v),
         "with side effects, the pod was read live": (

@@ -20,16 +20,7 @@ from bowline.api.meta import ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Status
-from bowline.framework.reason import Reason
-from bowline_reconciler.decide.actions import (
-    Action,
-    Attempt,
-    Complete,
-    DropFinalizer,
-    Fail,
-    Forget,
-    RequeueAfter,
-)
+from bowline_reconciler.decide.actions import Action, Attempt, Complete, DropFinalizer, Fail, Forget, RequeueAfter
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Absent, Observed, PodView, Target
@@ -56,7 +47,7 @@ pytestmark = pytest.mark.timeout(300)
 
 SETTINGS = Settings(scheduler_names=("example-scheduler",))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FATAL = Fail(Reason.REJECTED, "no such device")
+FATAL = Fail(Status.fatal("no such device"))
 # More effects than any end takes once nothing else happens.
 MANY = 40
 

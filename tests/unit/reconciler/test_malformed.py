@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bowline.api.bindrequest import Phase, decode_bind_request
 from bowline.framework.config import Settings
+from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
 from bowline.testing.builders import bind_request
 from bowline_reconciler.decide.actions import Fail, Wait
@@ -91,5 +92,5 @@ def test_any_spec_and_status_can_be_decided_and_reported(status: Any, spec: Any)
     retrying_status(request, 1, "why", "history", NOW, NOW, NOW)
     waiting_status(request, Wait((), "why", timedelta(), "plugin"), NOW, NOW)
     success_report(request, PREPARED_BY_US, None, NOW, NOW)
-    failure_report(request, Fail(Reason.POD_GONE, "why"), True, None, NOW)
+    failure_report(request, Fail(Status.fatal("why", Reason.POD_GONE)), True, None, NOW)
     is_due(raw, timedelta(0), NOW)

@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import defect
 from bowline.framework.binding.post import denied_status
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import UNLIMITED, Code, Status, merge_waits
+from bowline.framework.plugin_status import UNLIMITED, Cancelled, Retriable, Status, Transient, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod
 from bowline_reconciler.binding.writer import status_patch
@@ -21,9 +21,7 @@ from bowline_reconciler.decide.actions import (
     Fail,
     OutcomeAction,
     PodBound,
-    RequeueNow,
     RetryAt,
-    TransientFailure,
     Wait,
 )
 from bowline_reconciler.decide.decide import stored_failure
@@ -83,8 +81,8 @@ def test_a_retry_is_counted_and_dated() -> None:
 
 
 def test_the_condition_of_the_pod_is_as_short_as_the_status() -> None:
-    long = Status.retry("no luck " * 1000)
-    end = action_for(long), action_for(replace(long, code=Code.FATAL))
+    long = "no luck " * 1000
+    end = action_for(Status.retry(long)), action_for(Status.fatal(long))
     assert isinstance(end[0], RetryAt)
     assert isinstance(end[1], Fail)
     reports = end[0].report, failure_report(request(), end[1], True, None, NOW)
@@ -113,7 +111,7 @@ def test_retries_end_at_the_limit(spec: dict[str, Any], failures: int, final: bo
     end = action_for(Status.retry("no"), request({"failedAttempts": failures}, **spec))
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
-        assert end.reason is Reason.BACKOFF_LIMIT_EXCEEDED
+        assert end.status.reason is Reason.BACKOFF_LIMIT_EXCEEDED
 
 
 @pytest.mark.parametrize(
@@ -129,27 +127,27 @@ def test_retries_end_at_the_limit(spec: dict[str, Any], failures: int, final: bo
 def test_a_first_failure_that_another_decision_could_resolve_is_returned(
     suggestion: Suggestion | None, spec: dict[str, Any], final: bool
 ) -> None:
-    end = action_for(Status(Code.RETRY, ("no room",), plugin="p", suggestion=suggestion), request(**spec))
+    end = action_for(Retriable(("no room",), plugin="p", suggestion=suggestion), request(**spec))
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
-        assert (end.reason, end.suggestion) == (Reason.BACKOFF_LIMIT_EXCEEDED, suggestion)
+        assert (end.status.reason, end.status.suggestion) == (Reason.BACKOFF_LIMIT_EXCEEDED, suggestion)
         assert failed_status(request(), end, False, "", NOW)["failedAttempts"] == 1
 
 
 def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     status = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p")
     fail = action_for(status)
-    assert fail == Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE, "p")
+    assert fail == Fail(status)
     assert fail.sentence == "taken [p]"
 
 
 def test_a_transient_failure_uses_no_attempt() -> None:
-    status = Status(Code.TRANSIENT, ("503",), retry_after=timedelta(seconds=3))
-    assert action_for(status) == TransientFailure(status.message, timedelta(seconds=3))
+    status = Transient(("503",), retry_after=timedelta(seconds=3))
+    assert action_for(status) == status
 
 
 def test_a_cancelled_attempt_is_reconciled_again() -> None:
-    assert action_for(Status(Code.CANCELLED)) == RequeueNow()
+    assert action_for(Cancelled()) == Cancelled()
 
 
 def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
@@ -201,7 +199,7 @@ def test_a_series_of_waits_ends_whatever_its_causes(status: Status, times: Times
     end = action_for(status, times=times)
     assert (end.left if isinstance(end, Wait) else None) == left
     if isinstance(end, Fail):
-        assert end.reason is Reason.WAIT_TIMEOUT
+        assert end.status.reason is Reason.WAIT_TIMEOUT
 
 
 def test_an_expired_wait_has_the_suggestion_of_the_plugin_whose_time_is_over() -> None:
@@ -209,7 +207,7 @@ def test_an_expired_wait_has_the_suggestion_of_the_plugin_whose_time_is_over() -
     short = Status.wait("late", timeout=MINUTE, suggestion=Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("b")
     end = action_for(merge_waits([long, short]), times=Times(wait_time=MINUTE, waited={A: MINUTE, B: MINUTE}))
     assert isinstance(end, Fail)
-    assert end.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+    assert end.status.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
 
 @pytest.mark.parametrize(
@@ -235,7 +233,7 @@ def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_w
     assert (end.left, end.poll) == (hour - TIMEOUT, timedelta(seconds=2))
     end = action_for(replace(own, timeout=minute), times=Times(wait_time=minute))
     assert isinstance(end, Fail)
-    assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, Suggestion.DELETE_POD)
+    assert (end.status.reason, end.status.suggestion) == (Reason.WAIT_TIMEOUT, Suggestion.DELETE_POD)
     assert (end.message, end.history) == ("x", "waited for 60 s")
 
 
@@ -293,7 +291,9 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
     ],
 )  # fmt: skip
 def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason, attempts: int) -> None:
-    block = failed_status(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), False, "", NOW)
+    block = failed_status(
+        request(status, **spec), Fail(Status.fatal("why", fail, Suggestion.DELETE_POD)), False, "", NOW
+    )
     assert block["phase"] == "Failed"
     assert block["failure"]["reason"] == fail.value
     assert block["reason"].startswith(f"{fail.value}: ")
@@ -304,7 +304,7 @@ def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason
     assert all(c["type"] != "RolledBack" for c in block["conditions"])
 
 
-FAILS = Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE)
+FAILS = Fail(Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE))
 
 
 def test_a_failure_reports_the_rollback_that_preceded_it() -> None:

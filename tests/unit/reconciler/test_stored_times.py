@@ -89,7 +89,7 @@ def test_the_last_time_there_is_sets_nothing_aside() -> None:
 
 
 def test_a_request_that_is_set_aside_keeps_its_failure_and_begins_its_wait_again() -> None:
-    fail = Fail(Reason.DEVICE_CONFLICT, "no device", plugin="a")
+    fail = Fail(Status.fatal("no device", Reason.DEVICE_CONFLICT).from_plugin("a"))
     failing = request(rollback_incomplete_status(request(), fail, Status.retry("not yet"), NOW - HOUR))
     assert pending_failure(request(set_aside_status(failing, "rollback", "it blocks", NOW))) == pending_failure(
         failing

@@ -6,7 +6,7 @@ from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import Args_co
-from bowline.framework.plugin_status import Status
+from bowline.framework.plugin_status import Fatal, Status
 
 
 class BuiltinBindingPlugin(BindingPlugin[Args_co]):
@@ -25,18 +25,18 @@ class BuiltinBindingPlugin(BindingPlugin[Args_co]):
         return {}
 
     def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
-        """Return another failure in place of a RETRY or FATAL of any plugin, or None to keep it.
+        """Return another result in place of any plugin's failure, or None to keep it.
 
-        Accepted are RETRY, FATAL, WAIT and TRANSIENT; anything else is counted as an error and the failure is kept.
+        Accepted are Retriable, Fatal, Waiting and Transient; after anything else, an error, the failure is kept.
         """
         return None
 
-    async def on_terminal_failure(self, ctx: BindContext, status: Status) -> Status | None:
+    async def on_terminal_failure(self, ctx: BindContext, status: Fatal) -> Fatal | None:
         """Return ``status`` with other sentences or another suggestion, or None to keep it. Before the rollback.
 
         Called for every failure that ends a request, also one that no plugin has found, such as an expired wait or a
-        deleted node: a plugin knows what of its writes ties the pod to this node, and may withdraw them. Accepted is
-        FATAL; the reason stays. After a crash it is called again. A TRANSIENT error is retried a few times.
+        deleted node: a plugin knows what of its writes ties the pod to this node, and may withdraw them. The reason
+        stays. After a crash it is called again. A Transient error is retried a few times.
         """
         return None
 

@@ -2,7 +2,7 @@
 
 An unknown result is never treated as a harmless one: a pre_bind skipped by mistake would bind a pod without its
 devices. An exception, an invalid result and an exhausted budget are a wait for the plugin's repair; they name the
-plugin and the extension point, are counted and logged. An error of the API server or of the network is TRANSIENT
+plugin and the extension point, are counted and logged. An error of the API server or of the network is Transient
 instead, and so is a call that has spent its time waiting for the API server. Nothing that a plugin raises leaves this
 module, except the cancellation of the attempt itself. Which plugins are called, and what a result means for the
 others, is decided in ``runner``. Decision 280.
@@ -25,7 +25,17 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.declared import permit_of
 from bowline.framework.binding.post import denied_status, not_stored_status
 from bowline.framework.plugin import Plugin
-from bowline.framework.plugin_status import UNLIMITED, Code, Status
+from bowline.framework.plugin_status import (
+    UNLIMITED,
+    Cancelled,
+    Done,
+    Fatal,
+    Retriable,
+    Skipped,
+    Status,
+    Transient,
+    Waiting,
+)
 from bowline.framework.reason import Reason
 from bowline.kube.accounting import Budget
 from bowline.kube.denial import Denial
@@ -35,18 +45,19 @@ from bowline.runtime.tasks import raise_foreign_cancellation
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=Status)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# Codes that on_failure may return. OK and SKIP would report a failure as success.
-FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
+# What on_failure may return. Done and Skipped would report a failure as success.
+_FAILURES = (Retriable, Fatal, Waiting, Transient)
 # A repaired plugin comes with a new process; the poll finds a repaired right, or what was no defect.
 _DEFECT_POLL = timedelta(seconds=30)
-RESULTS = FAILURES | {Code.OK, Code.SKIP}
+_RESULTS = (Done, Skipped, *_FAILURES)
 # Unreadable objects do not keep a request there.
 _UNDOING = ("rollback", "release")
 # The result of a call that was cancelled together with its attempt.
-_CANCELLED = Status(Code.CANCELLED)
+_CANCELLED: Status = Cancelled()
 _ABANDONED = "ignores its cancellation: its task continues without an attempt, and may still have effects"
 
 
@@ -214,16 +225,15 @@ class PluginCaller:
                 return self._failure_status(plugin, point, ctx, error)
             if budget.is_api_time:
                 why = f"{point} waited {budget_s:g} s for the API server"
-                return Status(Code.TRANSIENT, (why,), plugin.name)
-            late = InvalidResult(f"took longer than {budget_s:g} s; a call that needs longer returns WAIT")
+                return Transient((why,), plugin.name)
+            late = InvalidResult(f"took longer than {budget_s:g} s; a call that needs longer returns Status.wait")
             return self._failure_status(plugin, point, ctx, late)
         except Exception as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
             return self._failure_status(plugin, point, ctx, error)
-        # The reasons of an OK count where they name what is not undone.
-        is_named = status is not None and (
-            status.code is not Code.OK or _adds(status) or (bool(status.reasons) and point in _UNDOING)
-        )
-        return status.from_plugin(plugin.name) if status is not None and is_named else Status.ok()
+        # The reasons of a Done count where they name what is not undone.
+        if isinstance(status, Done) and not _adds(status) and not (status.reasons and point in _UNDOING):
+            return Status.ok()
+        return status.from_plugin(plugin.name) if status is not None else Status.ok()
 
     async def _in_task(
         self,
@@ -257,7 +267,7 @@ class PluginCaller:
 
     def _failure_status(self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception) -> Status:
         if isinstance(error, InfrastructureError):
-            return Status(Code.TRANSIENT, (str(error),), plugin.name, retry_after=error.retry_after)
+            return Transient((str(error),), plugin.name, retry_after=error.retry_after)
         if isinstance(error, NotStoredError):
             return not_stored_status(error).from_plugin(plugin.name)
         if isinstance(error, Unreadable):
@@ -266,13 +276,14 @@ class PluginCaller:
                 # It stays as it is until somebody repairs or deletes it; the request must not wait for that.
                 fields = {"plugin": plugin.name, "point": point, "request": str(request), "why": error.message}
                 log.warning("not undone on an object that is not read", extra=fields)
-                return Status(Code.OK, (error.message,), plugin.name)
+                return Done((error.message,), plugin.name)
             return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
         denial = denied_status(error.message) if _is_denial(error) else None
-        if denial is None or denial.code is not Code.WAIT:  # a policy of Bowline itself is no mistake of the plugin
+        if not isinstance(denial, Waiting):  # a policy of Bowline itself is no mistake of the plugin
             self._observer.plugin_raised(plugin.name, point, ctx, error)
         # A policy denies the object of this request; a right is missing for all of them.
-        if denial is not None and denial.reason is not Reason.RBAC_MISSING:
+        is_right = isinstance(denial, Fatal) and denial.reason is Reason.RBAC_MISSING
+        if denial is not None and not is_right:
             return denial.from_plugin(plugin.name)
         what = str(error) if isinstance(error, InvalidResult) else f"raised {type(error).__name__}: {error}"
         return defect(plugin.name, f"{point} {denial.message if denial is not None else what}")
@@ -297,38 +308,28 @@ def _as_exception(error: BaseException) -> Exception:
 
 def as_status(result: Any) -> Status:
     status = as_prepared(result)
-    if _adds(status):
+    if isinstance(status, Done) and _adds(status):
         raise InvalidResult("returned annotations or labels; only the OK of pre_bind may have them")
     return status
 
 
 def as_prepared(result: Any) -> Status:
-    """Check the result of pre_bind: its OK may have annotations and labels."""
-    if not isinstance(result, Status):
-        raise _invalid(result, "a Status")
-    return _with_code(result, RESULTS)
+    """Check the result of pre_bind: if it is Done, it may have annotations and labels."""
+    return _one_of(_RESULTS, result)
 
 
-def _adds(status: Status) -> bool:
+def _adds(status: Done) -> bool:
     return status.annotations is not None or status.labels is not None
 
 
 def as_failure(result: Any) -> Status | None:
     """Check the result of on_failure: another failure, or None to keep the present one."""
-    if result is None:
-        return None
-    if not isinstance(result, Status):
-        raise _invalid(result, "a Status or None")
-    return _with_code(result, FAILURES)
+    return None if result is None else _one_of(_FAILURES, result)
 
 
-def as_terminal(result: Any) -> Status | None:
-    """Check the result of on_terminal_failure: a FATAL, or None to keep the present one."""
-    if result is None:
-        return None
-    if not isinstance(result, Status):
-        raise _invalid(result, "a Status or None")
-    return _with_code(result, frozenset({Code.FATAL}))
+def as_terminal(result: Any) -> Fatal | None:
+    """Check the result of on_terminal_failure: a Fatal, or None to keep the present one."""
+    return None if result is None else _one_of((Fatal,), result)
 
 
 def as_demands(result: Any) -> frozenset[AllocationKind]:
@@ -359,10 +360,9 @@ def defect(plugin: str, what: str) -> Status:
     return Status.wait(why, retry_after=_DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)
 
 
-def _with_code(result: Status, codes: Collection[Code]) -> Status:
-    if result.code not in codes:
-        expected = ", ".join(code.name for code in Code if code in codes)
-        raise InvalidResult(f"returned a Status with code {result.code.name}; expected one of {expected}")
+def _one_of(kinds: tuple[type[S], ...], result: Any) -> S:
+    if not isinstance(result, kinds):
+        raise _invalid(result, "a Status that is " + " or ".join(kind.__name__ for kind in kinds))
     return result
 
 

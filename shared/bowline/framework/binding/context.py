@@ -8,7 +8,7 @@ from typing import Any
 
 from bowline.api.bindrequest import BindRequest, BindRequestSpec
 from bowline.api.meta import Object
-from bowline.framework.plugin_status import Answers, Status
+from bowline.framework.plugin_status import Answers, Done
 from bowline.kube.object_client import ObjectClient
 
 
@@ -61,7 +61,7 @@ class BindContext:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     posts: BindingPosts = field(default_factory=BindingPosts)
     answers: Answers | None = None  # of the framework; None: the plugins have not been asked
-    prepared: dict[str, Status] = field(default_factory=dict)  # of the framework: what pre_bind adds, by plugin
+    prepared: dict[str, Done] = field(default_factory=dict)  # of the framework: what pre_bind adds, by plugin
     views: dict[str, "BindContext"] = field(default_factory=dict)  # of the framework: that of each plugin
 
     def of_bound(self, request: BindRequest, pod: Object) -> "BindContext":

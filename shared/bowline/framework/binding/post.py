@@ -7,7 +7,7 @@ from datetime import timedelta
 from bowline.api.failed_decision import denial_print, failed_decision_of
 from bowline.api.meta import Object, ObjectKey, ObjectRef
 from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import UNLIMITED, Code, Status
+from bowline.framework.plugin_status import UNLIMITED, Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome, annotation_errors, label_errors, post_binding
 from bowline.kube.denial import Denial
@@ -79,7 +79,7 @@ def binding_status(result: BindingResult, other_node: str = "") -> Status:
             status = denied_status(result.message)
             # A policy's denial may concern this pod on this node. No scheduling decision resolves a missing
             # permission, or a denial that was the same for another node.
-            if status.reason is not Reason.REJECTED:
+            if not isinstance(status, Fatal) or status.reason is not Reason.REJECTED:
                 return status
             if other_node:  # no node helps
                 return replace(Status.fatal(status.message), denial=denial_print(result.message))
@@ -88,15 +88,15 @@ def binding_status(result: BindingResult, other_node: str = "") -> Status:
         case BindOutcome.CONFLICT | BindOutcome.UNKNOWN:
             # The caller reads the pod to find out whether it is bound.
             why = result.message or "the outcome of the Binding is not known"
-            return Status(Code.TRANSIENT, (why,), retry_after=result.retry_after)
+            return Transient((why,), retry_after=result.retry_after)
 
 
-def not_stored_status(error: NotStoredError) -> Status:
-    """Return the WAIT for a write that was changed before it was stored: neither the node's failure nor the pod's."""
+def not_stored_status(error: NotStoredError) -> Waiting:
+    """Return the wait for a write that was changed before it was stored: neither the node's failure nor the pod's."""
     return Status.wait(str(error), retry_after=_POLICY_POLL, timeout=UNLIMITED)
 
 
-def denied_status(message: str) -> Status:
+def denied_status(message: str) -> Waiting | Retriable | Fatal:
     """Return the Status for a rejected write: a missing permission or a policy is terminal, an exceeded quota and a
     policy of Bowline itself are not: Helm replaces policies before processes, so it may be that of another version.
     """

@@ -2,8 +2,8 @@
 
 An extension point is the list of the plugins that override its method, in configured order. The Runner owns what a
 plugin must not decide: which plugins run concurrently, how long a call may take, what a result means for the others.
-It keeps each plugin's in-memory state by request UID, so that an attempt after WAIT or RETRY finds the state of the
-previous one. It writes nothing and decides nothing about the request. What happens in one call is in ``calls``.
+It keeps each plugin's in-memory state by request UID, so that an attempt after a wait or a retry finds the previous
+one's. It writes nothing and decides nothing about the request. What happens in one call is in ``calls``.
 """
 
 import asyncio
@@ -34,7 +34,20 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import BUILTIN_POINTS, POINTS, at_point
 from bowline.framework.plugin import Plugin
-from bowline.framework.plugin_status import Answers, Code, Status, merge_waits, undone
+from bowline.framework.plugin_status import (
+    Answers,
+    Cancelled,
+    Done,
+    Failure,
+    Fatal,
+    Retriable,
+    Skipped,
+    Status,
+    Transient,
+    Waiting,
+    merge_waits,
+    undone,
+)
 from bowline.framework.reason import Reason
 from bowline.kube.binding import addition_errors, label_errors
 from bowline.runtime.tasks import all_done
@@ -42,7 +55,7 @@ from bowline.runtime.tasks import all_done
 P = TypeVar("P", bound=BindingPlugin)
 Ts = TypeVarTuple("Ts")
 
-WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
+WITHDRAWN = Cancelled(("the request was withdrawn",))
 
 
 class Runner:
@@ -150,7 +163,7 @@ class Runner:
     async def run_pre_bind(self, ctx: BindContext) -> Status:
         """Run pre_bind of the plugins that apply, by group; for most pods there are none.
 
-        The first failure cancels the other calls of its group and ends the run. A WAIT lets the other calls of its
+        The first failure cancels the other calls of its group and ends the run. A Waiting lets the other calls of its
         group finish, then ends the run. So does ``ctx.cancelled``, with the result WITHDRAWN. All calls have ended
         then, also after a cancellation: the rollback that follows must see all their writes.
         """
@@ -161,9 +174,7 @@ class Runner:
         return await _cancellable(self._run_groups(groups, ctx), ctx.cancelled) if groups else Status.ok()
 
     async def run_bind(self, ctx: BindContext) -> Status:
-        """Call the bind plugins in order; the first result that is not SKIP decides. If all skip, the result is
-        FATAL.
-        """
+        """Call the bind plugins in order; the first result that is not Skipped decides. If all skip, it is Fatal."""
         failure = self._collect(ctx)
         if failure is not None:
             return self._reclassify(ctx, failure)
@@ -172,16 +183,16 @@ class Runner:
             status = await self._caller.run(
                 plugin, "bind", as_status, plugin.budgets.call_s, self._of_plugin(plugin, ctx), plugin.bind
             )
-            if status.code is Code.OK:
+            if isinstance(status, Done):
                 return status.from_plugin(plugin.name)
-            if status.code is not Code.SKIP:
+            if not isinstance(status, Skipped):
                 return self._reclassify(ctx, status)
         names = ", ".join(plugin.name for plugin in binders) or "none is enabled"
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
 
     def bound_nothing(self, ctx: BindContext, name: str, why: str) -> Status:
-        """Report that the bind of the plugin answered OK, and the pod is not bound; returns the attempt's Status."""
+        """Report that the bind of the plugin is Done, and the pod is not bound; returns the attempt's Status."""
         plugin = next(plugin for plugin in self._plugins[BindingPlugin.bind] if plugin.name == name)
         return self._caller.defect(plugin, "bind", ctx, why)
 
@@ -229,36 +240,35 @@ class Runner:
             budget_s, plugin_ctx = plugin.budgets.post_bind_s, self._of_plugin(plugin, ctx)
             await self._caller.run(plugin, "post_bind", as_none, budget_s, plugin_ctx, plugin.post_bind)
 
-    async def run_on_terminal_failure(self, ctx: BindContext, status: Status) -> Status:
-        """Return the failure that ends a request, with the plugins' advice; TRANSIENT if one must be asked again.
+    async def run_on_terminal_failure(self, ctx: BindContext, status: Fatal) -> Fatal | Transient:
+        """Return the failure that ends a request, with the plugins' advice; Transient if one must be asked again.
 
         After another error of a plugin, which is reported, its advice is missing.
         """
         for plugin in self._applying(self._builtins[BuiltinBindingPlugin.on_terminal_failure], ctx):
-            advice: list[Status] = []
+            advice: list[Fatal | None] = []
 
-            def keep(result: Any, advice: list[Status] = advice) -> None:
-                answer = as_terminal(result)
-                advice.extend([answer] if answer is not None else [])
+            def keep(result: Any, advice: list[Fatal | None] = advice) -> None:
+                advice.append(as_terminal(result))
 
             call, budget_s = plugin.on_terminal_failure, plugin.budgets.rollback_s
             plugin_ctx = self._of_plugin(plugin, ctx)
             ended = await self._caller.run_unobserved(
                 plugin, "on_terminal_failure", keep, budget_s, ctx, call, plugin_ctx, status
             )
-            if ended.code is Code.TRANSIENT:
+            if isinstance(ended, Transient):
                 return ended
-            if advice:
-                status = replace(status, reasons=advice[0].reasons, suggestion=advice[0].suggestion)
+            if advice and advice[0] is not None:
+                status = replace(status, reasons=advice[0].reasons or status.reasons, suggestion=advice[0].suggestion)
         return status
 
-    async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
-        """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
+    async def run_rollback(self, ctx: BindContext, why: Status) -> Done | Retriable | Transient:
+        """Roll back in reverse order. A failure does not stop the others; Done only if all are Done or Skipped.
 
-        An object that cannot be read is no failure, nor is a plugin that is off: the reasons of the OK name it.
+        An object that cannot be read is no failure, nor is a plugin that is off: the reasons of the Done name it.
 
         Called are the plugins that the request records, whether the pod exists or not; all if it records none.
-        TRANSIENT if every failure is the API server's or the network's. The plugins' in-memory state ends before: it
+        Transient if every failure is the API server's or the network's. The plugins' in-memory state ends before: it
         describes what is prepared, and an attempt that followed would rely on it.
         """
         self._states.pop(ctx.request.uid, None)
@@ -269,7 +279,7 @@ class Runner:
         self._states.pop(ctx.request.uid, None)
         return undone([*results, *self._left_by(ctx.request)])
 
-    async def run_release(self, ctx: BindContext) -> Status:
+    async def run_release(self, ctx: BindContext) -> Done | Retriable | Transient:
         """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
         results = []
         try:
@@ -281,13 +291,13 @@ class Runner:
         return undone([*results, *self._left_by(ctx.request)])
 
     def _left_by(self, request: BindRequest) -> list[Status]:
-        """Return an OK for each plugin that the request records and that cannot undo anything, with the reason."""
+        """Return a Done for each plugin that the request records and that cannot undo anything, with the reason."""
         recorded = sorted(request.effects or ())
         if request.spec is None:
             why = "the request's spec cannot be read, so what it has prepared is not known"
-            return [Status(Code.OK, (why,), name) for name in recorded]
+            return [Done((why,), name) for name in recorded]
         why = "is not enabled, so what it has prepared stays"
-        return [Status(Code.OK, (why,), name) for name in recorded if name not in self._names]
+        return [Done((why,), name) for name in recorded if name not in self._names]
 
     def _recorded(self, point: Callable[..., Any], ctx: BindContext) -> list[BindingPlugin]:
         """Return the plugins of the point that the request records, in reverse order; all if it records none."""
@@ -306,7 +316,7 @@ class Runner:
     async def _run_groups(self, groups: Sequence[Sequence[BindingPlugin]], ctx: BindContext) -> Status:
         for group in groups:
             status = await self._run_group(group, ctx)
-            if status.code is not Code.OK:
+            if not isinstance(status, Done):
                 return self._reclassify(ctx, status)
         return Status.ok()
 
@@ -322,7 +332,7 @@ class Runner:
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 results = [task.result() for task in tasks if task in done and not task.cancelled()]
-                failures = [status for status in results if status.code not in (Code.OK, Code.WAIT)]
+                failures = [status for status in results if not isinstance(status, Done | Waiting)]
                 if failures and failure is None:
                     failure = failures[0]
                     for task in pending:
@@ -336,19 +346,19 @@ class Runner:
         if failure is not None:
             return failure
         # In the order of the plugins, whichever answers first: the same waits have the same text.
-        waits = [status for task in tasks if (status := task.result()).code is Code.WAIT]
+        waits = [status for task in tasks if isinstance(status := task.result(), Waiting)]
         return merge_waits(waits) if waits else Status.ok()
 
     async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
         budget_s, plugin_ctx = plugin.budgets.call_s, self._of_plugin(plugin, ctx)
         status = await self._caller.run(plugin, "pre_bind", as_prepared, budget_s, plugin_ctx, plugin.pre_bind)
-        if status.annotations or status.labels:
+        if isinstance(status, Done) and (status.annotations or status.labels):
             ctx.prepared[plugin.name] = status
         # A plugin with nothing to do may return either.
-        return Status.ok() if status.code is Code.SKIP else status
+        return Status.ok() if isinstance(status, Skipped) else status
 
     def _reclassify(self, ctx: BindContext, status: Status) -> Status:
-        if status.code not in (Code.RETRY, Code.FATAL):
+        if not isinstance(status, Failure):
             return status
         for plugin in self._applying(self._builtins[BuiltinBindingPlugin.on_failure], ctx):
             plugin_ctx = self._of_plugin(plugin, ctx)
@@ -358,7 +368,8 @@ class Runner:
             # An invalid result is reported; the failure is kept.
             if isinstance(replacement, Status):
                 # A reason of its own names the plugin whose word it is.
-                status = replacement.from_plugin(plugin.name if replacement.word else status.plugin)
+                has_word = isinstance(replacement, Fatal) and replacement.word
+                status = replacement.from_plugin(plugin.name if has_word else status.plugin)
         return status
 
     def _of_plugin(self, plugin: Plugin, ctx: BindContext) -> BindContext:

@@ -16,7 +16,7 @@ from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, key_of, uid_of
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.plugin_status import UNLIMITED, merge_waits
+from bowline.framework.plugin_status import UNLIMITED, Fatal, Waiting, merge_waits
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound, UnrecognizedReply
 from bowline.kube.resources import BINDCHECKS
 from bowline.plugin import (
@@ -26,7 +26,6 @@ from bowline.plugin import (
     AdmissionPlugin,
     BindContext,
     BindRequest,
-    Code,
     EventSource,
     ObjectClient,
     Status,
@@ -85,8 +84,8 @@ class Checks(AdmissionPlugin[ChecksConfig], BuiltinBindingPlugin[ChecksConfig]):
         results = [
             await self._ask(ctx, ctx.pod, check) for name in required if (check := self.args.named(name)) is not None
         ]
-        denial = next((status for status in results if status.code is Code.FATAL), None)
-        waits = [status for status in results if status.code is Code.WAIT]
+        denial = next((status for status in results if isinstance(status, Fatal)), None)
+        waits = [status for status in results if isinstance(status, Waiting)]
         return denial or (merge_waits(waits) if waits else Status.ok())
 
     async def _ask(self, ctx: BindContext, pod: Object, check: Check) -> Status:

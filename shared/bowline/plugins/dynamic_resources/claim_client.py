@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from bowline.api.meta import Object, ObjectKey, is_deleting, key_of, status_of, uid_of, version_of
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Status, Transient
 from bowline.kube.accounting import turn_at
 from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotStoredError, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
@@ -181,4 +181,4 @@ class ClaimClient:
 def contention_status(requirement: RequiredClaim) -> Status:
     """Return the status for a claim that other writers keep changing: transient, not counted as an attempt."""
     why = f"{requirement.label} is changed too often by other writers, or a policy undoes the change"
-    return Status(Code.TRANSIENT, (why,))
+    return Transient((why,))

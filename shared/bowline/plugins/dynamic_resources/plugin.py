@@ -18,7 +18,7 @@ from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import RESOURCECLAIMS
-from bowline.plugin import BindContext, BindRequest, Code, EventSource, Handle, Object, ObjectKey, Settings, Status
+from bowline.plugin import BindContext, BindRequest, EventSource, Handle, Object, ObjectKey, Settings, Status, Waiting
 from bowline.plugins.dynamic_resources.admission import SERVED, DynamicResourcesAdmission
 from bowline.plugins.dynamic_resources.awaited_claims import AwaitedClaims
 from bowline.plugins.dynamic_resources.claim_client import ClaimsNotServedError
@@ -74,7 +74,7 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
         except ApiError as error:
             status = denied_status(error.message)
         finally:
-            if status is None or status.code is not Code.WAIT:
+            if status is None or not isinstance(status, Waiting):
                 self._discard(self._awaited_claims.expect(ctx.request.key, ()))
         return status
 

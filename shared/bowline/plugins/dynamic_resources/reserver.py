@@ -27,7 +27,7 @@ from bowline.api.meta import (
 )
 from bowline.api.selectors import Node, reads_labels
 from bowline.framework.binding.node_labels import NodeLabels
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Fatal, Status, Transient, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.kube.accounting import api_time
@@ -123,7 +123,7 @@ class ClaimReserver:
         for requirement, claim in (entry for entry in claims if not isinstance(entry, Status)):
             answer = await self._claims.reserve(claim, requirement)
             answers.append(answer.about(claim_ref(requirement.key)))
-            if answers[-1].code not in (Code.OK, Code.WAIT):
+            if not isinstance(answers[-1], Done | Waiting):
                 return answers[-1]
         if decision is not None and decision.allocation:
             answers.append(await self._reserve_extended(pod, decision, state))
@@ -218,7 +218,7 @@ class ClaimReserver:
         if claim is not None and is_deleting(claim):
             # Complete the deletion of an interrupted rollback: no other component would.
             removal = await self._claims.remove(requirement)
-            if removal.code is not Code.OK:
+            if not isinstance(removal, Done):
                 return removal
             claim = await self._claims.get(requirement.key)
         if claim is None:
@@ -231,14 +231,14 @@ class ClaimReserver:
             why = f"{requirement.label} is still being removed"
             return Status.wait(why, claim_ref(requirement.key, claim), timeout=PREREQUISITE)
         answer = await self._claims.reserve(claim, requirement)
-        if answer.code not in (Code.OK, Code.WAIT):
+        if not isinstance(answer, Done | Waiting):
             return answer
         status = pod_status(requirement.key.name, decision)
         # Both this request's own last write and the pod: the cached one may predate a rollback that cleared its
         # status, and another client may have changed it since the write.
         if state.get("pod_status") != status or extended_claim_status(pod) != status:
             result = await self._patch_pod_status(pod, status)
-            if result.code is not Code.OK:
+            if not isinstance(result, Done):
                 return result
             state["pod_status"] = status
         return answer
@@ -275,7 +275,7 @@ class ClaimReserver:
                 # What cannot be decoded is nobody's to undo; this is tried again.
                 failure = error if failure is None or isinstance(failure, Unreadable) else failure
         status = merge_statuses(answers)
-        if failure is not None and status.code is Code.OK:
+        if failure is not None and isinstance(status, Done):
             raise failure
         return status
 
@@ -283,9 +283,9 @@ class ClaimReserver:
         requirement = required_extended(pod, decision)
         answer = await self._claims.remove(requirement)
         # The claim first: without the pod's status its name is lost. It is named by what is not undone, too.
-        if answer.code is Code.OK and not answer.reasons and extended_claim_status(pod):
+        if isinstance(answer, Done) and not answer.reasons and extended_claim_status(pod):
             result = await self._patch_pod_status(pod, None)
-            return result if result.reason is not Reason.POD_GONE else answer
+            return result if not isinstance(result, Fatal) else answer
         return answer
 
     async def _unbound_pod(self, request: BindRequest) -> Object | None:
@@ -293,10 +293,10 @@ class ClaimReserver:
         pod = await self._pod(request.pod_key)
         return None if pod is None or uid_of(pod) != request.pod_uid or pod["spec"].get("nodeName") else pod
 
-    async def _patch_pod_status(self, pod: Object, status: dict[str, Any] | None) -> Status:
+    async def _patch_pod_status(self, pod: Object, status: dict[str, Any] | None) -> Done | Fatal | Transient:
         """Patch the pod's claim status in the version that was read, so that it is known as this process's write.
 
-        FATAL if the pod does not exist or was replaced, TRANSIENT if it is bound meanwhile or changes too often.
+        Fatal if the pod does not exist or was replaced, Transient if it is bound meanwhile or changes too often.
         """
         key, uid = key_of(pod), uid_of(pod)
         for _ in range(POD_TRIES):
@@ -321,7 +321,7 @@ class ClaimReserver:
             if live_pod["spec"].get("nodeName"):
                 break
             pod = live_pod
-        return Status(Code.TRANSIENT, (f"pod {key} was bound meanwhile, or changes too often",))
+        return Transient((f"pod {key} was bound meanwhile, or changes too often",))
 
     async def _pod(self, key: ObjectKey) -> Object | None:
         try:

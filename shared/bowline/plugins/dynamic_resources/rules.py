@@ -22,7 +22,7 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, parse_time, status_of, uid_of
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.api.selectors import Node, node_selector_admits
-from bowline.framework.plugin_status import Code, Status, merge_waits
+from bowline.framework.plugin_status import Done, Status, Waiting, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.dynamic_resources.claim import (
@@ -238,7 +238,7 @@ def next_reservation(
     return next_write(claim, requirement, now) or readiness(claim, requirement, now, bind_timeout)
 
 
-def missing_claim(requirement: RequiredClaim) -> Status:
+def missing_claim(requirement: RequiredClaim) -> Waiting:
     """Return the WAIT for a claim that does not exist yet."""
     return Status.wait(f"{requirement.label} does not exist yet", claim_ref(requirement.key), timeout=PREREQUISITE)
 
@@ -396,18 +396,16 @@ def _failures(claim: Object, result: Mapping[str, Any]) -> list[str]:
 
 
 def merge_statuses(answers: Iterable[Status]) -> Status:
-    """Return one Status for the pod from those of its claims: the first failure, else all waits merged, else OK.
+    """Return one Status for the pod from those of its claims: the first failure, else all waits merged, else Done.
 
-    The reasons of an OK name what is not undone.
+    The reasons of a Done name what is not undone.
     """
     answers = list(answers)
-    pending = [answer for answer in answers if answer.code is not Code.OK]
-    failures = [answer for answer in pending if answer.code is not Code.WAIT]
+    failures = [answer for answer in answers if not isinstance(answer, Done | Waiting)]
     if failures:
         return failures[0]
-    if not pending:
-        return Status(Code.OK, tuple(reason for answer in answers for reason in answer.reasons))
-    return merge_waits(pending)
+    waits = [answer for answer in answers if isinstance(answer, Waiting)]
+    return merge_waits(waits) if waits else Done(tuple(reason for answer in answers for reason in answer.reasons))
 
 
 # --- release ---
@@ -454,9 +452,9 @@ def next_removal(claim: Object, required: RequiredClaim) -> Write | Status:
     if controller and controller != required.pod_uid:
         return Status.ok()
     if not controller:
-        return Status(Code.OK, (f"{required.label} has lost its owner, so it may be another pod's",))
+        return Done((f"{required.label} has lost its owner, so it may be another pod's",))
     if annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true":
-        return Status(Code.OK, (f"{required.label} has lost its annotation, so it may be for another purpose",))
+        return Done((f"{required.label} has lost its annotation, so it may be for another purpose",))
     return (unprotection(claim) or Status.ok()) if is_deleting(claim) else Delete()
 
 

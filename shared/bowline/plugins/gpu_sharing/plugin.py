@@ -29,13 +29,14 @@ from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PO
 from bowline.plugin import (
     BindContext,
     BindRequest,
-    Code,
+    Done,
     EventSource,
     Handle,
     Object,
     ObjectKey,
     Settings,
     Status,
+    Transient,
 )
 from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
@@ -248,7 +249,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             devices = {group: answer.device for group, answer in held if isinstance(answer, Held)}
             return await shield_write(self._grant(ctx, share, progress, devices))
         except Conflict as error:
-            return Status(Code.TRANSIENT, (error.message,))
+            return Transient((error.message,))
         except Unreadable:
             raise
         except ApiError as error:
@@ -269,7 +270,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         is_labelled_pod = progress.granted == devices and is_labelled(pod, ctx.spec.gpu_groups, ctx.request.uid)
         if not is_labelled_pod and not await self._label(ctx, pod):
             why = f"pod {ctx.request.pod_key} was deleted, replaced or bound meanwhile, or changes too often"
-            return Status(Code.TRANSIENT, (why,))
+            return Transient((why,))
         received_gpu = ctx.spec.received_gpu
         assert received_gpu is not None  # noqa: S101 - request_error has rejected it
         reserved = self._sharing.reserved_mebibytes
@@ -283,7 +284,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             compute_modes=ctx.spec.compute_modes,
         )
         status = await write_configmaps(ctx.client, maps, pod, ctx.request.uid)
-        if status.code is Code.OK:
+        if isinstance(status, Done):
             progress.granted = devices
             ctx.shared[SHARED_DEVICES] = maps.visible
         return status
@@ -329,7 +330,8 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         """Remove labels and ConfigMaps, and release the groups."""
         if not self.has_side_effects(ctx.request, ctx.pod) or ctx.request.spec is None:
             return Status.ok()
-        unreadable, status = None, Status.ok()
+        unreadable: Unreadable | None = None
+        status: Status = Status.ok()
         try:
             try:
                 pod = await self._client.pod(ctx.request.pod_key)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from bowline.api import names
 from bowline.api.bindrequest import ResourceType
 from bowline.api.gpu_operator import OperatorMode, is_fractioned
-from bowline.framework.plugin_status import UNLIMITED
+from bowline.framework.plugin_status import UNLIMITED, Fatal
 from bowline.framework.reason import Reason
 from bowline.plugin import BindContext, Object, ObjectRef, Settings, Status, Suggestion
 from bowline.plugins.gpu_sharing.admission import nri_errors
@@ -25,7 +25,7 @@ def unreleased_status(release_failures: list[Unreleased]) -> Status:
     return Status.wait(why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=ELSEWHERE)
 
 
-def unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) -> Status | None:
+def unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) -> Fatal | None:
     """Return the failure of a share that no device can help; None if there is none.
 
     A pod that the webhook has not reviewed lacks its class too: created again, it gets all.
@@ -54,7 +54,7 @@ def undecided_status(ctx: BindContext) -> Status | None:
     return Status.fatal(why, Reason.INVALID)
 
 
-def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, settings: Settings) -> Status | None:
+def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, settings: Settings) -> Fatal | None:
     """Return the failure of a share whose container would see no device on the node; None if it may see its devices.
 
     A pod without a class was admitted because agents of GPU fractioning, or an annotation, give it its devices.

@@ -23,12 +23,13 @@ from bowline.plugin import (
     Access,
     AccessRule,
     BindContext,
-    Code,
+    Done,
     ObjectKey,
     PluginConfig,
     Settings,
     Status,
     Suggestion,
+    Transient,
 )
 from bowline.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
 from bowline.plugins.node_fit.rules import (
@@ -79,7 +80,7 @@ class NodeFit(BuiltinBindingPlugin):
         except NotFound:
             return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         except Expired as error:
-            return Status(Code.TRANSIENT, (error.message,))
+            return Transient((error.message,))
         except Unreadable:
             raise
         except ApiError as error:
@@ -91,7 +92,7 @@ class NodeFit(BuiltinBindingPlugin):
         assumed_requests = not_listed(check.assumed_pods, frozenset(usage_by_pod), own_pod)
         usage = total((*usage_by_pod.values(), taken))
         status = verdict(live_node, requests, usage, total(assumed_requests))
-        if status.code is Code.OK:
+        if isinstance(status, Done):
             self._assumed_pods.assume(ctx.request.key, own_pod)
         else:
             self._assumed_pods.drop(ctx.request.key)

@@ -19,6 +19,7 @@ from bowline.plugin import (
     BindContext,
     BindRequest,
     EventSource,
+    Fatal,
     Handle,
     Object,
     ObjectKey,
@@ -67,7 +68,7 @@ class VolumeBinding(BuiltinBindingPlugin[BindTimeoutConfig]):
         state = ctx.state.setdefault("volumes", BindState())
         return await self._binder.bind_pod_volumes(ctx.request, ctx.pod, ctx.node, state)
 
-    async def on_terminal_failure(self, ctx: BindContext, status: Status) -> Status | None:
+    async def on_terminal_failure(self, ctx: BindContext, status: Fatal) -> Fatal | None:
         """Send no pod to another node whose volumes can be used on this one only, or on none."""
         if ctx.pod is None or status.suggestion is not Suggestion.RESCHEDULE_ELSEWHERE:
             return None

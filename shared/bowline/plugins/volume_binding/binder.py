@@ -16,7 +16,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.api.selectors import Node
 from bowline.framework.binding.post import denied_status
-from bowline.framework.plugin_status import Code, Status, merge_waits
+from bowline.framework.plugin_status import Done, Fatal, Status, Transient, Waiting, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.errors import ApiError, Conflict, Expired, KubeError, NotFound, NotStoredError, Unreadable
 from bowline.kube.object_client import ObjectClient
@@ -99,7 +99,7 @@ class VolumeBinder:
         live = False
         volumes = pod_volumes(pod)
         count_status = check_count(volumes)
-        if count_status.code is not Code.OK:
+        if not isinstance(count_status, Done):
             return count_status
         for evaluation in range(MAX_EVALUATIONS):
             try:
@@ -108,24 +108,24 @@ class VolumeBinder:
                 # The second failure in a row suggests a stale cache, which would offer a taken volume repeatedly.
                 live = live or retry.live or evaluation > 0
             except Expired as error:
-                return Status(Code.TRANSIENT, (error.message,))
+                return Transient((error.message,))
             except Unreadable:
                 raise
             except ApiError as error:
                 return denied_status(error.message).about(*(volume.ref for volume in volumes))
         return Status.wait("the pod's PVCs or their volumes keep changing", *(volume.ref for volume in volumes))
 
-    async def advise(self, request: BindRequest, pod: Object, failure: Status) -> Status | None:
+    async def advise(self, request: BindRequest, pod: Object, failure: Fatal) -> Fatal | None:
         """Return the failure with what the pod's PVCs leave of the nodes; None if another node may help.
 
         What the request has asked of a provisioner is withdrawn before. Of the client's errors only
         InfrastructureError is raised.
         """
         volumes, node = pod_volumes(pod), request.selected_node
-        if not volumes or check_count(volumes).code is not Code.OK:
+        if not volumes or not isinstance(check_count(volumes), Done):
             return None
         try:
-            if (await self.withdraw(request, pod)).code is not Code.OK:
+            if not isinstance(await self.withdraw(request, pod), Done):
                 return None
             return await self._advice(volumes, node, failure)
         except ApiError:
@@ -162,7 +162,7 @@ class VolumeBinder:
             return Status.ok()
         return Status.retry("the pod's PVCs keep changing")
 
-    async def _advice(self, volumes: Sequence[PodVolume], node: str, failure: Status) -> Status | None:
+    async def _advice(self, volumes: Sequence[PodVolume], node: str, failure: Fatal) -> Fatal | None:
         """Return the failure with the nodes that all the PVCs can be used on; None if nothing ties them to nodes."""
         claims = [claim for claim in await self._storage.claims(volumes) if claim is not None]
         claims = [await self._without_lost_node(claim, "") for claim in claims]
@@ -210,12 +210,12 @@ class VolumeBinder:
         bound = [check.claim for check in checks if isinstance(check, Bound)]
         # A terminal failure takes precedence over all waits.
         statuses = [check for check in checks if isinstance(check, Status)]
-        final = next((status for status in statuses if status.code is not Code.WAIT), None)
+        final = next((status for status in statuses if not isinstance(status, Waiting)), None)
         final = final or await self._node_conflict(bound, node, state)
         if final is not None:
             return final
-        if statuses:
-            return merge_waits(statuses)
+        if waits := [status for status in statuses if isinstance(status, Waiting)]:
+            return merge_waits(waits)
         provisioning = [check.claim for check in checks if isinstance(check, ProvisioningStarted)]
         unbound = [check for check in checks if isinstance(check, Unbound)]
         choices = await self._choose(request.key, unbound, node, state, live=live) if unbound else []
@@ -267,7 +267,7 @@ class VolumeBinder:
         volumes = await self._storage.volumes([claim.volume_name for claim in claims])
         for claim, volume in zip(claims, volumes, strict=True):
             status = check_volume(claim, volume, node)
-            if status.code is not Code.OK:
+            if not isinstance(status, Done):
                 return status.about(claim.ref)
             state.usable.add(claim.volume_name)
         return None
@@ -292,7 +292,7 @@ class VolumeBinder:
         candidates = {volume.name: volume for volume in (*volumes, *assumed_volumes)}
         choices = choose(unbound, node, candidates.values(), self._is_taken)
         if isinstance(choices, Status):
-            if choices.code is Code.FATAL and cached_volumes is not None:
+            if isinstance(choices, Fatal) and cached_volumes is not None:
                 # The cache may lack a volume, and this failure would be terminal.
                 raise _Retry(live=True)
             return choices

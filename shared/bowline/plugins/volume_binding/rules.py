@@ -20,14 +20,8 @@ from typing import Any
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
 from bowline.api.quantity import parse_quantity
-from bowline.api.selectors import (
-    MAX_REQUIREMENTS,
-    Node,
-    label_selector_of,
-    selector_admits,
-    topologies_admit,
-)
-from bowline.framework.plugin_status import Code, Status
+from bowline.api.selectors import MAX_REQUIREMENTS, Node, label_selector_of, selector_admits, topologies_admit
+from bowline.framework.plugin_status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.volume_binding.matching import find_volume
@@ -82,7 +76,7 @@ Choice = BindVolume | Provision
 
 
 def node_conflict(why: str) -> Status:
-    """Return the FATAL for a volume that conflicts with the node."""
+    """Return the failure of a volume that conflicts with the node."""
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
@@ -91,9 +85,9 @@ def waits(
     on: Iterable[ObjectRef],
     timeout: timedelta | None = PREREQUISITE,
     suggestion: Suggestion | None = None,
-) -> Status:
-    """Return one WAIT for several PVCs. ``timeout`` None: the setting ``binding.waitTimeout``."""
-    return Status(Code.WAIT, tuple(reasons), wake_on=tuple(on), timeout=timeout, suggestion=suggestion)
+) -> Waiting:
+    """Return one wait for several PVCs. ``timeout`` None: the setting ``binding.waitTimeout``."""
+    return Waiting(tuple(reasons), wake_on=tuple(on), timeout=timeout, suggestion=suggestion)
 
 
 # --- PVCs ---
@@ -268,7 +262,7 @@ def commitments(claims: Iterable[PersistentVolumeClaim], volumes: Mapping[Object
     return Commitments(labels if len(labels) <= _MAX_SELECTOR else "", "".join(selected_nodes))
 
 
-def advice(failure: Status, node: str, nodes: Sequence[str], *, is_requested: bool = False) -> Status | None:
+def advice(failure: Fatal, node: str, nodes: Sequence[str], *, is_requested: bool = False) -> Fatal | None:
     """Return the failure with what is true of other nodes; None if another one may help.
 
     ``nodes``: those that all volumes of the pod can be used on, two if there are more. ``is_requested``: a volume
@@ -390,8 +384,8 @@ def waits_for_volumes(
     provisioning: Sequence[PersistentVolumeClaim],
     hints: Mapping[str, str],
     timeout: timedelta | None,
-) -> Status:
-    """Return the WAIT while the controller binds and provisioners create volumes. ``hints`` are by PVC name."""
+) -> Waiting:
+    """Return the wait while the controller binds and provisioners create volumes. ``hints`` are by PVC name."""
     reasons = [f"{choice.claim.ref} is being bound to volume {choice.volume.name}" for choice in binding]
     reasons += [
         f"the provisioner of StorageClass {claim.spec.class_name} was asked for a volume for {claim.ref} and has not "

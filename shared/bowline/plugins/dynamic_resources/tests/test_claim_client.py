@@ -9,7 +9,7 @@ import pytest
 
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Status, Transient
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiError, ApiStatus, Forbidden, NotFound, NotStoredError, Unreadable
 from bowline.kube.object_client import ObjectClient
@@ -65,7 +65,7 @@ async def released(client: Any) -> Status:
 
 async def test_a_finalizer_that_is_put_back_ends_the_attempt() -> None:
     client = Unchanged(protected_claim({}))
-    assert (await released(client)).code is Code.TRANSIENT
+    assert isinstance(await released(client), Transient)
     assert client.writes == MAX_WRITES
 
 

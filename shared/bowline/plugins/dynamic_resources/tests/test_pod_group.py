@@ -11,7 +11,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectUID
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Fatal, Status
 from bowline.framework.reason import Reason
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, PODGROUPS, RESOURCECLAIMS, Resource, Selection
@@ -116,7 +116,8 @@ def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as
 def test_a_claim_of_another_group_is_a_conflict(owner: dict[str, Any], requirement: RequiredClaim) -> None:
     answer = next_reservation(protected_claim(**owner), requirement, NOW, TIMEOUT)
     assert isinstance(answer, Status)
-    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert isinstance(answer, Fatal)
+    assert answer.reason is Reason.DEVICE_CONFLICT
 
 
 RELEASE = [

@@ -8,7 +8,7 @@ import pytest
 from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.api.selectors import Node
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Fatal, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.dynamic_resources.rules import (
@@ -95,9 +95,9 @@ def test_the_next_write_of_a_reservation(stored: dict[str, Any], expected: Any) 
     assert next_reservation(stored, required_claim(allocation()), NOW, TIMEOUT) == expected
 
 
-CONFLICT = (Code.FATAL, Reason.DEVICE_CONFLICT, None)
-ELSEWHERE = (Code.FATAL, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
-UNDECIDED = (Code.FATAL, Reason.INVALID, None)
+CONFLICT = (Reason.DEVICE_CONFLICT, None)
+ELSEWHERE = (Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+UNDECIDED = (Reason.INVALID, None)
 EMPTY: tuple[dict[str, Any], ...] = ({}, {"devices": {}}, {"devices": {"results": []}}, {"nodeSelector": {}})
 AGAINST: list[Any] = [
     pytest.param(protected_claim({"allocation": allocation(result("d1"))}), required_claim(allocation()), ELSEWHERE,
@@ -138,11 +138,14 @@ AGAINST: list[Any] = [
 
 @pytest.mark.parametrize(("stored", "requirement", "verdict", "words"), AGAINST)
 def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
-    stored: dict[str, Any], requirement: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
+    stored: dict[str, Any],
+    requirement: RequiredClaim,
+    verdict: tuple[Reason, Suggestion | None],
+    words: str,
 ) -> None:
     answer = next_reservation(stored, requirement, NOW, TIMEOUT)
-    assert isinstance(answer, Status)
-    assert (answer.code, answer.reason, answer.suggestion) == verdict
+    assert isinstance(answer, Fatal)
+    assert (answer.reason, answer.suggestion) == verdict
 
 
 UNDECIDED_TAKE = [
@@ -218,7 +221,7 @@ def test_equal_devices_in_another_form_are_equal(stored: list[Any], decision: li
 def test_other_devices_are_not_equal(stored: list[Any], decision: list[Any]) -> None:
     stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
     answer = next_reservation(stored_claim, required_claim(allocation(*decision)), NOW, TIMEOUT)
-    assert isinstance(answer, Status)
+    assert isinstance(answer, Fatal)
     assert answer.reason is Reason.DEVICE_CONFLICT
 
 
@@ -234,28 +237,27 @@ def report(*true: str, device: str = "d0", false: str = "") -> dict[str, Any]:
 
 
 READINESS: list[Any] = [
-    pytest.param([], (Code.WAIT, "for device dra.example/node/d0 to report ready, attached"), id="nothing yet"),
-    pytest.param([report("ready")], (Code.WAIT, "to report attached"), id="one of two"),
-    pytest.param([report("ready", false="attached")], (Code.WAIT, "to report attached"), id="one is False"),
-    pytest.param([report("ready", "attached", device="d1")], (Code.WAIT, "ready, attached"), id="another device"),
-    pytest.param([report("ready", "attached", false="broken")], (Code.OK, ""), id="all of them"),
-    pytest.param([report("ready", "attached", "broken")], (Code.FATAL, "reports broken"), id="failed in the end"),
-    pytest.param([report("broken")], (Code.FATAL, "device dra.example/node/d0 reports broken"),
+    pytest.param([], (Waiting, "for device dra.example/node/d0 to report ready, attached"), id="nothing yet"),
+    pytest.param([report("ready")], (Waiting, "to report attached"), id="one of two"),
+    pytest.param([report("ready", false="attached")], (Waiting, "to report attached"), id="one is False"),
+    pytest.param([report("ready", "attached", device="d1")], (Waiting, "ready, attached"), id="another device"),
+    pytest.param([report("ready", "attached", false="broken")], (Done, ""), id="all of them"),
+    pytest.param([report("ready", "attached", "broken")], (Fatal, "reports broken"), id="failed in the end"),
+    pytest.param([report("broken")], (Fatal, "device dra.example/node/d0 reports broken"),
         id="failed immediately"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("devices", "expected"), READINESS)
-def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple[Code, str]) -> None:
+def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple[type[Status], str]) -> None:
     stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
     answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, TIMEOUT)
-    assert isinstance(answer, Status)
-    assert answer.code is expected[0]
-    if answer.code is Code.WAIT:
+    assert type(answer) is expected[0]
+    if isinstance(answer, Waiting):
         assert [(ref.kind, ref.key, ref.resource_version) for ref in answer.wake_on] == [
             ("ResourceClaim", ObjectKey("ns", "one"), "5")
         ]
-    if answer.code is Code.FATAL:
+    if isinstance(answer, Fatal):
         assert answer.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
 
@@ -274,14 +276,16 @@ def test_the_wait_for_a_device_ends_the_timeout_after_its_allocation(
     timed = allocation(WAITING) | ({"allocationTimestamp": allocated_at} if allocated_at else {})
     stored_claim = protected_claim({"allocation": timed, "reservedFor": [user()]})
     answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, TIMEOUT)
-    assert isinstance(answer, Status)
+    assert isinstance(answer, Fatal | Waiting)
     assert answer.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
     if left_s == 0:
-        assert (answer.code, answer.reason) == (Code.FATAL, Reason.WAIT_TIMEOUT)
+        assert isinstance(answer, Fatal)
+        assert answer.reason is Reason.WAIT_TIMEOUT
         assert answer.message.endswith("to report ready, attached, allocated 120 s ago")
         return
     left = timedelta(seconds=left_s) if left_s is not None else None
-    assert (answer.code, answer.timeout, answer.retry_after) == (Code.WAIT, TIMEOUT, left)
+    assert isinstance(answer, Waiting)
+    assert (answer.timeout, answer.retry_after) == (TIMEOUT, left)
 
 
 # --- release ---
@@ -337,7 +341,7 @@ def test_a_claim_of_extended_resources_that_another_client_has_changed_is_named(
 ) -> None:
     required = required_claim(allocation())
     result = next_removal(protected_claim({"reservedFor": [user()]}, **remaining_metadata), required)
-    assert result == Status(Code.OK, (f"{required.label} has lost its {why}",))
+    assert result == Done((f"{required.label} has lost its {why}",))
 
 
 # --- which claims ---
@@ -372,7 +376,8 @@ def test_a_claim_that_does_not_exist_yet_is_awaited_and_others_are_named() -> No
     asking = pod(resourceClaims=[entry("a", resourceClaimTemplateName="tpl"), entry("b", resourceClaimName="shared")])
     first, second = required_claims(asking, spec())
     assert isinstance(first, Status)
-    assert (first.code, first.timeout, first.suggestion) == (Code.WAIT, PREREQUISITE, None)
+    assert isinstance(first, Waiting)
+    assert (first.timeout, first.suggestion) == (PREREQUISITE, None)
     assert [(ref.kind, ref.key, ref.resource_version) for ref in first.wake_on] == [
         ("Pod", ObjectKey("ns", "pod"), "7")
     ]
@@ -393,7 +398,8 @@ def test_an_allocation_that_fits_no_claim_is_invalid(
     status: dict[str, Any], allocations: list[tuple[str, dict[str, Any]]], words: str
 ) -> None:
     answer = unfit(status, allocations)
-    assert (answer.code, answer.reason) == (Code.FATAL, Reason.INVALID)
+    assert isinstance(answer, Fatal)
+    assert answer.reason is Reason.INVALID
 
 
 def unfit(status: dict[str, Any], allocations: list[tuple[str, dict[str, Any]]]) -> Status:
@@ -411,7 +417,7 @@ def test_a_claim_allocated_twice_is_reported_with_path_and_rule() -> None:
 
 def test_a_missing_claim_is_awaited() -> None:
     answer = missing_claim(required_claim(allocation()))
-    assert answer.code is Code.WAIT
+    assert isinstance(answer, Waiting)
     assert (answer.timeout, answer.suggestion) == (PREREQUISITE, None)
     assert [(ref.api_version, ref.key) for ref in answer.wake_on] == [("resource.k8s.io/v1", ObjectKey("ns", "one"))]
 
@@ -426,7 +432,7 @@ BAD = Status.fatal("no")
         pytest.param([], Status.ok(), id="no claims"),
         pytest.param([Status.ok(), WAIT_A], WAIT_A, id="one waits"),
         pytest.param([WAIT_A, BAD], BAD, id="a failure outweighs a wait"),
-        pytest.param([WAIT_A, Status.ok(), WAIT_B], Status(Code.WAIT, (*WAIT_A.reasons, *WAIT_B.reasons),
+        pytest.param([WAIT_A, Status.ok(), WAIT_B], Waiting((*WAIT_A.reasons, *WAIT_B.reasons),
             wake_on=WAIT_B.wake_on, timeout=PREREQUISITE, merged=(WAIT_A, WAIT_B)), id="waits are one wait"),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.handle import Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse
@@ -176,7 +176,7 @@ async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta
     assert controller.time_left(reservation()) == SECOND, "also for who joins now"
     clock.step(SECOND)
     overdue = await controller.claim(waits)
-    assert isinstance(overdue, Status)
+    assert isinstance(overdue, Fatal)
     assert overdue.reason is Reason.WAIT_TIMEOUT
 
 
@@ -220,7 +220,8 @@ async def test_a_wait_for_a_scaling_pod_is_short_and_those_that_cannot_be_listed
     status = await client(is_forbidden=False).scaling_up()
     assert status is not None
     by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
-    assert (status.code, status.wake_on) == (Code.WAIT, (by,))
+    assert isinstance(status, Waiting)
+    assert (status.wake_on) == ((by,))
     assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)
 
 
@@ -230,7 +231,8 @@ def test_a_wait_for_a_device_repeats_why_its_agent_does_not_run() -> None:
     status = pending_status([starting, refused, refused], TIMEOUT)
     assert status is not None
     why = "the agent has not reported the device yet: ImagePullBackOff: registry.example/agent:1 not found"
-    assert (status.code, status.message, status.timeout) == (Code.WAIT, why, TIMEOUT)
+    assert isinstance(status, Waiting)
+    assert (status.message, status.timeout) == (why, TIMEOUT)
     starting_status = pending_status([starting], TIMEOUT)
     assert starting_status is not None
     assert starting_status.message == "the agent has not reported the device yet"
@@ -265,9 +267,8 @@ async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
     first, second = (replace(claim(name), portion=Decimal("0.8")) for name in ("a", "b"))
     held, full = await asyncio.gather(controller.claim(first), controller.claim(second))
     assert isinstance(held, Held)
-    assert isinstance(full, Status)
-    end = (full.code, full.reason, full.suggestion)
-    assert end == (Code.FATAL, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+    assert isinstance(full, Fatal)
+    assert (full.reason, full.suggestion) == (Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
     for part in ("group g1 on node n1", "1.8", "ns/b (0.8)", "ns/a (0.8)", "ns/bound (0.2)"):
         assert part in full.message
     controller.release_claims(first.request)

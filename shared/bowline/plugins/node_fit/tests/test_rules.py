@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Fatal, Retriable, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.node_fit import CONCURRENT_READS, allocated
 from bowline.plugins.node_fit.rules import (
@@ -103,7 +103,8 @@ def test_a_pod_that_requests_more_than_any_node_has_leaves_no_room(quantity: str
     usage = total(map(occupied_by, [pod(asks(cpu=quantity), asks("b", cpu=quantity)), pod(asks(cpu=quantity))]))
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
     status = verdict(node, pod_requests(pod(asks(cpu="1"))), usage, {})
-    assert (status.code, status.reason) == (Code.FATAL, Reason.REJECTED)
+    assert isinstance(status, Fatal)
+    assert status.reason is Reason.REJECTED
     assert len(status.message) < 200
 
 
@@ -160,29 +161,30 @@ FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"c
 
 
 @pytest.mark.parametrize(
-    ("usage", "assumed_usage", "code", "suggestion"),
+    ("usage", "assumed_usage", "kind", "suggestion"),
     [
-        pytest.param(amounts(cpu=2), amounts(cpu=1), Code.OK, None, id="room beside both"),
-        pytest.param(amounts(cpu=4), {}, Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="pods on the node remain"),
-        pytest.param(amounts(cpu=2), amounts(cpu=2), Code.RETRY, Suggestion.RESCHEDULE_ELSEWHERE,
+        pytest.param(amounts(cpu=2), amounts(cpu=1), Done, None, id="room beside both"),
+        pytest.param(amounts(cpu=4), {}, Fatal, Suggestion.RESCHEDULE_ELSEWHERE, id="pods on the node remain"),
+        pytest.param(amounts(cpu=2), amounts(cpu=2), Retriable, Suggestion.RESCHEDULE_ELSEWHERE,
             id="pods on their way may never arrive"),
-        pytest.param(amounts(cpu=4), amounts(cpu=2), Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE,
+        pytest.param(amounts(cpu=4), amounts(cpu=2), Fatal, Suggestion.RESCHEDULE_ELSEWHERE,
             id="both: the worse counts"),
     ],
 )  # fmt: skip
 def test_the_verdict_on_a_node(
-    usage: Amounts, assumed_usage: Amounts, code: Code, suggestion: Suggestion | None
+    usage: Amounts, assumed_usage: Amounts, kind: type[Status], suggestion: Suggestion | None
 ) -> None:
     status = verdict(FULL, pod_amounts(cpu=1), usage, assumed_usage)
-    assert (status.code, status.suggestion) == (code, suggestion)
+    assert (type(status), getattr(status, "suggestion", None)) == (kind, suggestion)
 
 
 def test_a_device_of_another_pods_claim_is_a_conflict() -> None:
     taken = exclusive_devices([{"devices": {"results": [{"driver": "d", "pool": "p", "device": "d0"}]}}, None])
     status = verdict(FULL, {**pod_amounts(), **taken}, taken, {})
-    assert (status.code, status.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert isinstance(status, Fatal)
+    assert status.reason is Reason.DEVICE_CONFLICT
     assert "device d/p/d0 (requests 1, free 0 of 1)" in status.message
-    assert verdict(FULL, {**pod_amounts(), **taken}, {}, taken).code is Code.RETRY
+    assert isinstance(verdict(FULL, {**pod_amounts(), **taken}, {}, taken), Retriable)
     assert verdict(FULL, {**pod_amounts(), **taken}, {}, {}) == Status.ok()
 
 

@@ -14,7 +14,7 @@ from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo, PluginConfig
-from bowline.framework.plugin_status import Code
+from bowline.framework.plugin_status import Done, Fatal, Status
 from bowline.framework.reason import Suggestion
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
@@ -111,7 +111,7 @@ LABELS = {names.NODE_GPU_MEMORY: "2000"}
 async def test_the_binding_has_the_devices_that_gpu_sharing_has_reserved() -> None:
     plugin, ctx = NvFractions(PluginConfig(), Settings()), context({"gpu-fraction": "0.5"}, LABELS)
     assert plugin.applies(ctx.pod or {}, ctx.request)
-    assert (await plugin.pre_bind(ctx)).code is Code.OK
+    assert isinstance(await plugin.pre_bind(ctx), Done)
     assert plugin.binding_annotations(ctx) == {
         DEVICES: "GPU-1",
         "nvidia.com/container.main.gpu-memory.request": "488Mi",
@@ -121,7 +121,8 @@ async def test_the_binding_has_the_devices_that_gpu_sharing_has_reserved() -> No
 async def test_a_share_whose_memory_is_unknown_is_not_bound() -> None:
     ctx = context({"gpu-fraction": "0.5"}, {})
     status = await NvFractions(PluginConfig(), Settings()).pre_bind(ctx)
-    assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE)
+    assert isinstance(status, Fatal)
+    assert status.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
 
 @pytest.mark.parametrize(("length", "suggestion"), [(34, None), (35, Suggestion.DELETE_POD)])
@@ -132,7 +133,7 @@ async def test_a_container_whose_name_does_not_fit_a_key_is_not_bound(
     assert ctx.pod is not None
     ctx.pod["spec"]["containers"][0]["name"] = "c" * length
     status = await NvFractions(PluginConfig(), Settings()).pre_bind(ctx)
-    assert (status.code, status.suggestion) == (Code.FATAL if suggestion else Code.OK, suggestion)
+    assert (status.suggestion if isinstance(status, Fatal) else status) == (suggestion or Status.ok())
     assert ("shorten the container's name by 1 and" in status.message) is bool(suggestion)
 
 
@@ -142,7 +143,8 @@ async def test_a_pod_with_a_list_of_devices_that_no_binder_wrote_is_not_bound(ki
     ctx = context({DEVICES: "GPU-1"}, LABELS, receivedResourceType=kind)
     assert plugin.applies(ctx.pod or {}, ctx.request)
     status = await plugin.pre_bind(ctx)
-    assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.DELETE_POD)
+    assert isinstance(status, Fatal)
+    assert status.suggestion is Suggestion.DELETE_POD
 
 
 READY = {"type": names.NODE_FRACTIONING_READY, "status": "True"}
@@ -165,8 +167,8 @@ async def test_auto_acts_on_nodes_that_report_ready_agents(
 ) -> None:
     plugin, ctx = NvFractions(PluginConfig(), AUTO), automatic_context(annotations, conditions)
     status = await plugin.pre_bind(ctx)
-    assert status.code is (Code.FATAL if why else Code.OK)
-    assert status.suggestion is (Suggestion.RESCHEDULE_ELSEWHERE if why else None)
+    assert isinstance(status, Fatal if why else Done)
+    assert not isinstance(status, Fatal) or status.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
     if not why:
         assert bool(plugin.binding_annotations(ctx)) is expected
 

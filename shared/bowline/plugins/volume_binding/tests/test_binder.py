@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Fatal, Status, Transient, Waiting
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import (
     ApiError,
@@ -70,20 +70,20 @@ def status_for(cluster: Cluster) -> Status:
 @pytest.mark.parametrize("name", ["x,y", "a=b", "x\\", "../x", "X"])
 def test_a_volume_requested_on_no_possible_node_is_requested_again(name: str) -> None:
     cluster = Cluster(raw_claim(annotations={names.SELECTED_NODE: name}))
-    assert status_for(cluster).code is Code.WAIT
+    assert isinstance(status_for(cluster), Waiting)
     assert [patch["metadata"]["annotations"][names.SELECTED_NODE] for patch in cluster.patches] == ["node-0"]
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "kind"),
     [
-        pytest.param(BadRequest(ApiStatus(400, message="no")), Code.FATAL, id="a refusal of the call"),
-        pytest.param(ApiError(ApiStatus(404, message="no")), Code.FATAL, id="a resource that is not served"),
-        pytest.param(Expired(ApiStatus(410, message="no")), Code.TRANSIENT, id="a list that lasts too long"),
+        pytest.param(BadRequest(ApiStatus(400, message="no")), Fatal, id="a refusal of the call"),
+        pytest.param(ApiError(ApiStatus(404, message="no")), Fatal, id="a resource that is not served"),
+        pytest.param(Expired(ApiStatus(410, message="no")), Transient, id="a list that lasts too long"),
     ],
 )
-def test_a_decision_of_the_api_server_is_a_result(error: ApiError, code: Code) -> None:
-    assert status_for(Cluster(error)).code is code
+def test_a_decision_of_the_api_server_is_a_result(error: ApiError, kind: type[Status]) -> None:
+    assert type(status_for(Cluster(error))) is kind
 
 
 KEPT = [NotStoredError("the annotation is put back", {}), Forbidden(ApiStatus(403, message="denied by a policy"))]

@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.selectors import Node
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Done, Fatal, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.volume_binding.rules import (
@@ -40,16 +40,16 @@ SELECTED = "volume.kubernetes.io/selected-node"
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-def facts_of(status: Any) -> tuple[Code, Reason | None, Suggestion | None]:
+def facts_of(status: Any) -> tuple[type[Status], Reason | None, Suggestion | None]:
     assert isinstance(status, Status), status
-    return status.code, status.reason, status.suggestion
+    return type(status), getattr(status, "reason", None), getattr(status, "suggestion", None)
 
 
 ELSEWHERE = Suggestion.RESCHEDULE_ELSEWHERE
-FINE, WAITING = (Code.OK, None, None), (Code.WAIT, None, None)
-ENDED = Code.FATAL, Reason.VOLUME_CONFLICT, None
-ENDED_HERE = Code.FATAL, Reason.VOLUME_CONFLICT, ELSEWHERE
-POD_ENDED = Code.FATAL, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD
+FINE, WAITING = (Done, None, None), (Waiting, None, None)
+ENDED = Fatal, Reason.VOLUME_CONFLICT, None
+ENDED_HERE = Fatal, Reason.VOLUME_CONFLICT, ELSEWHERE
+POD_ENDED = Fatal, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD
 
 # --- the claims of a pod ---
 
@@ -107,7 +107,7 @@ def test_a_claim_that_ends_the_check(
 ) -> None:
     status = check_claim(pod_volume, existing_claim, POD)
     assert facts_of(status) == expected
-    if isinstance(status, Status) and status.code is Code.WAIT:
+    if isinstance(status, Status) and isinstance(status, Waiting):
         assert [ref.key for ref in status.wake_on] == [pod_volume.claim]
 
 
@@ -130,13 +130,14 @@ def test_a_selector_beyond_the_bound_is_not_evaluated(selector: Any, is_invalid:
     result = check_unbound(claim(selector=selector), cls(), NODE, requested_before=False)
     assert isinstance(result, Status) is is_invalid
     if isinstance(result, Status):
-        assert (result.code, result.reason) == (Code.FATAL, Reason.INVALID)
+        assert isinstance(result, Fatal)
+        assert result.reason is Reason.INVALID
 
 
 def test_a_pod_with_more_claims_than_any_node_attaches_is_invalid() -> None:
     volumes = [PodVolume(ObjectKey("ns", f"c{number}"), "v", ephemeral=False) for number in range(MAX_CLAIMS + 1)]
-    assert check_count(volumes[:-1]).code is Code.OK
-    assert (check_count(volumes).code, check_count(volumes).reason) == (Code.FATAL, Reason.INVALID)
+    assert isinstance(check_count(volumes[:-1]), Done)
+    assert facts_of(check_count(volumes)) == (Fatal, Reason.INVALID, Suggestion.DELETE_POD)
 
 
 def test_a_bound_claim_and_one_to_check() -> None:
@@ -197,7 +198,8 @@ def test_a_volume_that_cannot_be_provisioned_is_not_awaited(its_class: Any, expe
     ],
 )
 def test_objects_that_the_scheduler_could_have_awaited_are_awaited_briefly(status: Any) -> None:
-    assert (status.code, status.timeout, status.suggestion) == (Code.WAIT, PREREQUISITE, None)
+    assert isinstance(status, Waiting)
+    assert (status.timeout, status.suggestion) == (PREREQUISITE, None)
 
 
 def test_an_unbound_claim_to_continue_with() -> None:
@@ -289,7 +291,7 @@ def test_the_smaller_claim_does_not_get_the_only_volume_for_the_larger_one() -> 
 
 def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
     a, b = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
-    assert choose_names(a, b, volumes=(volume(),)) == (Code.FATAL, Reason.VOLUME_CONFLICT, ELSEWHERE)
+    assert choose_names(a, b, volumes=(volume(),)) == (Fatal, Reason.VOLUME_CONFLICT, ELSEWHERE)
 
 
 def test_a_free_volume_is_preferred_to_provisioning() -> None:
@@ -302,7 +304,7 @@ def test_a_free_volume_is_preferred_to_provisioning() -> None:
 
 def test_a_class_for_other_topologies_is_not_used() -> None:
     only = {"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}
-    elsewhere = Code.FATAL, Reason.VOLUME_CONFLICT, ELSEWHERE
+    elsewhere = Fatal, Reason.VOLUME_CONFLICT, ELSEWHERE
     assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == elsewhere
     # An existing volume may have been created under other rules; its own affinity decides.
     assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
@@ -311,7 +313,7 @@ def test_a_class_for_other_topologies_is_not_used() -> None:
 def test_a_new_volume_is_awaited() -> None:
     result = choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False)
     assert isinstance(result, Status)
-    assert result.code is Code.WAIT
+    assert isinstance(result, Waiting)
     assert (result.timeout, result.suggestion) == (PREREQUISITE, ELSEWHERE)
     assert [ref.kind for ref in result.wake_on] == ["PersistentVolume", "PersistentVolumeClaim"]
 
@@ -405,7 +407,7 @@ def test_no_other_node_is_suggested_that_cannot_use_the_volumes(
 def test_a_wait_is_woken_by_every_claim_and_its_volume() -> None:
     take = BindVolume(claim("a"), volume())
     status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
-    assert status.code is Code.WAIT
+    assert isinstance(status, Waiting)
     assert [(ref.kind, ref.key.name, ref.resource_version) for ref in status.wake_on] == [
         ("PersistentVolumeClaim", "a", "7"),
         ("PersistentVolume", "v", "3"),
@@ -433,7 +435,7 @@ def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedel
 def test_a_bound_volume_must_remain_the_claims(bound_volume: Volume, withdrawn: bool) -> None:
     status = check_reserved(claim(), bound_volume)
     if withdrawn:
-        assert facts_of(status) == (Code.FATAL, Reason.VOLUME_CONFLICT, ELSEWHERE)
+        assert facts_of(status) == (Fatal, Reason.VOLUME_CONFLICT, ELSEWHERE)
     else:
         assert status is None
 
