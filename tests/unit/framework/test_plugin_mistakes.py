@@ -46,6 +46,7 @@ MISTAKES = {
     "returns a string": returns("OK"),
     "returns a status-like tuple": returns((Done, "fine")),
     "returns what only the framework reports": returns(Cancelled()),
+    "returns a Status of no class": returns(Status()),
     "returns a coroutine": _coroutine,
 }
 

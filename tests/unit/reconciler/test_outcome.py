@@ -150,6 +150,13 @@ def test_a_cancelled_attempt_is_reconciled_again() -> None:
     assert action_for(Cancelled()) == Cancelled()
 
 
+@pytest.mark.parametrize("result", [Status.skip(), Status()], ids=["skipped", "of no class"])
+def test_what_is_no_end_of_an_attempt_does_not_count_as_success(result: Status) -> None:
+    end = action_for(result)
+    assert isinstance(end, Fail)
+    assert end.status.reason is Reason.REJECTED
+
+
 def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
     end = action_for(Status.wait("unbound", claim).from_plugin("volumes"))
