@@ -24,7 +24,7 @@ _WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("reasons", "wake_on", "objects"), tuple),
     **dict.fromkeys(("retry_after", "timeout"), timedelta | None),
-    "plugin": str,
+    **dict.fromkeys(("plugin", "word", "denial"), str),
     "reason": Reason,
     "suggestion": Suggestion | None,
 }
@@ -36,7 +36,7 @@ _ITEMS: Mapping[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One result: an instance of one of the classes below, from one of the class methods.
+    """One result: an instance of one of the classes below, most of them from a method of this one.
 
     ``code`` is the metric label of the class. ``reasons`` are sentences for users, joined in ``status.reason`` of the
     request; ``plugin`` is set by the framework. Each class raises TypeError for a field of the wrong type: it must be
@@ -134,8 +134,8 @@ class Status:
         """
         if isinstance(reason, Reason):
             return Fatal((why,), reason=reason, suggestion=suggestion)
-        if not isinstance(reason, str) or not is_word(reason) or reason in {member.value for member in Reason}:
-            raise _wrong("reason", "a Reason or one word of the plugin's own such as NoSeat", reason)
+        if not reason or reason in {member.value for member in Reason}:
+            raise _wrong("reason", "a Reason or a word of the plugin's own such as NoSeat", reason)
         return Fatal((why,), suggestion=suggestion, word=reason)
 
 
@@ -219,6 +219,11 @@ class Fatal(Failure):
     reason: Reason = Reason.REJECTED
     word: str = ""
     denial: str = ""
+
+    def __post_init__(self) -> None:
+        Status.__post_init__(self)
+        if self.word and not is_word(self.word):
+            raise _wrong("word", "one word such as NoSeat", self.word)
 
 
 @dataclass(frozen=True, slots=True)

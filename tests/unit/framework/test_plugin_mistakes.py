@@ -16,7 +16,7 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import UNLIMITED, Cancelled, Done, Retriable, Status, Transient, Waiting
+from bowline.framework.plugin_status import UNLIMITED, Cancelled, Done, Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Suggestion
 from bowline.kube.binding import MAX_ANNOTATION_BYTES
 from bowline.kube.calls import Call
@@ -234,6 +234,8 @@ def test_a_mistake_in_leaves_effects_counts_as_effects(mistake: str) -> None:
         pytest.param(lambda: Status.fatal("x", "Rejected"), id="reason by name"),
         pytest.param(lambda: Status.fatal("x", "no seat"), id="reason of two words"),
         pytest.param(lambda: Status.fatal("x", ""), id="empty reason"),
+        pytest.param(lambda: Status.fatal("x", 5), id="a number for a reason"),  # type: ignore[arg-type]
+        pytest.param(lambda: Fatal(("x",), word="no seat"), id="word of two words"),
         pytest.param(lambda: Retriable("x"), id="reasons as one string"),  # type: ignore[arg-type]
         pytest.param(lambda: Status.fatal(KeyError("x")), id="an exception for a text"),  # type: ignore[arg-type]
         pytest.param(lambda: Status("RETRY"), id="code by name"),  # type: ignore[arg-type]
