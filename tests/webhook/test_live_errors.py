@@ -1,23 +1,18 @@
 """Errors that depend on what is stored: denied in Enforce, warned about in Warn, not looked for in Off."""
 
 import ssl
-from datetime import timedelta
 from typing import Any
 
 import aiohttp
-import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import AdmissionMode, Settings
-from bowline.kube.metrics import KubeMetrics
 from bowline.runtime.address import ListenAddress
-from bowline.runtime.tasks import ShutdownSignal
 from bowline_webhook.hooks import Hook, Review
 from bowline_webhook.metrics import WebhookMetrics
-from bowline_webhook.repeats import RepeatGuard
 from bowline_webhook.server import AdmissionServer, ClusterReads
 from bowline_webhook.tls.ca import Leaf, to_pem
 from bowline_webhook.tls.serving import ServingContext
@@ -79,12 +74,3 @@ async def test_no_stored_error_is_looked_for_in_off(leaf: Leaf) -> None:
 async def test_an_error_of_the_object_itself_is_reported_alone(leaf: Leaf) -> None:
     broken = review(bind_request(selectedNode=5), group="scheduling.run.ai", kind="BindRequest")
     assert (await answered(leaf, "Enforce", broken))["auditAnnotations"]["rules"] == "bindrequest/schema"
-
-
-@pytest.mark.parametrize("longest", [timedelta(), timedelta(seconds=60)])
-async def test_without_access_to_a_cluster_or_with_zero_nothing_is_checked(longest: timedelta) -> None:
-    guard = RepeatGuard(None, KubeMetrics(CollectorRegistry()), longest)
-    if not longest:
-        await guard.run(ShutdownSignal())
-    incoming = Review("admission.k8s.io/v1", "uid-1", operation="CREATE", object=bind_request())
-    assert guard.errors(Hook.MUTATE_BIND_REQUESTS, incoming) == ()

@@ -1,24 +1,28 @@
 """The webhook process: its components, and the order in which they start and stop.
 
 The listener starts immediately; with a self-signed certificate the process becomes ready when API servers trust its
-CA. With file-based certificates, no ``--inventory``, no plugin that validates Bindings, and
-``admission.repeatBackoff: 0s``, the process never contacts an API server.
+CA. What needs an API server shares one client; with certificates from files, no ``--inventory`` and
+``admission.repeatBackoff: 0s``, nothing does.
 """
 
 import asyncio
 import ipaddress
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
+from bowline.api.names import FIELD_MANAGER_WEBHOOK
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
 from bowline.framework.gates import GATES
 from bowline.framework.options import load_configuration
 from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Registry
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess, wait_for_access
 from bowline.kube.metrics import KubeMetrics
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.reads import unread_annotations
@@ -34,9 +38,8 @@ from bowline_webhook.options import Options, parse_options
 from bowline_webhook.repeats import RepeatGuard
 from bowline_webhook.server import AdmissionServer, ClusterReads
 from bowline_webhook.tls.ca import service_names
-from bowline_webhook.tls.ca_controller import SelfSignedConfig
+from bowline_webhook.tls.ca_controller import CertificateManager, SelfSignedConfig
 from bowline_webhook.tls.files import CertificateFiles
-from bowline_webhook.tls.manager import CertificateManager
 from bowline_webhook.tls.metrics import CertificateMetrics
 from bowline_webhook.tls.serving import CertificateError
 
@@ -47,6 +50,11 @@ PROGRAM = "webhook"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Above the longest webhook timeout (30 s), plus time to close the remaining connections.
 FINISH = timedelta(seconds=35)
+# Retry a request of the webhook's own rather than wait longer for it.
+_TIMEOUT_S = 10.0
+
+# Of the process, what needs an API server.
+Part = Callable[[KubeClient], Coroutine[Any, Any, None]]
 
 
 def main(options: Options | None = None) -> None:
@@ -70,8 +78,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)
     kube_metrics = KubeMetrics(registry)
-    inventory = InventoryWatcher(options.common.api_server, settings, kube_metrics) if options.inventory else None
-    guard = RepeatGuard(options.common.api_server, kube_metrics, settings.admission.repeat_backoff)
+    inventory = InventoryWatcher(settings) if options.inventory else None
+    guard = RepeatGuard(settings.admission.repeat_backoff)
     server = AdmissionServer(
         options.listen,
         files.serving.context,
@@ -81,7 +89,11 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         reads=ClusterReads(inventory.current if inventory is not None else lambda: None, guard.errors),
         allowed_names=options.client_names,
     )
-    certificate_manager = _certificate_manager(options, files, certificates, kube_metrics)
+    certificate_manager = _certificate_manager(options, files, certificates)
+    parts = [part.run for part in (certificate_manager, inventory) if part is not None]
+    if settings.admission.repeat_backoff and settings.admission.mode != "Off":
+        parts.append(guard.run)
+    no_access = certificate_manager.no_access if certificate_manager is not None else lambda _: None
     probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, certificate_manager), "webhook")
     try:
         await probes.start()
@@ -90,12 +102,9 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         async with RootTasks(stop) as tasks:
             tasks.start("watchdog", EventLoopWatchdog(server.current_call, metrics.plugin_errors).run())
             tasks.start("certificate files", files.run())
-            if certificate_manager is not None:
-                tasks.start("trust", certificate_manager.run(stop))
-            if inventory is not None:
-                tasks.start("inventory", inventory.run(stop))
-            if settings.admission.repeat_backoff and settings.admission.mode != "Off":
-                tasks.start("repeated decisions", guard.run(stop))
+            if parts:
+                access = wait_for_access(options.common.api_server, stop, no_access)
+                tasks.start("cluster", _with_client(access, kube_metrics, parts))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason, "drain": str(options.drain)})
             await shut_down(_stop_steps(options.drain, server))
@@ -104,8 +113,19 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         await probes.stop()
 
 
+async def _with_client(access: Awaitable[ClusterAccess | None], metrics: KubeMetrics, parts: Iterable[Part]) -> None:
+    """Run the parts until cancelled, when there is access to an API server; None: the process stops before."""
+    cluster_access = await access
+    if cluster_access is None:
+        return
+    options = ClientOptions(name=FIELD_MANAGER_WEBHOOK, timeout_s=_TIMEOUT_S, metrics=metrics)
+    async with KubeClient(cluster_access, options) as client, asyncio.TaskGroup() as tasks:
+        for part in parts:
+            tasks.create_task(part(client))
+
+
 def _certificate_manager(
-    options: Options, files: CertificateFiles, metrics: CertificateMetrics, kube_metrics: KubeMetrics
+    options: Options, files: CertificateFiles, metrics: CertificateMetrics
 ) -> CertificateManager | None:
     """Return the component that signs the serving certificate; None if it is from files."""
     if not options.self_signed:
@@ -113,7 +133,7 @@ def _certificate_manager(
     services = service_names(options.service_name, options.ca_secret.namespace)
     names = (*services, *_own_host(options.listen.host), *LOOPBACK)
     config = SelfSignedConfig(options.ca_secret, options.lifetimes, names, options.webhook_configuration)
-    return CertificateManager(options.common.api_server, config, files.serving, metrics, kube_metrics)
+    return CertificateManager(config, files.serving, metrics)
 
 
 def _checks(server: AdmissionServer, certificate_manager: CertificateManager | None) -> Mapping[str, Check]:

@@ -16,12 +16,9 @@ from bowline.api.gpu_operator import GpuRuntime, RuntimeProblem, operator_mode, 
 from bowline.api.meta import Object, ObjectKey, identity_of
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Inventory
-from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ApiServer, wait_for_access
-from bowline.kube.metrics import KubeMetrics
+from bowline.kube.client import KubeClient
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import CLUSTERPOLICIES, NODES, RUNTIMECLASSES, Selection
-from bowline.runtime.tasks import ShutdownSignal
 
 log = logging.getLogger(__name__)
 
@@ -32,29 +29,21 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 class InventoryWatcher:
     """Watches while the process runs, and provides the current inventory."""
 
-    def __init__(self, api_server: ApiServer | None, settings: Settings, metrics: KubeMetrics) -> None:
-        self._api_server = api_server
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._metrics = metrics
         self._inventory: GpuInventory | None = None
 
     def current(self) -> Inventory | None:
         """Return the current inventory; None where it is not known. Cheap: called for every review."""
         return self._inventory.current() if self._inventory is not None else None
 
-    async def run(self, stop: ShutdownSignal) -> None:
-        """Watch until cancelled, or until ``stop`` while there is no access to an API server."""
-        access = await wait_for_access(self._api_server, stop, lambda _: None)
-        if access is None:
-            return
-        async with KubeClient(
-            access, ClientOptions(name=names.FIELD_MANAGER_WEBHOOK, metrics=self._metrics)
-        ) as client:
-            self._inventory = inventory = GpuInventory(client, self._settings)
-            async with asyncio.TaskGroup() as tasks:
-                for reflector in inventory.reflectors:
-                    tasks.create_task(reflector.run())
-                tasks.create_task(inventory.report())
+    async def run(self, client: KubeClient) -> None:
+        """Watch until cancelled."""
+        self._inventory = inventory = GpuInventory(client, self._settings)
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in inventory.reflectors:
+                tasks.create_task(reflector.run())
+            tasks.create_task(inventory.report())
 
 
 class GpuInventory:

@@ -23,13 +23,10 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, identity_of, parse_time, status_of
 from bowline.api.request_facts import reported_status
 from bowline.api.rule import Rule
-from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ApiServer, wait_for_access
-from bowline.kube.metrics import KubeMetrics
+from bowline.kube.client import KubeClient
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, Selection
 from bowline.runtime.clock import Clock, SystemClock
-from bowline.runtime.tasks import ShutdownSignal
 from bowline_webhook.hooks import Hook, Review
 
 REPEATED: Final = Rule(
@@ -97,14 +94,9 @@ class Failures:
 
 
 class RepeatGuard:
-    """Checks BindRequests that are being created. ``longest``: the longest backoff; zero checks nothing."""
+    """Checks BindRequests that are being created. ``longest``: the longest backoff; with zero it is not run."""
 
-    def __init__(
-        self, api_server: ApiServer | None, metrics: KubeMetrics, longest: timedelta, clock: Clock | None = None
-    ) -> None:
-        self._api_server = api_server
-        self._metrics = metrics
-        self._longest = longest
+    def __init__(self, longest: timedelta, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._failures = Failures(longest)
 
@@ -118,22 +110,15 @@ class RepeatGuard:
         error = self._failures.denial_of(pod_id, decision, self._clock.now())
         return () if error is None else (error,)
 
-    async def run(self, stop: ShutdownSignal) -> None:
-        """Watch until cancelled, or until ``stop`` while there is no access to an API server."""
-        if not self._longest:
-            return
-        access = await wait_for_access(self._api_server, stop, lambda _: None)
-        if access is None:
-            return
-        options = ClientOptions(name=names.FIELD_MANAGER_WEBHOOK, metrics=self._metrics)
-        async with KubeClient(access, options) as client:
-            await Reflector(
-                client,
-                Selection(BINDREQUESTS, field_selector=f"status.phase={Phase.FAILED.value}"),
-                listener=Listener(self._on_event),
-                transform=self._transform,
-                fallback=True,
-            ).run()
+    async def run(self, client: KubeClient) -> None:
+        """Watch until cancelled."""
+        await Reflector(
+            client,
+            Selection(BINDREQUESTS, field_selector=f"status.phase={Phase.FAILED.value}"),
+            listener=Listener(self._on_event),
+            transform=self._transform,
+            fallback=True,
+        ).run()
 
     def _transform(self, request: dict[str, Any]) -> Object | None:
         """Transform: keep identity, pod UID and failure of a Failed request."""

@@ -5,12 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.api.failed_decision import FailedDecision, decision_of
 from bowline.api.meta import ObjectKey, format_time
-from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import EventType
 from bowline.testing.clock import SteppedClock
 from bowline_webhook.hooks import Hook, Review
@@ -78,7 +76,7 @@ def test_after_a_clock_was_set_back_nothing_is_denied_until_it_has_caught_up() -
 @pytest.mark.parametrize("namespace", ["default", "another"])
 def test_a_failure_denies_nothing_in_another_namespace(namespace: str) -> None:
     """Whoever may create BindRequests may name any pod's UID."""
-    guard = RepeatGuard(None, KubeMetrics(CollectorRegistry()), LONGEST, SteppedClock(NOW))
+    guard = RepeatGuard(LONGEST, SteppedClock(NOW))
     spec = {**SPEC, "podUID": "pod-uid"}
     new = {"metadata": {}, "podUID": "pod-uid", "failure": FAILED}
     guard._on_event(EventType.ADDED, ObjectKey("default", "request"), None, new)

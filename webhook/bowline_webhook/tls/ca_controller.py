@@ -9,6 +9,7 @@ its resourceVersion; after a conflict the pass is repeated. What prevents a pass
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -248,6 +249,32 @@ class CAController:
     def _ca_end(self) -> datetime | None:
         signer = self._last_good.active if self._last_good is not None else None
         return signer.certificate.not_valid_after_utc if signer is not None else None
+
+
+class CertificateManager:
+    """Signs the serving certificate, and makes API servers trust it, as soon as there is access to one.
+
+    A certificate from files is made, and trust in it arranged, by others: there this is not needed. Serving does not
+    depend on it once there is a certificate.
+    """
+
+    def __init__(self, config: SelfSignedConfig, serving: ServingContext, metrics: CertificateMetrics) -> None:
+        self._config, self._serving, self._metrics = config, serving, metrics
+        self._missing: Callable[[], str | None] = lambda: "not connected to the API server yet"
+
+    def not_ready_reason(self) -> str | None:
+        """Return why API servers cannot verify the certificate; None if they can."""
+        return self._missing()
+
+    def no_access(self, why: str) -> None:
+        """Report why there is no access to an API server yet."""
+        self._missing = lambda: why
+
+    async def run(self, client: KubeClient) -> None:
+        """Run until cancelled."""
+        controller = CAController(client, self._serving, self._config, self._metrics)
+        self._missing = controller.not_ready_reason
+        await controller.run()
 
 
 def _every(lifetimes: CertLifetimes) -> timedelta:
