@@ -7,11 +7,10 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission recording dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission recording lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -125,20 +124,12 @@ bench-bind: setup ## Throughput, latency and memory of binding, beside the API s
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.benchmarks bind --record
 
-$(BENCH_STAMP): $(STAMP) requirements/bench.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bench.txt
-	@touch $(BENCH_STAMP)
-
 bench-costs: setup ## Where the time of a drain goes: CPU by process
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.benchmarks costs --record
 
 recording: setup ## Draw docs/diagrams/demo.svg from a run of the demo; a test compares it with another run
 	$(BIN)/python -m tests.examples.recording
-
-dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of five minutes with a real Prometheus
-	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m tests.chart.monitoring.pictures
 
 bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with Go
 	$(BIN)/python -m bowline.localcluster assets --kai-peers
@@ -152,7 +143,6 @@ lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
 	printf 'hatchling\n' | uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/dev.txt - -o requirements/build.txt
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra docs -c requirements/dev.txt pyproject.toml -o requirements/docs.txt
 
 image: setup ## Build the image as an OCI layout in OUT (dist): PYTHON_IMAGE=NAME@sha256:..., PLATFORMS, BUILD_OPTIONS

@@ -260,7 +260,7 @@ KUBE = (
     Mutant(
         "unguarded-patches",
         "Patches have no precondition.",
-        f"{_KUBE}client.py",
+        f"{_KUBE}object_client.py",
         "        return await self._call(call, path, body, content_type, essential=essential)\n",
         "        if isinstance(body, Mapping):\n"
         '            guards = ("uid", "resourceVersion")\n'
@@ -272,7 +272,7 @@ KUBE = (
     Mutant(
         "unguarded-deletes",
         "A delete ignores its resourceVersion.",
-        f"{_KUBE}client.py",
+        f"{_KUBE}object_client.py",
         'for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}',
         'for key, value in (("uid", uid),) if value}',
         live=("tests/kube/test_client.py",),
@@ -290,7 +290,7 @@ KUBE = (
     Mutant(
         "altered-object-accepted",
         "An object that a webhook has stored otherwise than written is accepted.",
-        f"{_KUBE}client.py",
+        f"{_KUBE}object_client.py",
         "        require_stored(call.resource, call.key, essential or {}, reply)\n",
         "",
     ),

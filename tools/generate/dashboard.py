@@ -1,7 +1,4 @@
-"""The Grafana dashboard of a release, from a table of panels.
-
-``docs/operations.md`` shows the same queries, drawn from a run with a real Prometheus.
-"""
+"""The Grafana dashboard of a release, from a table of panels."""
 
 import json
 from typing import Any, Final, NamedTuple

@@ -1,8 +1,8 @@
 """Client of the API server: one session, raw JSON in, raw JSON out.
 
-Every response that is not a success is raised as an error of ``bowline.kube.errors``. Nothing is retried here,
-except later pages of a list (``read_pages``) and, once, a request that the API server has rejected for credentials
-that have been rotated since. Callers have their own backoff and know what is safe to retry.
+Every response that is not a success is raised as an error of ``bowline.kube.errors``. Nothing is retried here except,
+once, a request that the API server has rejected for credentials that have been rotated since. Callers have their own
+backoff and know what is safe to retry. The calls that it sends are made in ``bowline.kube.object_client``.
 
 The hot path carries two writes per bind at hundreds of binds per second. Hence headers are built once, URLs are not
 parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp supports nothing newer; the pool bounds
@@ -10,69 +10,48 @@ the concurrent requests.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
-from bowline.api.meta import ObjectKey, key_of, uid_of
+from bowline.api.meta import ObjectKey
 from bowline.kube.accounting import Connections, TimeAccount, current_account, open_call
 from bowline.kube.availability import Availability
-from bowline.kube.calls import Call, accept, object_path, query, selectors, warning_texts
+from bowline.kube.calls import Call, accept, query, selectors, warning_texts
 from bowline.kube.config import ClusterAccess
 from bowline.kube.denial import Denial
 from bowline.kube.errors import (
     ConnectionFailed,
-    Expired,
     Forbidden,
     InfrastructureError,
     KubeError,
-    NotStoredError,
     Unreadable,
     from_response,
 )
 from bowline.kube.late_writes import WrittenObject, current_writes, sent_write
-from bowline.kube.messages import Answer, PatchType, Request, Transport, TransportOptions
+from bowline.kube.messages import Answer, Request, Transport, TransportOptions
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.object_client import Body, Objects
+from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Reduce
 from bowline.kube.own_writes import OwnWrites
-from bowline.kube.paging import Page, PageTurn, read_pages
+from bowline.kube.paging import Page
 from bowline.kube.permits import require_permit
-from bowline.kube.resources import API_GROUPS, EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
-from bowline.kube.stored import require_stored
-from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object, reduced_page
+from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.kube.transport import HTTPTransport
+from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object
 from bowline.kube.watching import read_events
 from bowline.runtime.clock import Clock, SystemClock
 
-T = TypeVar("T")
-_NO_PARAMS: Mapping[str, str] = {}
-
-# Of a list, and the bytes that a page should have at most: tenants decide how large objects are.
-PAGE_SIZE = 50
-_PAGE_BYTES = 2 * 2**20
-# The bytes of a page that are read. A single object has at most 3 MB.
-MAX_PAGE_BYTES = 8 * 2**20
-# After a small page the next ones grow again by this factor.
-_GROWTH = 4
-# A continue token expires after five minutes; maximum attempts for a list that takes longer.
-_LIST_TRIES = 3
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
 _WATCH_MARGIN_S = 30
 # Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
 _UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
 
 NewTransport = Callable[[ClusterAccess, TransportOptions], Transport]
-
-
-def _http_transport(access: ClusterAccess, options: TransportOptions) -> Transport:
-    # Imported here, because `bowline lint` imports this module with the plugins, and needs no networking.
-    from bowline.kube.transport import HTTPTransport  # noqa: PLC0415
-
-    return HTTPTransport(access, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +69,21 @@ class ClientOptions:
     metrics: KubeMetrics | None = None
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=Random)  # spreads load and names events; guards nothing
-    transport: NewTransport = _http_transport
+    transport: NewTransport = HTTPTransport
 
 
-class KubeClient:
+class KubeClient(ObjectClient):
     """Access to one cluster: ``async with KubeClient(access) as client``."""
 
     def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
         self._options = options = options or ClientOptions()
-        self.clock: Clock = options.clock
-        self.random, self.metrics = options.random, options.metrics
+        super().__init__(options.name, options.clock, options.random)
+        self.metrics = options.metrics
         self._unanswered_at: float | None = None
         self.availability = Availability(options.clock, options.random.random)
         self.own_writes = OwnWrites()
-        self.unreadable = UnreadableObjects(
-            options.metrics.count_unreadable if options.metrics is not None else lambda _: None
-        )
+        if options.metrics is not None:
+            self.unreadable = UnreadableObjects(options.metrics.count_unreadable)
         # The API server uses the part before the slash as the field manager.
         pool = TransportOptions(
             f"{options.name}/http1.1", options.timeout_s, options.connect_timeout_s, options.connections
@@ -113,7 +91,6 @@ class KubeClient:
         self._transport = options.transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
         self._connections = Connections(options.connections, options.connect_timeout_s)
-        self._page_turn = PageTurn()
 
     @property
     def answers(self) -> int:
@@ -144,206 +121,9 @@ class KubeClient:
         """Close all connections. Requests in flight fail."""
         await self._transport.close()
 
-    async def get(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        *,
-        subresource: str = "",
-        params: Mapping[str, str] = _NO_PARAMS,
-    ) -> dict[str, Any]:
-        """Return one object. Raises Unreadable; of metadata alone what can be read of them is returned."""
-        path = object_path(resource, namespace, name, subresource) + query(params)
-        return await self._call(Call("GET", "get", resource, ObjectKey(namespace, name)), path)
-
-    async def serves(self, resource: Resource) -> bool:
-        """Return whether the API server lists the resource. A 404 does not say so: a proxy may have sent it."""
-        discovery = Call("GET", "get", API_GROUPS, ObjectKey("", ""))
-        api_groups = (await self._call(discovery, "/apis"))["groups"]
-        versions = {kind["groupVersion"] for entry in api_groups for kind in entry["versions"]}
-        if resource.group and resource.api_version not in versions:
-            return False
-        served_resources = (await self._call(discovery, resource.prefix))["resources"]
-        return any(entry["name"] == resource.plural for entry in served_resources)
-
-    async def list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 0,
-        continue_: str = "",
-    ) -> dict[str, Any]:
-        """Return one page as the API server sends it; without a limit, the whole list.
-
-        If something in it is not decoded, a page of fewer objects.
-        """
-        selection = Selection(resource, namespace, label_selector, field_selector)
-        return (await self._page(selection, limit, continue_))[0]
-
-    async def _page(self, selection: Selection, limit: int, token: str, max_bytes: int = 0) -> tuple[Page, int, int]:
-        """Return one page, its size in bytes, and the limit that it was asked for with.
-
-        A page that is not decoded, or has more than ``max_bytes``, is asked for with half as many objects; a single
-        object is reduced to its metadata. Raises Unreadable if even these have an unknown form.
-        """
-        while True:
-            try:
-                page, size = await self._list(selection, limit, token, max_bytes)
-            except Unreadable as error:
-                if limit != 1:
-                    limit = (limit or PAGE_SIZE) // 2
-                    continue
-                metadata = replace(selection, resource=selection.resource.as_metadata())
-                page, size = await self._list(metadata, limit, token, reduce=reduced_page)
-                for item in page.get("items") or ():
-                    self.unreadable.add(selection.resource, item, error.message)
-            return page, size, limit
-
-    async def _list(
-        self,
-        selection: Selection,
-        limit: int,
-        continue_: str,
-        max_bytes: int = 0,
-        reduce: Callable[[bytes], dict[str, Any] | None] | None = None,
-    ) -> tuple[Page, int]:
-        """Return one page and its size in bytes. Raises Unreadable, unless ``reduce`` finds something in it."""
-        params = selectors(selection)
-        params |= {key: value for key, value in (("limit", str(limit or "")), ("continue", continue_)) if value}
-        resource, namespace = selection.resource, selection.namespace
-        call, path = Call("GET", "list", resource, ObjectKey(namespace, "")), resource.path(namespace) + query(params)
-        return await self._exchange_json(call, path, max_bytes=max_bytes, reduce=reduce)
-
-    def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield a list page by page; the items of a page are released when the next one is requested.
-
-        After a page, the next has as many objects of its average size as ``_PAGE_BYTES`` hold. A page of more than
-        ``MAX_PAGE_BYTES``, or with an object that is not decoded, is asked for with half as many objects; a single
-        such object is reduced to its metadata, or to its identity (``kube.unreadable``). Raises Expired if the
-        continue token expires on the way.
-        """
-        limit = page_size
-
-        async def ask(token: str) -> dict[str, Any]:
-            nonlocal limit
-            async with self._page_turn.taken():
-                page, size, asked = await self._page(selection, limit, token, MAX_PAGE_BYTES)
-            fitting = max(1, len(page.get("items") or ()) * _PAGE_BYTES // size)
-            limit = min(page_size, asked * _GROWTH, fitting)
-            return page
-
-        return read_pages(ask, self.random.random)
-
-    async def list_all(
-        self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> Objects:
-        """Return all objects of one consistent snapshot. For few or small objects: memory holds all of them."""
-        selection = Selection(resource, namespace, label_selector, field_selector)
-        return [*await self.list_reduced(selection, lambda item: item)]
-
-    async def list_reduced(self, selection: Selection, reduce: Callable[[dict[str, Any]], T]) -> Sequence[T]:
-        """Return the part that ``reduce`` returns of each object of one consistent snapshot, read page by page.
-
-        Memory holds one page and these parts. Restarts after Expired, ``_LIST_TRIES`` in all.
-        """
-        for tries_left in reversed(range(_LIST_TRIES)):
-            try:
-                return [reduce(item) async for page in self.pages(selection) for item in page["items"] or ()]
-            except Expired:
-                if not tries_left:
-                    raise
-        raise AssertionError("the loop above returns or raises")
-
-    async def create(
-        self,
-        resource: Resource,
-        namespace: str,
-        body: Body,
-        *,
-        name: str = "",
-        subresource: str = "",
-        params: Mapping[str, str] = _NO_PARAMS,
-        on_send: Callable[[], None] | None = None,
-        essential: Body | None = None,
-    ) -> dict[str, Any]:
-        """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource.
-
-        ``on_send`` is called when the request leaves the client's own queues; if cancelled before, or if ``on_send``
-        raises, it has had no effect. ``essential``: as for ``patch``; an object that is stored otherwise is deleted.
-        """
-        if bool(name) != bool(subresource):
-            raise ValueError("name and subresource go together: the name of a new object is in its body")
-        path = resource.path(namespace, name, subresource) + query(params)
-        named = name or body.get("metadata", {}).get("name", "")
-        call = Call("POST", "create", resource, ObjectKey(namespace, named), subresource)
-        try:
-            return await self._call(call, path, body, on_send=on_send, essential=essential)
-        except NotStoredError as failure:
-            try:
-                await self.delete(resource, *key_of(failure.stored), uid=uid_of(failure.stored), grace_period_s=0)
-            except KubeError as error:
-                raise NotStoredError(f"{failure}; it cannot be deleted: {error}", failure.stored) from error
-            raise
-
-    async def patch(  # noqa: PLR0913 - the options of the API server
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        body: Body | Sequence[Body],
-        *,
-        subresource: str = "",
-        content_type: PatchType = PatchType.MERGE,
-        field_manager: str = "",
-        force: bool = False,
-        essential: Body | None = None,
-    ) -> dict[str, Any]:
-        """Patch an object. ``field_manager`` defaults to the client's name; ``force`` is only valid with APPLY.
-
-        ``essential``: the part of a merge patch that must be stored as written, else NotStoredError is raised.
-        """
-        params = {"force": "true"} if force else {}
-        if field_manager or content_type is PatchType.APPLY:
-            params["fieldManager"] = field_manager or self._options.name
-        path = object_path(resource, namespace, name, subresource) + query(params)
-        call = Call("PATCH", "patch", resource, ObjectKey(namespace, name), subresource)
-        return await self._call(call, path, body, content_type, essential=essential)
-
-    async def update(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        body: Body,
-        *,
-        subresource: str = "",
-        essential: Body | None = None,
-    ) -> dict[str, Any]:
-        """Replace an object; a resourceVersion in the body is a precondition (Conflict). ``essential``: see patch."""
-        call = Call("PUT", "update", resource, ObjectKey(namespace, name), subresource)
-        return await self._call(call, object_path(resource, namespace, name, subresource), body, essential=essential)
-
-    async def delete(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        *,
-        uid: str = "",
-        resource_version: str = "",
-        grace_period_s: int | None = None,
-    ) -> dict[str, Any]:
-        """Delete an object. ``uid`` and ``resource_version`` are preconditions (Conflict)."""
-        guards = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
-        body: dict[str, Any] = {"preconditions": guards} if guards else {}
-        if grace_period_s is not None:
-            body["gracePeriodSeconds"] = grace_period_s
-        path = object_path(resource, namespace, name, "")
-        return await self._call(Call("DELETE", "delete", resource, ObjectKey(namespace, name)), path, body)
+    def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[Page, None]:
+        """Yield a list page by page: see ``_pages``."""
+        return self._pages(selection, page_size)
 
     def watch(
         self,
@@ -376,21 +156,6 @@ class KubeClient:
 
         return read_events(stream, selection, resource_version, self.unreadable, on_open)
 
-    async def _call(
-        self,
-        call: Call,
-        path: str,
-        body: Body | Sequence[Body] | None = None,
-        content_type: str = "application/json",
-        on_send: Callable[[], None] | None = None,
-        essential: Body | None = None,
-    ) -> dict[str, Any]:
-        # The reply to a delete is not read, so the metadata are enough where they are recognized.
-        reduce = reduced_object if call.resource.metadata_only or call.verb == "delete" else None
-        reply, _ = await self._exchange_json(call, path, body, content_type, on_send, reduce=reduce)
-        require_stored(call.resource, call.key, essential or {}, reply)
-        return reply
-
     async def _exchange_json(
         self,
         call: Call,
@@ -400,7 +165,7 @@ class KubeClient:
         on_send: Callable[[], None] | None = None,
         *,
         max_bytes: int = 0,
-        reduce: Callable[[bytes], dict[str, Any] | None] | None = None,
+        reduce: Reduce | None = None,
     ) -> tuple[dict[str, Any], int]:
         """Return the object in the reply and the reply's size in bytes; ``reduce``: of one that is not decoded."""
         require_permit(call)
@@ -428,7 +193,7 @@ class KubeClient:
         self,
         call: Call,
         request: Request,
-        reduce: Callable[[bytes], dict[str, Any] | None] | None,
+        reduce: Reduce | None,
         on_send: Callable[[], None] | None,
     ) -> tuple[dict[str, Any], int]:
         options, account, started_at = self._options, current_account(), self.clock.monotonic()

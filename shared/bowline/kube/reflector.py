@@ -27,7 +27,7 @@ from typing import Any
 
 from bowline.api.meta import Object, ObjectKey, ResourceVersion, is_reduced, key_of, uid_of, version_of
 from bowline.kube.callbacks import PROCESS, Callback, Callbacks
-from bowline.kube.client import PAGE_SIZE, KubeClient
+from bowline.kube.client import KubeClient
 from bowline.kube.denial import Denial
 from bowline.kube.errors import (
     ApiError,
@@ -42,6 +42,7 @@ from bowline.kube.errors import (
     NoResponse,
     ServerError,
 )
+from bowline.kube.object_client import PAGE_SIZE
 from bowline.kube.resources import Selection
 from bowline.kube.store import Store
 from bowline.runtime.backoff import Backoff

@@ -15,6 +15,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, TypeVar
 
+import uvloop
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -227,8 +229,6 @@ def run_process(main: Callable[[ShutdownSignal], Coroutine[Any, Any, None]]) -> 
 
     Raises the exceptions of ``main``.
     """
-    import uvloop  # noqa: PLC0415 - of processes; `bowline lint` imports this module with the plugins
-
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_with_signals(main))
 

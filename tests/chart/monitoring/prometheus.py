@@ -50,12 +50,6 @@ class Prometheus:
         result = self.result(query)
         return float(result[0]["value"][1]) if result else 0.0
 
-    def series(self, query: str, start: float, end: float, step_s: int) -> list[dict[str, Any]]:
-        """Return the series of a range query."""
-        parameters = {"query": query, "start": str(start), "end": str(end), "step": str(step_s)}
-        series: list[dict[str, Any]] = self.get("query_range", **parameters)["result"]
-        return series
-
     def now(self) -> float:
         """Return the server's time."""
         return float(self.get("query", query="time()")["result"][1])
