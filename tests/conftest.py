@@ -1,8 +1,7 @@
 """Fixtures of all tests: one control plane of each kind for each worker, a namespace for each test.
 
-The state of three clusters never mixes: ``bare_cluster`` has the CRD and no controllers; ``cluster`` has controllers,
-kwok and nothing of Bowline; ``pair`` has the chart installed and webhook and reconciler running from its objects as
-their ServiceAccounts.
+The state of two clusters never mixes: ``bare_cluster`` has the CRD and no controllers; ``pair_cluster`` has
+controllers, kwok, the chart installed, and webhook and reconciler running from its objects as their ServiceAccounts.
 """
 
 from collections.abc import Iterator
@@ -13,14 +12,7 @@ import pytest
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from tests.live import Live, LiveCluster
-from tests.pairs import TEST_CONFIG, bare_control_plane, control_plane, own_namespace, running_pair
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """A control plane with kwok and a few GPU nodes; nothing of Bowline is installed."""
-    with control_plane() as started:
-        yield started
+from tests.pairs import TEST_CONFIG, bare_control_plane, own_namespace, running_pair
 
 
 @pytest.fixture(scope="session")

@@ -77,14 +77,6 @@ def _bare() -> ClusterSpec:
 
 
 @contextmanager
-def control_plane() -> Iterator[Cluster]:
-    """Start a control plane with controllers, kwok and three nodes; nothing of Bowline is installed."""
-    with Cluster.start(ClusterSpec()) as cluster:
-        cluster.make_nodes(3)
-        yield cluster
-
-
-@contextmanager
 def bare_control_plane() -> Iterator[Cluster]:
     """Start a control plane with three nodes and the CRD; no controller changes an object."""
     with Cluster.start(_bare()) as cluster:

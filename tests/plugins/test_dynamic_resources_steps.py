@@ -1,6 +1,6 @@
 """The plugin's own steps against a real API server: races, missing rights, old clusters.
 
-No pair runs here: the plugin is called as the Runner calls it, with its own client.
+The plugin is called as the Runner calls it, with its own client. The pair that runs on the cluster has no request.
 """
 
 import uuid
@@ -21,6 +21,7 @@ from bowline.kube.config import load_access
 from bowline.kube.resources import RESOURCECLAIMS, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
+from bowline.localcluster.pair import Pair
 from bowline.runtime.clock import SystemClock
 from bowline.testing.clock import SteppedClock
 from tests.live import LiveCluster
@@ -31,6 +32,12 @@ EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
 CLAIMED = [{"name": "dev", "resourceClaimName": "one"}]
 FAILED = Status.fatal("failed by the test")
+
+
+@pytest.fixture
+def cluster(pair_cluster: tuple[Cluster, Pair]) -> Cluster:
+    """The control plane of the pair."""
+    return pair_cluster[0]
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from bowline.plugins.volume_binding import VolumeBinding
 from bowline.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, RESOURCECLAIMS, STORAGECLASSES
 from bowline.testing import builders, conformance
 from bowline.testing.lab import Lab
-from bowline.testing.servers import bare_api_server
 from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
 from tests.testing.licence import SEATS, Conditional, Licence
@@ -261,18 +260,17 @@ def test_a_plugin_of_shares_conforms_with_a_share(
 WITHOUT_ROLLBACK = [name for name in conformance.BINDING_CHECKS if name not in ("rollback", "declared_writes")]
 
 
-def test_volume_binding_conforms_beside_the_pv_controller() -> None:
+def test_volume_binding_conforms_beside_the_pv_controller(bowline_cluster: Cluster) -> None:
     objects = [
         (STORAGECLASSES, builders.storage_class("{namespace}")),
         (PERSISTENTVOLUMES, builders.persistent_volume("{namespace}", node=NODE, storageClassName="{namespace}")),
         (PERSISTENTVOLUMECLAIMS, builders.persistent_volume_claim(storageClassName="{namespace}")),
     ]
     pod = builders.pod(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
-    with bare_api_server(controllers=("persistentvolume-binder-controller",)) as cluster:
-        run = conformance.run(
-            VolumeBinding, cluster, checks=WITHOUT_ROLLBACK, pods=[pod], objects=objects, limit_s=LIMIT_S
-        )
-        assert list(run) == []
+    run = conformance.run(
+        VolumeBinding, bowline_cluster, checks=WITHOUT_ROLLBACK, pods=[pod], objects=objects, limit_s=LIMIT_S
+    )
+    assert list(run) == []
 
 
 def test_every_wrong_plugin_is_in_the_table() -> None:

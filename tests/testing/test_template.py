@@ -23,6 +23,7 @@ def install(folder: Path, name: str) -> None:
     (information / "entry_points.txt").write_text("\n".join(f"[{point}" for point in points))
 
 
+@pytest.mark.usefixtures("command_on_the_cluster")
 def test_a_new_plugin_passes_its_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,6 +38,7 @@ def test_a_new_plugin_passes_its_check(
     assert capsys.readouterr().out == f"{name}: no findings\n"
 
 
+@pytest.mark.usefixtures("command_on_the_cluster")
 def test_a_pod_that_does_not_concern_the_plugin_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
