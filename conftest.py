@@ -44,7 +44,7 @@ OWN_FOLDERS = ("kai", "node", "upgrade")
 BY_FILE = (
     "tests/unit/",
     "shared/",
-    *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency", "operations")),
+    *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency")),
 )
 # Folders, and files of others, whose tests use the same control plane, as one.
 TOGETHER = {

@@ -48,7 +48,8 @@ PARTS = (
     Part(
         "long",
         "make test-long",
-        "memory beside large objects, failed upgrades, `helm test`, rendered text, a mode of a plugin that is off",
+        "the pages from install to uninstall, the demo, memory beside large objects, failed upgrades, `helm test`, "
+        "rendered text, a plugin's rare mode",
     ),
     Part("alerts", "make test-alerts", "each alert in a real Prometheus"),
     Part("node", "make test-node", "a real kubelet, containerd and the image"),

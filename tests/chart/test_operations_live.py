@@ -6,13 +6,11 @@ Helm's hooks run beside them.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
-from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import Helm
 from bowline.localcluster.ports import free_port
@@ -20,40 +18,27 @@ from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from tests.chart.jobs import running_jobs
 from tests.chart.presets import LOCAL
-from tests.chart.rendering import CHART, merged
-from tests.documents import commands, run
+from tests.chart.rendering import merged
+from tests.chart.shell import Shell
+from tests.documents import commands
 from tests.waiting import wait_until
+
+# Helm's hooks, and two rollouts.
+pytestmark = pytest.mark.long
 
 PAGES = ("docs/install.md", "docs/operations.md", "docs/alerts.md", "docs/uninstall.md")
 NAMESPACE = "bowline-system"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca"
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
-    """A user's shell, in a folder with the chart and a file of values."""
-
-    cluster: Cluster
-    helm: Helm
-    folder: Path
-
-    def run(self, command: str) -> str:
-        """Run a command. Fails with its output."""
-        tools = (self.helm.binary.parent, self.cluster.assets.path(Tool.KUBECTL).parent)
-        return run(command, self.cluster.kubeconfig, *tools, folder=self.folder)
-
-
 @pytest.fixture
 def shell(helm_command: Helm, tmp_path: Path) -> Iterator[Shell]:
-    (tmp_path / "charts").mkdir()
-    (tmp_path / "charts" / "bowline").symlink_to(CHART)
     address = f"127.0.0.1:{free_port()}"
     local = merged(LOCAL, {"webhook": {"url": f"https://{address}"}, "hooks": {"check": True, "uninstall": True}})
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(local))
     with Cluster.start(ClusterSpec()) as cluster:
         cluster.make_nodes(1)
         cluster.make_runtime_class()
-        yield Shell(cluster, helm_command, tmp_path)
+        yield Shell.at(tmp_path, cluster, helm_command, local)
 
 
 def start(cluster: Cluster, address: str) -> LocalProcess:

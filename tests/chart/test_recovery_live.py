@@ -5,14 +5,12 @@ No kubelet runs, so a Deployment with replicas never becomes ready, as with an i
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError, LocalApiError
 from bowline.localcluster.helm import Helm
@@ -20,7 +18,8 @@ from bowline.localcluster.spec import ClusterSpec
 from tests.chart.objects import PODS, pod
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, NAMESPACE
-from tests.documents import commands, run
+from tests.chart.shell import Shell
+from tests.documents import commands
 from tests.reconciler.test_foreign_crd import THEIRS
 from tests.waiting import wait_until
 
@@ -43,18 +42,8 @@ LEFT = (
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindrequests.scheduling.run.ai"
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
-    """A user's shell, in a folder with the chart and a file of values."""
-
-    cluster: Cluster
-    helm: Helm
-    folder: Path
-
-    def run(self, command: str) -> str:
-        """Run a command of the page. Fails with its output."""
-        tools = (self.helm.binary.parent, self.cluster.assets.path(Tool.KUBECTL).parent)
-        return run(command, self.cluster.kubeconfig, *tools, folder=self.folder)
+class Release(Shell):
+    """The shell of whoever upgrades the release."""
 
     def upgrade(self, *options: str) -> None:
         self.helm.run([*UPGRADE, *options], self.cluster.kubeconfig)
@@ -77,12 +66,9 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def shell(cluster: Cluster, helm_command: Helm, tmp_path: Path) -> Iterator[Shell]:
+def shell(cluster: Cluster, helm_command: Helm, tmp_path: Path) -> Iterator[Release]:
     """The release of version 0.1.0; nothing of any release is left afterwards."""
-    (tmp_path / "charts").mkdir()
-    (tmp_path / "charts" / "bowline").symlink_to(CHART)
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(LOCAL))
-    shell = Shell(cluster, helm_command, tmp_path)
+    shell = Release.at(tmp_path, cluster, helm_command, LOCAL)
     shell.run(AGAIN)
     assert shell.images() == {"bowline:0.1.0"}
     yield shell
@@ -91,7 +77,7 @@ def shell(cluster: Cluster, helm_command: Helm, tmp_path: Path) -> Iterator[Shel
     cluster.kubectl("delete", LEFT, "-l", "app.kubernetes.io/name=bowline")
 
 
-def test_after_an_automatic_rollback_no_command_brings_the_failed_version_back(shell: Shell) -> None:
+def test_after_an_automatic_rollback_no_command_brings_the_failed_version_back(shell: Release) -> None:
     with pytest.raises(CommandError, match="has been rolled back"):
         shell.upgrade(*BROKEN, "--rollback-on-failure")
     assert "Rollback to 1" in shell.run(HISTORY)
@@ -101,7 +87,7 @@ def test_after_an_automatic_rollback_no_command_brings_the_failed_version_back(s
         assert shell.images() == {"bowline:0.1.0"}
 
 
-def test_a_failed_upgrade_is_left_by_the_deployed_revision_however_often_it_failed(shell: Shell) -> None:
+def test_a_failed_upgrade_is_left_by_the_deployed_revision_however_often_it_failed(shell: Release) -> None:
     for _ in range(2):
         with pytest.raises(CommandError, match="not ready"):
             shell.upgrade(*BROKEN)
@@ -110,7 +96,7 @@ def test_a_failed_upgrade_is_left_by_the_deployed_revision_however_often_it_fail
     assert (shell.newest()["status"], shell.images()) == ("deployed", {"bowline:0.1.0"})
 
 
-def test_beside_kai_the_flag_leads_out_of_a_rollback_that_has_failed_as_well(shell: Shell) -> None:
+def test_beside_kai_the_flag_leads_out_of_a_rollback_that_has_failed_as_well(shell: Release) -> None:
     shell.upgrade("--set=image.tag=0.2.0")
     apply_as_kai(shell.cluster)
     with pytest.raises(CommandError, match=r"error occurred while rolling back.*conflict"):
@@ -137,7 +123,7 @@ def apply_as_kai(cluster: Cluster) -> None:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=yaml.safe_dump(THEIRS))
 
 
-def test_the_reason_of_a_check_that_does_not_start_is_in_the_events(shell: Shell) -> None:
+def test_the_reason_of_a_check_that_does_not_start_is_in_the_events(shell: Release) -> None:
     quota = {"metadata": {"name": "cpu"}, "spec": {"hard": {"limits.cpu": "4"}}}
     # The controller of quotas does not run: it would write the status.
     url = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
@@ -153,7 +139,7 @@ def test_the_reason_of_a_check_that_does_not_start_is_in_the_events(shell: Shell
     assert job["spec"]["activeDeadlineSeconds"] < 120
 
 
-def test_an_install_that_has_failed_in_its_check_is_removed_or_repeated(shell: Shell) -> None:
+def test_an_install_that_has_failed_in_its_check_is_removed_or_repeated(shell: Release) -> None:
     shell.helm.uninstall("bowline", NAMESPACE, shell.cluster.kubeconfig)
     hooks = ("--set=hooks.check=true", "--set=hooks.uninstall=true", "--timeout=8s")
     for is_removed in (False, True):
@@ -171,7 +157,7 @@ def test_an_install_that_has_failed_in_its_check_is_removed_or_repeated(shell: S
         shell.helm.run(["uninstall", "bowline", f"--namespace={NAMESPACE}"], shell.cluster.kubeconfig)
 
 
-def test_the_release_is_installed_again_after_its_namespace_was_deleted(shell: Shell) -> None:
+def test_the_release_is_installed_again_after_its_namespace_was_deleted(shell: Release) -> None:
     cluster = shell.cluster
     cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=110s")
     with pytest.raises(CommandError, match="not found"):
@@ -197,7 +183,7 @@ def is_created(cluster: Cluster) -> bool:
     return True
 
 
-def test_an_install_under_another_name_takes_over_what_an_uninstall_keeps(shell: Shell) -> None:
+def test_an_install_under_another_name_takes_over_what_an_uninstall_keeps(shell: Release) -> None:
     shell.helm.uninstall("bowline", NAMESPACE, shell.cluster.kubeconfig)
     with pytest.raises(AssertionError, match="invalid ownership metadata"):
         shell.run(OTHER.replace("--take-ownership", ""))

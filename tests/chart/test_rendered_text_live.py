@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from bowline.api.meta import Object
-from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import Helm
@@ -21,7 +20,8 @@ from bowline.localcluster.spec import ClusterSpec
 from tests.chart.jobs import running_jobs
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, NAMESPACE, Chart, merged
-from tests.documents import commands, run
+from tests.chart.shell import Shell
+from tests.documents import commands
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
@@ -53,20 +53,15 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the chart, values and a kustomization."""
-    (tmp_path / "charts").mkdir()
-    # kustomize reads no file outside its folder.
-    (tmp_path / "charts" / "bowline").symlink_to(CHART)
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(VALUES))
+def shell(cluster: Cluster, helm_command: Helm, tmp_path: Path) -> Shell:
+    """A shell in a folder with a kustomization, too."""
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(KUSTOMIZATION))
-    return tmp_path
+    return Shell.at(tmp_path, cluster, helm_command, VALUES)
 
 
-def shell(cluster: Cluster, helm: Helm, folder: Path, command: str) -> str:
-    """Run a command as a user would. Fails with its output."""
-    tools = (helm.binary.parent, cluster.assets.path(Tool.KUBECTL).parent)
-    return run(command, cluster.kubeconfig, *tools, folder=folder)
+def release(shell: Shell) -> list[str]:
+    """The arguments of a command of Helm about the release."""
+    return ["bowline", str(CHART), f"--namespace={NAMESPACE}", f"--values={shell.folder / 'values.yaml'}"]
 
 
 def replicas(cluster: Cluster) -> dict[str, int]:
@@ -89,9 +84,9 @@ def wait_for_jobs(cluster: Cluster) -> None:
     wait_until(ended, "the end of every Job")
 
 
-def test_kustomize_renders_the_same_objects(cluster: Cluster, helm_command: Helm, folder: Path) -> None:
+def test_kustomize_renders_the_same_objects(cluster: Cluster, shell: Shell) -> None:
     def objects(command: str) -> dict[tuple[str, str], str]:
-        text = shell(cluster, helm_command, folder, command)
+        text = shell.run(command)
         read = [obj for obj in yaml.safe_load_all(text) if obj]
         # It folds long lines of expressions in other places.
         return {
@@ -101,11 +96,9 @@ def test_kustomize_renders_the_same_objects(cluster: Cluster, helm_command: Helm
     assert objects("kubectl kustomize --enable-helm .") == objects(TEXT)
 
 
-def test_the_whole_rendered_text_stops_nothing_however_often_it_is_applied(
-    cluster: Cluster, helm_command: Helm, folder: Path
-) -> None:
+def test_the_whole_rendered_text_stops_nothing_however_often_it_is_applied(cluster: Cluster, shell: Shell) -> None:
     for _ in range(2):
-        shell(cluster, helm_command, folder, f"{TEXT} | kubectl apply --server-side --force-conflicts -f -")
+        shell.run(f"{TEXT} | kubectl apply --server-side --force-conflicts -f -")
         wait_for_jobs(cluster)
         assert replicas(cluster) == {"bowline-reconciler": 2, "bowline-webhook": 2}
         # A finished Job is gone after its TTL; then the next apply would run it again.
@@ -116,19 +109,13 @@ def test_the_whole_rendered_text_stops_nothing_however_often_it_is_applied(
     assert hooks == [], "rights that are meant for the time of a hook would stay"
 
 
-def test_only_helm_at_a_cluster_renders_hooks_by_itself(cluster: Cluster, helm_command: Helm, folder: Path) -> None:
+def test_only_helm_at_a_cluster_renders_hooks_by_itself(cluster: Cluster, shell: Shell) -> None:
     def hooks(value: str, *options: str) -> set[str]:
         values = json.dumps(dict.fromkeys(("check", "uninstall", "test"), json.loads(value)))
-        command = [
-            "template",
-            "bowline",
-            str(CHART),
-            f"--namespace={NAMESPACE}",
-            f"--values={folder / 'values.yaml'}",
-        ]
+        command = ["template", *release(shell)]
         # What the tests above have applied belongs to no release.
         command += ["--take-ownership", f"--set-json=hooks={values}", *options]
-        text = helm_command.run(command, cluster.kubeconfig)
+        text = shell.helm.run(command, cluster.kubeconfig)
         objects: list[Any] = list(yaml.safe_load_all(text))
         return {
             obj["metadata"]["annotations"]["helm.sh/hook"]
@@ -143,15 +130,13 @@ def test_only_helm_at_a_cluster_renders_hooks_by_itself(cluster: Cluster, helm_c
     assert hooks("false", "--dry-run=server") == set()
 
 
-def test_the_configuration_may_be_without_each_of_its_keys(
-    cluster: Cluster, helm_command: Helm, folder: Path
-) -> None:
+def test_the_configuration_may_be_without_each_of_its_keys(cluster: Cluster, shell: Shell) -> None:
     keys = yaml.safe_load((CHART / "values.yaml").read_text())["config"].keys() - {"schedulerNames"}
     nulls = json.dumps(dict.fromkeys(keys))
     # The notes, too, are of what the cluster has.
-    command = ["install", "bowline", str(CHART), f"--namespace={NAMESPACE}", f"--values={folder / 'values.yaml'}"]
+    command = ["install", *release(shell)]
     command += ["--take-ownership", "--dry-run=server", f"--set-json=config={nulls}"]
-    notes = helm_command.run(command, cluster.kubeconfig).partition("\nNOTES:\n")[2]
+    notes = shell.helm.run(command, cluster.kubeconfig).partition("\nNOTES:\n")[2]
     assert "RuntimeClass nvidia" in notes
     assert "docs/index.md" in notes
 
@@ -165,34 +150,32 @@ def test_the_configuration_may_be_without_each_of_its_keys(
     ],
 )
 def test_a_kind_that_the_cluster_lacks_is_named_with_its_value(
-    cluster: Cluster, helm_command: Helm, folder: Path, value: str, kind: str
+    cluster: Cluster, shell: Shell, value: str, kind: str
 ) -> None:
-    command = ["template", "bowline", str(CHART), f"--namespace={NAMESPACE}", f"--values={folder / 'values.yaml'}"]
+    command = ["template", *release(shell)]
     command += ["--take-ownership", "--dry-run=server", f"--set={value}"]
     with pytest.raises(CommandError, match=f"{value.partition('=')[0]}: the cluster does not serve {kind}: install"):
-        helm_command.run(command, cluster.kubeconfig)
+        shell.helm.run(command, cluster.kubeconfig)
 
 
-def test_the_commands_of_the_page_install_check_and_remove(
-    cluster: Cluster, helm_command: Helm, folder: Path
-) -> None:
+def test_the_commands_of_the_page_install_check_and_remove(cluster: Cluster, shell: Shell) -> None:
     apply, check, wait_check, uninstall, wait_uninstall, admission, delete = [c.text for c in commands(PAGE)]
-    shell(cluster, helm_command, folder, apply)
+    shell.run(apply)
     assert replicas(cluster) == {"bowline-reconciler": 2, "bowline-webhook": 2}
     for _ in range(2):
-        shell(cluster, helm_command, folder, check)
-        shell(cluster, helm_command, folder, wait_check)
-    shell(cluster, helm_command, folder, uninstall)
-    shell(cluster, helm_command, folder, wait_uninstall)
+        shell.run(check)
+        shell.run(wait_check)
+    shell.run(uninstall)
+    shell.run(wait_uninstall)
     assert replicas(cluster)["bowline-reconciler"] == 0
-    shell(cluster, helm_command, folder, admission)
-    shell(cluster, helm_command, folder, delete)
+    shell.run(admission)
+    shell.run(delete)
     assert replicas(cluster) == {}
     assert cluster.api.get(f"{CRDS}/bindrequests.scheduling.run.ai"), "its deletion deletes every request"
     assert cluster.api.get("/api/v1/namespaces/kai-resource-reservation")
 
 
-def test_an_apply_after_the_removal_works(cluster: Cluster, helm_command: Helm, folder: Path, chart: Chart) -> None:
-    shell(cluster, helm_command, folder, commands(PAGE)[0].text)
+def test_an_apply_after_the_removal_works(cluster: Cluster, shell: Shell, chart: Chart) -> None:
+    shell.run(commands(PAGE)[0].text)
     deployments = json.loads(cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)["items"]
     assert len(deployments) == len(chart.render().of_kind("Deployment"))

@@ -4,7 +4,6 @@ KAI-Scheduler's chart, operator and images are not run: the test does to the API
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,15 @@ import pytest
 import yaml
 
 from bowline.api import names
-from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import Helm
 from bowline.localcluster.spec import ClusterSpec
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL
-from tests.chart.rendering import CHART, merged
-from tests.documents import commands, run
+from tests.chart.rendering import merged
+from tests.chart.shell import Shell
+from tests.documents import commands
 from tests.reconciler.test_foreign_crd import PRESERVE, THEIRS
 from tests.waiting import wait_until
 
@@ -57,18 +56,8 @@ CRDS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The page's commands, run in a folder with the chart and a file of values."""
-
-    cluster: Cluster
-    helm: Helm
-    folder: Path
-
-    def run(self, command: str) -> str:
-        """Run a command as a user would. Fails with its output."""
-        tools = (self.helm.binary.parent, self.cluster.assets.path(Tool.KUBECTL).parent)
-        return run(command, self.cluster.kubeconfig, *tools, folder=self.folder)
+class Page(Shell):
+    """The shell of the page's reader, and what KAI-Scheduler does meanwhile."""
 
     def apply_as_kai(self, *objects: dict[str, Any]) -> None:
         """Apply as the Job of KAI-Scheduler's chart does."""
@@ -166,11 +155,9 @@ def deployment(name: str) -> dict[str, Any]:
 @pytest.fixture
 def page(helm_command: Helm, tmp_path: Path) -> Iterator[Page]:
     """The page beside KAI-Scheduler's objects."""
-    (tmp_path / "charts").mkdir()
-    (tmp_path / "charts" / "bowline").symlink_to(CHART)
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(merged(LOCAL, {"image": {"registry": "registry.example"}})))
+    values = merged(LOCAL, {"image": {"registry": "registry.example"}})
     with Cluster.start(ClusterSpec(kwok=False)) as cluster:
-        page = Page(cluster, helm_command, tmp_path)
+        page = Page.at(tmp_path, cluster, helm_command, values)
         page.apply_as_kai(*CRDS)
         for crd in CRDS:
             cluster.wait_established(crd["metadata"]["name"])

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.documents import run
 from tests.examples.recording import COMMAND, PICTURE, comparable, lines_of, svg, wrapped
 
 
+@pytest.mark.long
 def test_the_demo_prints_the_recording() -> None:
     """After a change of the demo or of what it prints: ``python -m tests.examples.recording``."""
     output = run(COMMAND, kubeconfig=Path("unused"))
