@@ -29,7 +29,7 @@ from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
 from bowline_cli.reports import as_github
 from bowline_cli.schema import UNCHECKED, open_schema
 from bowline_cli.sources import sources_of
-from bowline_cli.terminal import has_colours, printable, with_progress
+from bowline_cli.terminal import has_colours, printable
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
@@ -152,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
     needs_scheduler = options.require_scheduler
     results = [
         review_manifest(chain, manifest, schema, requires_scheduler=needs_scheduler).ignoring(options.ignore)
-        for manifest in with_progress(reading.manifests, "objects", sys.stderr)
+        for manifest in reading.manifests
     ]
     _write(options, results, reading)
     return _status(options, results, reading)
@@ -211,7 +211,7 @@ def _read_all(paths: Sequence[str], options: argparse.Namespace) -> LintReading:
     reading.unrendered += [(link, "a link to a folder, which is not followed: name it") for link in sources.links]
     for error in sources.errors:
         reading.unreadable.append(Finding(UNREADABLE, str(error.filename), 1, f"{error.filename}: {error.strerror}"))
-    for file, is_named in with_progress(sources.files, "files", sys.stderr):
+    for file, is_named in sources.files:
         content = read_file(file, budget, is_named=is_named and not options.skip_others)
         part = kustomizations.part(file) if content.manifests and file != STANDARD_INPUT else None
         for entry in content.manifests:

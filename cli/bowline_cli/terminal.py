@@ -1,16 +1,12 @@
-"""What commands write to a user's terminal: text of a cluster or a file, colours, and progress."""
+"""What commands write to a user's terminal: text of a cluster or a file, and colours."""
 
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TextIO, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TextIO
 
-Item = TypeVar("Item")
 RED, GREEN, YELLOW = "31", "32", "33"
-# A command that takes longer reports how far it is, this often.
-PROGRESS_S = 1.0
 # What CI systems take for a command to themselves: GitHub's at the beginning of a line, older forms of it and of
 # others anywhere.
 _LINE_COMMAND = re.compile(r"^(\s*):(?=:)")
@@ -39,23 +35,6 @@ def has_colours(stream: TextIO, environment: Mapping[str, str] = os.environ) -> 
 def painted(text: str, colour: str) -> str:
     """Return the text in a colour, for a terminal."""
     return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
-
-
-def with_progress(
-    items: Sequence[Item], what: str, stream: TextIO, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Item]:
-    """Yield the items; on a terminal, report their number each second, and remove the report at the end."""
-    last, width = clock(), 0
-    try:
-        for number, item in enumerate(items):
-            if stream.isatty() and clock() - last >= PROGRESS_S:
-                text = f"{number} of {len(items)} {what}"
-                last, width = clock(), len(text)
-                print(f"\r{text}", end="", file=stream, flush=True)
-            yield item
-    finally:
-        if width:
-            print("\r" + " " * width + "\r", end="", file=stream, flush=True)
 
 
 def shown(lines: Iterable[tuple[str, str]], *, colours: bool) -> str:

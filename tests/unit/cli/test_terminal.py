@@ -1,13 +1,13 @@
-"""Colours and progress: only on a terminal. Text that CI systems take for commands is made inert."""
+"""Colours: only on a terminal. Text that CI systems take for commands is made inert."""
 
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
-from bowline_cli.terminal import RED, has_colours, inert_json, printable, shown, with_progress
+from bowline_cli.terminal import RED, has_colours, inert_json, printable, shown
 
 
 class Terminal(io.StringIO):
@@ -45,23 +45,3 @@ def test_no_name_or_value_is_a_command_to_a_ci_system(text: str) -> None:
     for output in (encoded, printable(text)):
         assert not [line for line in output.splitlines() if line.lstrip().startswith("::")]
         assert re.search(r"##\w*\[", output) is None
-
-
-def seconds(*times: float) -> Callable[[], float]:
-    return iter(times).__next__
-
-
-@pytest.mark.parametrize(
-    ("stream", "times", "expectation"),
-    [
-        pytest.param(Terminal(), (0, 0.4, 0.9, 0.95), "", id="less than a second"),
-        pytest.param(Terminal(), (0, 0.5, 1.5, 1.5, 1.9), "\r1 of 3 files\r            \r",
-            id="a report after a second"),
-        pytest.param(io.StringIO(), (0,), "", id="no terminal"),
-    ],
-)  # fmt: skip
-def test_progress_is_reported_each_second_and_removed(
-    stream: io.StringIO, times: tuple[float, ...], expectation: str
-) -> None:
-    assert list(with_progress("abc", "files", stream, seconds(*times))) == ["a", "b", "c"]
-    assert stream.getvalue() == expectation
