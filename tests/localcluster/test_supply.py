@@ -7,9 +7,9 @@ import pytest
 
 from bowline.localcluster.assets.cache import Cache
 from bowline.localcluster.assets.progress import Progress
-from bowline.localcluster.assets.providers import Fetcher, Folder, ProviderAnswer
-from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
-from bowline.localcluster.assets.supply import FOLDER_SETTING, Chain
+from bowline.localcluster.assets.providers import Fetcher, ProviderAnswer
+from bowline.localcluster.assets.recipes import Platform, Recipe, Tool, recipe_for
+from bowline.localcluster.assets.supply import Chain
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.errors import AssetsError
 
@@ -38,15 +38,8 @@ def recipes(*tools: Tool) -> list[Recipe]:
     return [recipe_for(tool, release, Platform("linux", "amd64")) for tool in tools]
 
 
-def chain(cache: Path, *fetchers: Fetcher, folder: Folder | None = None) -> Chain:
-    return Chain(folder, Cache(cache), fetchers, Progress(quiet=True))
-
-
-def named_folder(path: Path, *tools: Tool) -> Folder:
-    path.mkdir()
-    for tool in tools:
-        (path / tool).touch(mode=0o755)
-    return Folder(FOLDER_SETTING, path)
+def chain(cache: Path, *fetchers: Fetcher) -> Chain:
+    return Chain(Cache(cache), fetchers, Progress(quiet=True))
 
 
 def test_the_first_fetcher_that_has_a_tool_supplies_it_and_the_cache_keeps_it(tmp_path: Path) -> None:
@@ -73,24 +66,6 @@ def test_a_missing_tools_error_lists_every_provider_and_a_remedy(tmp_path: Path)
         "go build: go build has no kwok",
         "let this machine reach github.com",
         "install a current Go",
-        f"set {FOLDER_SETTING} to it",
+        "where the cache lacks them",
     ):
         assert expected in message
-
-
-def test_a_named_folder_takes_precedence_over_the_cache(tmp_path: Path) -> None:
-    chain(tmp_path / "cache", Maker("download", Tool.ETCD)).supply(recipes(Tool.ETCD))
-    folder = named_folder(tmp_path / "named", Tool.ETCD)
-    paths = chain(tmp_path / "cache", folder=folder).supply(recipes(Tool.ETCD, Tool.ETCD))
-    assert paths == {Tool.ETCD: folder.path / "etcd"}
-
-
-def test_an_incomplete_folder_is_an_error_that_names_what_is_missing_but_for_helm(tmp_path: Path) -> None:
-    folder = named_folder(tmp_path / "named", Tool.ETCD)
-    maker = Maker("download", *Tool)
-    with pytest.raises(AssetsError) as caught:
-        chain(tmp_path / "cache", maker, folder=folder).supply(recipes(*CLUSTER_TOOLS))
-    missing = [f"has no {tool}" for tool in CLUSTER_TOOLS if tool is not Tool.ETCD]
-    assert all(words in str(caught.value) for words in (f"${FOLDER_SETTING}", *missing))
-    assert maker.tools == [], "a failed download must not start a build of minutes"
-    assert Tool.HELM in chain(tmp_path / "cache", maker, folder=folder).supply(recipes(Tool.ETCD, Tool.HELM))

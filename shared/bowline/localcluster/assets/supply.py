@@ -1,10 +1,8 @@
-"""The chain of providers: a folder that the user names, the cache, a download, a build.
+"""The chain of providers: the cache, a download, a build.
 
 Each binary is taken from the first provider that has it; the reasons of the others are reported together if none has
 it. The expensive providers run under the cache's lock, after the cache has been read again: the previous holder of
 the lock may have supplied the missing binaries.
-
-`$BOWLINE_ASSETS` is binding: a missing or incomplete folder is an error, instead of an unexpected build of minutes.
 """
 
 import os
@@ -18,12 +16,10 @@ from bowline.localcluster.assets.cache import Cache, cache_root
 from bowline.localcluster.assets.download import Downloader
 from bowline.localcluster.assets.gobuild import GoBuilder
 from bowline.localcluster.assets.progress import Progress
-from bowline.localcluster.assets.providers import Fetcher, Folder
+from bowline.localcluster.assets.providers import Fetcher
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
 from bowline.localcluster.assets.versions import KubernetesRelease, release_for
 from bowline.localcluster.errors import AssetsError
-
-FOLDER_SETTING = "BOWLINE_ASSETS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +53,20 @@ def ensure_assets(
     release = release_for(minor, env)
     recipes = [recipe_for(tool, release, this_platform()) for tool in tools]
     fetchers: list[Fetcher] = [Downloader(progress_output), GoBuilder(progress_output, env)]
-    chain = Chain(folder_of(env), Cache(cache_root(env)), fetchers, progress_output)
+    chain = Chain(Cache(cache_root(env)), fetchers, progress_output)
     return Assets(release, chain.supply(recipes))
 
 
 def at_hand(tools: Iterable[Tool]) -> bool:
-    """Return whether the user's folder and the cache have all of them, so that nothing is downloaded or built."""
-    release, platform, folder = release_for(None, os.environ), this_platform(), folder_of(os.environ)
-    cache = Cache(cache_root(os.environ))
-    recipes = (recipe_for(tool, release, platform) for tool in tools)
-    return all(cache.find(recipe) or (folder and folder.find(recipe).path) for recipe in recipes)
-
-
-def folder_of(environ: Mapping[str, str]) -> Folder | None:
-    """Return the folder that the user named; None if none is named. Raises AssetsError if it is no folder."""
-    named = environ.get(FOLDER_SETTING)
-    if named and not Path(named).is_dir():
-        raise AssetsError(f"${FOLDER_SETTING} is {named!r}, which is no folder; unset it or correct it")
-    return Folder(FOLDER_SETTING, Path(named)) if named else None
+    """Return whether the cache has all of them, so that nothing is downloaded or built."""
+    release, cache = release_for(None, os.environ), Cache(cache_root(os.environ))
+    return all(cache.find(recipe_for(tool, release, this_platform())) for tool in tools)
 
 
 class Chain:
     """Runs the providers in order and collects their refusals."""
 
-    def __init__(self, folder: Folder | None, cache: Cache, fetchers: Sequence[Fetcher], progress: Progress) -> None:
-        self._folder = folder
+    def __init__(self, cache: Cache, fetchers: Sequence[Fetcher], progress: Progress) -> None:
         self._cache = cache
         self._fetchers = fetchers
         self._progress = progress
@@ -89,7 +74,7 @@ class Chain:
     def supply(self, recipes: Sequence[Recipe]) -> dict[Tool, Path]:
         """Return a path per recipe. Raises AssetsError."""
         refusals: dict[Tool, list[str]] = {recipe.tool: [] for recipe in recipes}
-        paths = self._from_folder(recipes)
+        paths: dict[Tool, Path] = {}
         self._from_cache(recipes, paths)
         if missing := _without(recipes, paths):
             for recipe in missing:
@@ -98,17 +83,6 @@ class Chain:
         if missing := _without(recipes, paths):
             raise AssetsError(_not_available(missing, refusals))
         return paths
-
-    def _from_folder(self, recipes: Sequence[Recipe]) -> dict[Tool, Path]:
-        if self._folder is None:
-            return {}
-        answers = [self._folder.find(recipe) for recipe in recipes]
-        # Helm is often installed elsewhere and is not part of a control plane.
-        faults = [answer.reason for answer in answers if not answer.path and answer.recipe.tool is not Tool.HELM]
-        if faults:
-            listing = "".join(f"\n  - {fault}" for fault in faults)
-            raise AssetsError(f"{self._folder.name} is set and must hold every binary of the cluster:{listing}")
-        return {answer.recipe.tool: answer.path for answer in answers if answer.path}
 
     def _from_cache(self, recipes: Sequence[Recipe], paths: dict[Tool, Path]) -> None:
         for recipe in _without(recipes, paths):
@@ -147,5 +121,5 @@ def _not_available(missing: Sequence[Recipe], refusals: Mapping[Tool, Sequence[s
     if hosts:
         lines.append(f"  - let this machine reach {' and '.join(hosts)} (HTTPS_PROXY is honoured)")
     lines.append("  - install a current Go (https://go.dev/dl) and let it reach its module proxy")
-    lines.append(f"  - put the binaries into a folder and set {FOLDER_SETTING} to it")
+    lines.append("  - put executable binaries of yours where the cache lacks them, as named above")
     return "\n".join(lines)
