@@ -225,5 +225,4 @@ def _read(cluster: Cluster, namespace: str, source: Source) -> dict[str, bytes] 
         raise
     if source.kind == "secret":
         return {key: base64.b64decode(value) for key, value in (stored.get("data") or {}).items()}
-    data = {key: str(value).encode() for key, value in (stored.get("data") or {}).items()}
-    return data | {key: base64.b64decode(value) for key, value in (stored.get("binaryData") or {}).items()}
+    return {key: str(value).encode() for key, value in (stored.get("data") or {}).items()}
