@@ -238,6 +238,19 @@ class Invalid(ApiError):
     """422: the content is rejected."""
 
 
+def with_failure(failure: KubeError | None, error: KubeError) -> KubeError:
+    """Return the failure of several calls after one more has failed; what undoes goes on with the others.
+
+    What cannot be decoded is nobody's to undo; everything else is tried again. Denials are all named.
+    """
+    if failure is None or isinstance(failure, Unreadable):
+        return error
+    if isinstance(failure, ApiError) and isinstance(error, ApiError):
+        text = f"{failure.message}; {error.message}"[:MAX_MESSAGE]
+        return type(failure)(replace(failure.status, message=text))
+    return failure
+
+
 # A missing permission, a quota, a policy or a webhook.
 _DENIALS = (403, 422)
 _BY_CODE: Mapping[int, type[ApiError]] = {

@@ -17,7 +17,7 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, key_of, uid_of
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.plugin_status import UNLIMITED, Fatal, Waiting, merge_waits
-from bowline.kube.errors import AlreadyExists, Conflict, NotFound, UnrecognizedReply
+from bowline.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, UnrecognizedReply, with_failure
 from bowline.kube.resources import BINDCHECKS
 from bowline.plugin import (
     Access,
@@ -116,7 +116,10 @@ class Checks(AdmissionPlugin[ChecksConfig], BuiltinBindingPlugin[ChecksConfig]):
         return await self.release(ctx)
 
     async def release(self, ctx: BindContext) -> Status:
-        """Delete the objects of the request, also those of a check that is not configured any more."""
+        """Delete the objects of the request, also those of a check that is not configured any more.
+
+        Raises the client's errors; of one deletion, once the others are tried.
+        """
         namespace = ctx.request.key.namespace
         selector = f"{names.LABEL_CHECK_REQUEST}={ctx.request.uid}"
         try:
@@ -125,9 +128,16 @@ class Checks(AdmissionPlugin[ChecksConfig], BuiltinBindingPlugin[ChecksConfig]):
             if await _is_installed(ctx.client, error):
                 raise
             return Status.ok()
+        failure: KubeError | None = None
         for stored in bind_checks:
-            with suppress(NotFound, Conflict):
+            try:
                 await ctx.client.delete(BINDCHECKS, namespace, key_of(stored).name, uid=uid_of(stored))
+            except (NotFound, Conflict):
+                continue
+            except KubeError as error:
+                failure = with_failure(failure, error)
+        if failure is not None:
+            raise failure
         return Status.ok()
 
 

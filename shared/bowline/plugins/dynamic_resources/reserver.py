@@ -31,7 +31,15 @@ from bowline.framework.plugin_status import Done, Fatal, Status, Transient, Wait
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.kube.accounting import api_time
-from bowline.kube.errors import ApiError, Conflict, KubeError, NotFound, NotStoredError, Unreadable, UnrecognizedReply
+from bowline.kube.errors import (
+    ApiError,
+    Conflict,
+    KubeError,
+    NotFound,
+    NotStoredError,
+    UnrecognizedReply,
+    with_failure,
+)
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
 from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, finalizers_of, pod_consumer, requests_of
@@ -272,8 +280,7 @@ class ClaimReserver:
             try:
                 answers.append(await step())
             except KubeError as error:
-                # What cannot be decoded is nobody's to undo; this is tried again.
-                failure = error if failure is None or isinstance(failure, Unreadable) else failure
+                failure = with_failure(failure, error)
         status = merge_statuses(answers)
         if failure is not None and isinstance(status, Done):
             raise failure

@@ -18,7 +18,16 @@ from bowline.api.selectors import Node
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Done, Fatal, Status, Transient, Waiting, merge_waits
 from bowline.framework.reason import Reason, Suggestion
-from bowline.kube.errors import ApiError, Conflict, Expired, KubeError, NotFound, NotStoredError, Unreadable
+from bowline.kube.errors import (
+    ApiError,
+    Conflict,
+    Expired,
+    KubeError,
+    NotFound,
+    NotStoredError,
+    Unreadable,
+    with_failure,
+)
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
 from bowline.plugins.volume_binding.rules import (
@@ -153,8 +162,7 @@ class VolumeBinder:
                         try:
                             await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch)
                         except KubeError as error:
-                            # What cannot be decoded is nobody's to withdraw; this is tried again.
-                            failure = error if failure is None or isinstance(failure, Unreadable) else failure
+                            failure = with_failure(failure, error)
             except _Retry:
                 continue
             if failure is not None:
