@@ -1,9 +1,9 @@
 """The agent's loop: read the device, write the annotation, repeat.
 
-The device is read at start and every ``PERIOD``: a restarted kubelet may have assigned another one to the container.
-The annotation is written only if it differs, so a restarted agent costs one GET. API failures are retried. A device
-that cannot be read ends the process: the kubelet restarts it, and its last log lines are in the pod's status, where
-the reconciler reads them.
+Device and annotation are compared at start and every ``PERIOD``: a restarted kubelet may have assigned another device
+to the container, and another client may have changed or removed the annotation. It is written only if it differs. API
+failures are retried. A device that cannot be read ends the process: the kubelet restarts it, and its last log lines
+are in the pod's status, where the reconciler reads them.
 """
 
 import argparse
@@ -14,10 +14,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, key_of, uid_of
+from bowline.api.meta import ObjectKey, uid_of
 from bowline.framework.options import add_api_server, api_server, argument_type
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
@@ -34,9 +33,10 @@ from bowline.runtime.tasks import ShutdownSignal, run_process, wait_until
 log = logging.getLogger(__name__)
 
 PROGRAM = "gpu-sharing-agent"
-# A device changes only if the kubelet's device manager has lost its checkpoint: a minute is soon enough, and reading
-# is cheap.
-PERIOD = timedelta(minutes=1)
+# Well below the default ``gpuSharing.agentTimeout``: a reservation that names no device for longer is deleted.
+PERIOD = timedelta(seconds=15)
+# From the API server's cache, for the sake of etcd: what it does not have yet is seen a period later.
+_CACHED = {"resourceVersion": "0"}
 # Minimum delay after an API failure.
 SOON = timedelta(seconds=0.2)
 
@@ -93,7 +93,6 @@ class Agent:
     def __init__(self, options: Options, read: Callable[[], str]) -> None:
         self._options = options
         self._read = read
-        self._reported_device = ""
         self._missing: str | None = "the device is not reported yet"
 
     async def run(self, stop: ShutdownSignal) -> None:
@@ -124,26 +123,16 @@ class Agent:
 
     async def _report(self, client: KubeClient) -> None:
         """Read the device and write it to the pod's annotation if that differs."""
-        if not self._options.fake:
-            device = await asyncio.to_thread(self._read)
-            if device == self._reported_device:
-                return
-            pod = await self._own_pod(client)
-        elif self._reported_device:
-            return
-        else:
-            pod = await self._own_pod(client)
-            device = f"GPU-{uid_of(pod)}"
+        device = "" if self._options.fake else await asyncio.to_thread(self._read)
+        key = self._options.pod
+        pod = await client.get(PODS, key.namespace, key.name, params=_CACHED)
+        device = device or f"GPU-{uid_of(pod)}"
         before = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
-        if before != device:
-            # By UID: another pod of the same name has an agent of its own.
-            change = {"uid": uid_of(pod), "annotations": {names.RESERVED_DEVICE: device}}
-            key, body = key_of(pod), {"metadata": change}
-            await client.patch(PODS, key.namespace, key.name, body, essential=body)
-        if before and before != device:
-            log.error("the device has changed; pods that share the former one keep it", extra={"before": before})
-        self._reported_device = device
+        if before == device:
+            return
+        # By UID: another pod of the same name has an agent of its own.
+        body = {"metadata": {"uid": uid_of(pod), "annotations": {names.RESERVED_DEVICE: device}}}
+        await client.patch(PODS, key.namespace, key.name, body, essential=body)
+        if before:
+            log.error("the annotation named another device; pods that share it keep it", extra={"before": before})
         log.info("device reported", extra={"device": device})
-
-    async def _own_pod(self, client: KubeClient) -> dict[str, Any]:
-        return await client.get(PODS, self._options.pod.namespace, self._options.pod.name)
