@@ -59,6 +59,12 @@ def test_hooks_are_those_of_the_table_and_no_others(manifests: Rendered) -> None
     assert table(manifests) == TABLE
 
 
+def test_without_a_reconciler_no_finalizer_is_added_that_nobody_removes(chart: Chart) -> None:
+    """Another binder processes the requests while Bowline is installed beside it."""
+    paths = {row[0] for row in table(chart.render({"reconciler": {"replicas": 0}})).values()}
+    assert paths == {row[0] for row in TABLE.values()} - {"/mutate/bindrequests"}
+
+
 @pytest.mark.parametrize("values", PRESETS)
 def test_every_hook_meets_the_invariants_under_every_preset(chart: Chart, values: dict[str, Any]) -> None:
     for _, hook in chart.render(values).hooks():
