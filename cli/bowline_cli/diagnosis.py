@@ -29,6 +29,7 @@ from bowline_cli.facts import (
     describe_pod,
     helping_commands,
     last_event,
+    last_warning,
     object_states,
     pod_state,
     pod_uid,
@@ -221,6 +222,9 @@ def _deleting_pod(facts: Facts, pod: Object) -> Explanation:
     since = None if end is None else end - timedelta(seconds=grace_s)
     finalizers, conditions = metadata.get("finalizers") or [], []
     cause = "the pod is being deleted"
+    disruption = condition_of(pod, "DisruptionTarget")
+    if disruption.get("status") == "True":
+        cause += f" ({disruption.get('reason')}: {disruption.get('message')})"
     if node:
         cause += f"; its grace period on node {node} ends at {metadata['deletionTimestamp']}"
         conditions.append("its kubelet ends it")
@@ -302,6 +306,8 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
         helping = helping_commands(facts, unbound_claims)
         return Explanation(cause, since, "its volumes are bound", helping, last_event(facts))
     cause = f"the pod is bound to node {node}; its kubelet has not started it yet: {state}"
+    if not container_problems(pod) and (warning := last_warning(facts)):
+        return Explanation(f"{cause}, {warning}", since, "the kubelet starts it", commands)
     return Explanation(cause, since, "the kubelet starts it", commands, last_event(facts))
 
 

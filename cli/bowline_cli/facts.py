@@ -30,6 +30,8 @@ KINDS: Final = frozenset(
     | {"ResourceClaim", "StorageClass"}
 )
 NOT_READ: Final = Unread("not read")
+# What a container waits for that nothing prevents from starting, as far as it says.
+_STARTING: Final = ("ContainerCreating", "PodInitializing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def container_problems(pod: Object) -> list[str]:
         state = container.get("state") or {}
         waiting = state.get("waiting") or {}
         end = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
-        if waiting.get("reason"):
+        if waiting.get("reason") and waiting["reason"] not in _STARTING:
             message = f": {waiting['message']}" if waiting.get("message") else ""
             words.append(f"container {container.get('name')} {waiting['reason']}{message}")
         if end.get("exitCode") and (waiting or state.get("terminated")):
@@ -266,11 +268,19 @@ def ready_replicas(facts: Facts, component: str) -> tuple[str, ...]:
 
 def last_event(facts: Facts) -> tuple[str, ...]:
     """Return the last event about the pod."""
-    if not facts.events:
-        return ()
-    event = facts.events[-1]
+    return (f"last event: {_event_text(facts.events[-1])}",) if facts.events else ()
+
+
+def last_warning(facts: Facts) -> str:
+    """Return what the last event about the pod says, if it is a warning of another component; else an empty text."""
+    event = facts.events[-1] if facts.events else {}
+    text = _event_text(event)
+    return text if event.get("type") == "Warning" and f"from {names.EVENT_SOURCE}: " not in text else ""
+
+
+def _event_text(event: Object) -> str:
     source = event.get("reportingComponent") or (event.get("source") or {}).get("component") or ""
-    return (f"last event: {event.get('reason')} from {source}: {event.get('message')}",)
+    return f"{event.get('reason')} from {source}: {event.get('message')}"
 
 
 def age(time: timedelta) -> str:

@@ -23,6 +23,7 @@ from bowline_cli.facts import (
     describe_pod,
     helping_commands,
     last_event,
+    last_warning,
     object_states,
     ready_replicas,
     record_of,
@@ -106,7 +107,10 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
             f"{scheduler} has reported nothing about the pod; whether a BindRequest names it is not known "
             "without the right to list bindrequests"
         )
-    details = (*scheduler_state(facts, pod), *last_event(facts), *scheduling_state(facts, pod))
+    warning = last_warning(facts)
+    cause = f"no scheduler has decided; {warning}" if warning else cause
+    event = () if warning else last_event(facts)
+    details = (*scheduler_state(facts, pod), *event, *scheduling_state(facts, pod))
     if facts.gang is not None and (shortage := gang_cause(facts, (facts.gang.ref,), "")):
         commands = helping_commands(facts, (facts.gang.ref,))
         until = "the other pods are created, or the PodGroup requires fewer"

@@ -91,6 +91,8 @@ GANG = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("team", "pg
 # Of its pods one has failed, and leaves its place.
 SHORT_GANG = GangFacts(GANG, {"spec": {"minMember": 3}}, [pod(), pod(), pod(phase="Failed")], [])
 
+NO_SECRET = {"type": "Warning", "reason": "FailedMount", "message": "secret x not found",
+    "source": {"component": "kubelet"}}  # fmt: skip
 VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 WITH_CLAIM = pod(spec={"nodeName": "gpu-1", "volumes": VOLUMES}, phase="Pending")
 
@@ -190,6 +192,22 @@ TABLE = [
         "its kubelet has not started it yet: Pending", "the kubelet starts it", 60, id="a bound pod with its claim"),
     pytest.param({"pod": WITH_CLAIM, "objects": {CLAIM: Unread("403")}},
         "its kubelet has not started it yet: Pending", "the kubelet starts it", 60, id="a claim that is not read"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Pending", containerStatuses=[{"name": "main",
+        "state": {"waiting": {"reason": "ContainerCreating"}}}]), "events": [NO_SECRET]},
+        "its kubelet has not started it yet: Pending, FailedMount from kubelet: secret x not found",
+        "the kubelet starts it", 60, id="a bound pod whose secret is missing"),
+    pytest.param({"events": [{**NO_SECRET, "reason": "FailedResourceClaimCreation",
+        "message": "template t: not found", "source": {"component": "resource_claim"}}]},
+        "no scheduler has decided; FailedResourceClaimCreation from resource_claim: template t: not found",
+        "is it installed and running?", 60, id="a claim that is not created"),
+    pytest.param({"events": [{**NO_SECRET, "source": {"component": names.EVENT_SOURCE}}]},
+        "example-scheduler has reported nothing about it", "decides", 60, id="a warning of Bowline's own"),
+    pytest.param({"events": [NO_SECRET, {**NO_SECRET, "type": "Normal"}]},
+        "example-scheduler has reported nothing about it", "decides", 60, id="a warning that is over"),
+    pytest.param({"pod": pod(metadata={"deletionTimestamp": ago(20)}, conditions=condition("DisruptionTarget",
+        "True", "deleting due to NoExecute taint", reason="DeletionByTaintManager"))},
+        "the pod is being deleted (DeletionByTaintManager: deleting due to NoExecute taint); finalizers: none", "",
+        20, id="a pod that a taint evicts"),
     pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Failed", reason="UnexpectedAdmissionError",
         message="Allocate failed")},
         "the pod has failed on node gpu-1: Failed, UnexpectedAdmissionError: Allocate failed",
