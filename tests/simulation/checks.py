@@ -246,6 +246,8 @@ class Checks(logging.Handler):
 
     def _on_change(self, change: Change) -> None:
         plural = change.kind.plural
+        if plural == "pods" and change.key[0] == RESERVATIONS:
+            self.ends.on_reservation(change)
         if plural == "pods" and change.old is not None and (change.new is None or has_ended(change.new)):
             self._past.left.setdefault(change.old["metadata"]["uid"], self._now())
             if not change.user.startswith("reconciler"):

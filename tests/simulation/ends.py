@@ -8,10 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from bowline.api import names
+from bowline.api.bindrequest import gpu_groups_of
 from bowline.api.meta import parse_time
 from bowline.api.taints import is_of_health
 from bowline.framework.config import Settings
 from bowline.framework.reason import Reason
+from bowline.plugins.gpu_sharing.reservation import is_named_for
 from tests.simulation.objects import Object
 from tests.simulation.server import EPOCH, Change, Server
 
@@ -45,6 +48,7 @@ class Ends:
         self._fail = fail
         self._nodes: defaultdict[str, Circumstances] = defaultdict(Circumstances)
         self._limits: defaultdict[str, set[int | None]] = defaultdict(set)
+        self._silent: set[str] = set()  # reservation pods whose agents have exceeded their time
 
     def on_node(self, change: Change) -> None:
         """Record from when until when a node was absent or tainted."""
@@ -56,6 +60,11 @@ class Ends:
             (key, began, now if ended == math.inf and key not in after else ended)
             for key, began, ended in node.taints
         ] + [(key, now, math.inf) for key in after - before]
+
+    def on_reservation(self, change: Change) -> None:
+        """Record that the agent of a reservation pod has exceeded its time."""
+        if change.old is not None and self._is_silent(change.old):
+            self._silent.add(change.key[1])
 
     def on_request(self, request: Object) -> None:
         """Record the limits that a request has had."""
@@ -79,10 +88,9 @@ class Ends:
         is_true = {
             **dict.fromkeys(_IMPOSSIBLE, False),
             Reason.BACKOFF_LIMIT_EXCEEDED: None in limits or attempts in limits,
-            # An agent's time began with its reservation, which may have been made for an earlier request.
             Reason.WAIT_TIMEOUT: not self.is_time_true
-            or request["status"].get("failure", {}).get("plugin") == "gpu_sharing"
-            or self._now() - created >= self._shortest_wait_s(),
+            or self._now() - created >= self._shortest_wait_s()
+            or (request["status"]["failure"].get("plugin") == "gpu_sharing" and self._was_silent(request["spec"])),
         }
         if self.is_past_true:
             is_true |= {
@@ -94,6 +102,20 @@ class Ends:
         if not is_true.get(reason, True):
             why = f"{attempts} attempts, limits {limits}, bound to {bound_to}, node {node}"
             self._fail(f"untrue {reason.value}", f"{who}: {request['status'].get('reason')}: {why}")
+
+    def _is_silent(self, reservation: Object) -> bool:
+        time_s = self.settings.gpu_sharing.agent_timeout.total_seconds() - _ROUNDED_S
+        annotations = reservation["metadata"].get("annotations") or {}
+        return names.RESERVED_DEVICE not in annotations and self._now() - _created(reservation) >= time_s
+
+    def _was_silent(self, spec: Object) -> bool:
+        """Return whether an agent has exceeded its time, which began with its reservation, not with the request."""
+        reservations = (
+            pod for pod in self._server.objects("pods") if pod["metadata"]["namespace"] == names.RESERVATION_APP
+        )
+        silent = self._silent | {pod["metadata"]["name"] for pod in reservations if self._is_silent(pod)}
+        node, groups = spec["selectedNode"], gpu_groups_of(spec)
+        return any(is_named_for(name, node, group) for name in silent for group in groups)
 
     def _shortest_wait_s(self) -> float:
         limits = self.settings.binding.wait_timeout, self.settings.gpu_sharing.agent_timeout
