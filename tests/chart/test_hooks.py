@@ -11,7 +11,7 @@ from bowline.framework.workload_kinds import BUILT_IN, READY
 from bowline.localcluster.errors import CommandError
 from bowline_webhook.hooks import Hook
 from tests.chart.presets import EVERYTHING, PRESETS
-from tests.chart.rendering import NAMESPACE, Chart, Rendered
+from tests.chart.rendering import NAMESPACE, Chart, Rendered, merged
 
 # (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}
 BOTH = ("CREATE", "UPDATE")
@@ -37,6 +37,9 @@ TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
 }
 
 
+TRUSTED_BINDER = {"policy": {"trusted": {"users": ["system:serviceaccount:kai-scheduler:binder"]}}}
+
+
 def table(manifests: Rendered) -> dict[tuple[str, str], tuple[str, str, int, str | None, Any]]:
     """The hooks as in the table above."""
     rows = {}
@@ -59,9 +62,11 @@ def test_hooks_are_those_of_the_table_and_no_others(manifests: Rendered) -> None
     assert table(manifests) == TABLE
 
 
-def test_without_a_reconciler_no_finalizer_is_added_that_nobody_removes(chart: Chart) -> None:
-    """Another binder processes the requests while Bowline is installed beside it."""
-    paths = {row[0] for row in table(chart.render({"reconciler": {"replicas": 0}})).values()}
+def test_beside_another_binder_no_finalizer_is_added_that_nobody_removes(chart: Chart) -> None:
+    """While Bowline is installed beside KAI-Scheduler's binder, its own reconciler does not run yet."""
+    without_reconciler = {"reconciler": {"replicas": 0}}
+    assert table(chart.render(without_reconciler)) == TABLE
+    paths = {row[0] for row in table(chart.render(merged(without_reconciler, TRUSTED_BINDER))).values()}
     assert paths == {row[0] for row in TABLE.values()} - {"/mutate/bindrequests"}
 
 

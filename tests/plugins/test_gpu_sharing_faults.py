@@ -130,6 +130,42 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     shares.await_release("still-wanted")
 
 
+HOLD = "example.com/hold"
+
+
+@contextmanager
+def held(shares: Shares, *groups: str) -> Iterator[list[str]]:
+    """A finalizer keeps the groups' reservation pods; yields their paths."""
+    paths = [f"{RESERVATIONS}/{reservation['metadata']['name']}" for reservation in shares.reservations(*groups)]
+    for path in paths:
+        shares.api.patch(path, {"metadata": {"finalizers": [HOLD]}})
+    try:
+        yield paths
+    finally:
+        for path in paths:
+            shares.api.patch(path, {"metadata": {"finalizers": None}})
+
+
+def test_a_reservation_that_a_finalizer_keeps_is_named_with_it(shares: Shares) -> None:
+    """By the requests that need its device or its name, and by the pods that it leaves without a device."""
+    shares.share("first", "held")
+    shares.share("runs", "lost")
+    for name in ("first", "runs"):
+        shares.live.phase(name, "Succeeded")
+    with held(shares, "held", "lost") as paths:
+        lose_reservation(shares, "lost")
+        shares.delete("first")
+        shares.live.until("it is being deleted", lambda: "deletionTimestamp" in shares.api.get(paths[0])["metadata"])
+        shares.share("other", "other")
+        shares.share("same", "held")
+        for name in ("runs", "other", "same"):
+            shares.live.until(
+                f"an event of {name} names the finalizer",
+                lambda name=name: any(f"keep it: {HOLD}" in note for _, note in shares.live.events(name)),  # type: ignore[misc]
+            )
+    shares.live.phase("other", "Succeeded")
+
+
 @contextmanager
 def denying(shares: Shares, policy: str) -> Iterator[None]:
     """One of the release's own policies denies every write, as one of another version may."""

@@ -560,7 +560,7 @@ class Checks(logging.Handler):
         assert pod is not None
         group, node = (pod["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP), pod["spec"].get("nodeName")
         self.counts["reservations released"] += 1
-        if pod["status"].get("phase") in ENDED:
+        if pod["status"].get("phase") in ENDED or self.ends.is_silent(pod):
             return
         for user in self._server.objects("pods"):
             # Whatever its labels say: the device that its ConfigMap shows is the one that it uses.

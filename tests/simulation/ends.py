@@ -63,7 +63,7 @@ class Ends:
 
     def on_reservation(self, change: Change) -> None:
         """Record that the agent of a reservation pod has exceeded its time."""
-        if change.old is not None and self._is_silent(change.old):
+        if change.old is not None and self.is_silent(change.old):
             self._silent.add(change.key[1])
 
     def on_request(self, request: Object) -> None:
@@ -103,7 +103,8 @@ class Ends:
             why = f"{attempts} attempts, limits {limits}, bound to {bound_to}, node {node}"
             self._fail(f"untrue {reason.value}", f"{who}: {request['status'].get('reason')}: {why}")
 
-    def _is_silent(self, reservation: Object) -> bool:
+    def is_silent(self, reservation: Object) -> bool:
+        """Return whether the agent of a reservation pod has exceeded its time: nothing says which device it holds."""
         time_s = self.settings.gpu_sharing.agent_timeout.total_seconds() - _ROUNDED_S
         annotations = reservation["metadata"].get("annotations") or {}
         return names.RESERVED_DEVICE not in annotations and self._now() - _created(reservation) >= time_s
@@ -113,7 +114,7 @@ class Ends:
         reservations = (
             pod for pod in self._server.objects("pods") if pod["metadata"]["namespace"] == names.RESERVATION_APP
         )
-        silent = self._silent | {pod["metadata"]["name"] for pod in reservations if self._is_silent(pod)}
+        silent = self._silent | {pod["metadata"]["name"] for pod in reservations if self.is_silent(pod)}
         node, groups = spec["selectedNode"], gpu_groups_of(spec)
         return any(is_named_for(name, node, group) for name in silent for group in groups)
 

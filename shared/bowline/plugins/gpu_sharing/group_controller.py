@@ -308,7 +308,7 @@ class GroupController:
         """Delete unused reservations; returns a reservation that cannot be deleted now."""
         group.retry_at = None
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
-        failure = next((Unreleased(entry, "it is being deleted") for entry in deleting), None)
+        failure = next((Unreleased(entry, entry.deletion) for entry in deleting), None)
         releasable = [
             entry for entry in group.reservations if self._client.spec.releases_foreign or not entry.is_foreign
         ]

@@ -24,6 +24,7 @@ from bowline.plugins.gpu_sharing.recovery import (
 )
 from bowline.plugins.gpu_sharing.reservation import (
     ELSEWHERE,
+    RELEASE_RETRY,
     REQUEUE_DELAY,
     DeviceRequest,
     Reservation,
@@ -127,17 +128,22 @@ class LostDevices:
                 )
                 reservation = await self._client.create(claim, step.name, evidence.devices)
                 if isinstance(reservation, str):
-                    return Loss(reservation, next_search)
+                    await self._report_failure(group, loss, users, reservation)
+                    return Loss(reservation, self._clock.monotonic() + RELEASE_RETRY.total_seconds())
                 if reservation.uid not in {existing.uid for existing in group.reservations}:
                     group.reservations.append(reservation)
                 log.info("reserving a lost device", extra={"group": group.name, "reservation": str(reservation.key)})
                 return Loss(loss.why, loss.until, reservation.uid)
             case Abandon():
                 await self._remove_all(group, step.release)
-                if step.why != loss.why:
-                    note = f"the GPU of group {group.name} cannot be reserved again now: {step.why}; restart this pod"
-                    await self._client.report(users, "SharedGPUUnreserved", note)
-                log.warning("a lost device cannot be reserved", extra={"group": group.name, "why": step.why})
+                await self._report_failure(group, loss, users, step.why)
                 return Loss(step.why, next_search)
             case _:
                 assert_never(step)
+
+    async def _report_failure(self, group: Group, loss: Loss, users: Sequence[User], why: str) -> None:
+        """Report why a search has failed, unless the one before it has reported the same."""
+        if why != loss.why:
+            note = f"the GPU of group {group.name} cannot be reserved again now: {why}; restart this pod"
+            await self._client.report(users, "SharedGPUUnreserved", note)
+        log.warning("a lost device cannot be reserved", extra={"group": group.name, "why": why})

@@ -66,6 +66,7 @@ class Reservation:
     expected_devices: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
     is_foreign: bool = False  # another binder's, or not decoded
     is_altered: bool = False  # it lacks what it was created with, its labels or its device: it serves no request
+    finalizers: tuple[str, ...] = ()
 
     @property
     def lives(self) -> bool:
@@ -86,6 +87,14 @@ class Reservation:
     def is_blocker(self) -> bool:
         """Whether it blocks another device than its group's during a recovery."""
         return self.lives and self.is_misplaced
+
+    @property
+    def deletion(self) -> str:
+        """What keeps it while it is being deleted, for messages."""
+        if not self.finalizers:
+            return "it is being deleted"
+        finalizers = ", ".join(self.finalizers)
+        return f"it is being deleted, and finalizers keep it: {finalizers}; have their owners remove them"
 
     @property
     def ref(self) -> ObjectRef:
@@ -197,6 +206,7 @@ def view_reservation(pod: Object) -> Reservation:
         expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
         is_foreign=AGENT not in _first_container(pod).get("command", ()),
         is_altered=_OWN_NAME.fullmatch(metadata["name"]) is not None and not _requests_device(pod),
+        finalizers=tuple(metadata.get("finalizers") or ()),
     )
 
 

@@ -237,6 +237,8 @@ class ReservationClient:
             if existing_pod is None:
                 raise
             existing = view_reservation(existing_pod)
+            if existing.deleting:
+                return f"reservation pod {existing.key} cannot be created again: {existing.deletion}"
             if (existing.node, existing.group) == (claim.node, claim.group):
                 return existing
             if existing.node == claim.node:

@@ -21,7 +21,8 @@ def unreleased_status(release_failures: list[Unreleased]) -> Status:
     """Return the WAIT of a pod that needs a device whose reservation cannot be deleted: not its own failure."""
     refs = [ObjectRef("v1", "Pod", entry.reservation.key, entry.reservation.uid) for entry in release_failures]
     problems = "; ".join(f"reservation pod {entry.reservation.key}: {entry.why}" for entry in release_failures)
-    why = f"a GPU of the node is still reserved without a user, and cannot be released: {problems}; delete that pod"
+    remedy = "" if all(entry.reservation.deleting for entry in release_failures) else "; delete that pod"
+    why = f"a GPU of the node is still reserved without a user, and cannot be released: {problems}{remedy}"
     return Status.wait(why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=ELSEWHERE)
 
 
