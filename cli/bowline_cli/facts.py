@@ -229,7 +229,8 @@ def object_states(facts: Facts, objects: Sequence[ObjectRef], cause: str) -> tup
         if ref in facts.object_events:
             event = facts.object_events[ref]
             texts.append(f"last event of {ref}: {event.get('reason')}: {event.get('message')}")
-    return tuple(texts)
+    warning = last_warning(facts)  # such as why a claim of the pod is not created
+    return (*texts, warning) if warning else tuple(texts)
 
 
 def _show(ref: ObjectRef, *, is_absent: bool) -> str:
@@ -272,15 +273,17 @@ def last_event(facts: Facts) -> tuple[str, ...]:
 
 
 def last_warning(facts: Facts) -> str:
-    """Return what the last event about the pod says, if it is a warning of another component; else an empty text."""
-    event = facts.events[-1] if facts.events else {}
-    text = _event_text(event)
-    return text if event.get("type") == "Warning" and f"from {names.EVENT_SOURCE}: " not in text else ""
+    """Return the last event about the pod from other components, if it is a warning; else an empty text."""
+    events = [event for event in facts.events if _source(event) != names.EVENT_SOURCE]
+    return _event_text(events[-1]) if events and events[-1].get("type") == "Warning" else ""
 
 
 def _event_text(event: Object) -> str:
-    source = event.get("reportingComponent") or (event.get("source") or {}).get("component") or ""
-    return f"{event.get('reason')} from {source}: {event.get('message')}"
+    return f"{event.get('reason')} from {_source(event)}: {event.get('message')}"
+
+
+def _source(event: Object) -> str:
+    return str(event.get("reportingComponent") or (event.get("source") or {}).get("component") or "")
 
 
 def age(time: timedelta) -> str:

@@ -331,6 +331,8 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
         pytest.param({"request": waiting(), "objects": {CLAIM: {"metadata": {}}},
             "object_events": {CLAIM: {"reason": "ProvisioningFailed", "message": "no driver"}}},
             f"last event of {CLAIM}: ProvisioningFailed: no driver", id="what a provisioner says"),
+        pytest.param({"request": waiting(), "events": [NO_SECRET, {"source": {"component": names.EVENT_SOURCE}}]},
+            "FailedMount from kubelet: secret x not found", id="what another component warns about"),
         pytest.param({"request": waiting(WaitFact("plugin a", (RESERVATION,))),
             "objects": {RESERVATION: pod(spec={"nodeName": "n"})}}, f"{RESERVATION}: Pending, on node n",
             id="an awaited pod"),
