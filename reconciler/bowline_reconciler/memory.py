@@ -15,6 +15,7 @@ from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import Requeue
 from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.transient import NO_FAILURES
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.progress import UnfinishedWork
 from bowline_reconciler.request_cache import RequestCache
@@ -58,7 +59,7 @@ class Memory:
     def reset_failures(self) -> None:
         """The API server is available again after an outage: reset the transient failures."""
         for _, state in self.states.items():
-            state.failures.reset()
+            state.failures = NO_FAILURES
         self.work.restart()
 
     def withdraw(self) -> None:

@@ -80,14 +80,6 @@ class Work:
         """Count from now on."""
         self.since, self.report_at, self.answer = now, now + REPORT_AFTER_S, None
 
-    def note_answer(self, answer: Unfinished) -> None:
-        """Record why a reconcile has not finished the request."""
-        self.answer = answer
-
-    def begin_report(self, task: "asyncio.Task[None]") -> None:
-        """Record that a report is being written."""
-        self.report = task
-
     def end_report(self, why: str, now: float) -> None:
         """Record what was reported, empty if nothing was; another cause is reported after a pause that grows."""
         self.last_report, self.reports = why, self.reports + 1
@@ -121,7 +113,7 @@ class UnfinishedWork:
             with noting_calls(work.calls):
                 yield lambda result: self._end(key, work, result)
         except Exception as error:
-            work.note_answer(Unfinished("Retrying", _answer(error)))
+            work.answer = Unfinished("Retrying", _answer(error))
             raise
 
     def _end(self, key: ObjectKey, work: Work, result: Result) -> None:
@@ -129,7 +121,7 @@ class UnfinishedWork:
             self._by_key.pop(key, None)
             return
         until = self._clock.now() + (result.requeue_after or timedelta())
-        work.note_answer(Unfinished("Retrying", result.pending, until=until))
+        work.answer = Unfinished("Retrying", result.pending, until=until)
 
     async def stored_since(self, request: BindRequest) -> BindRequest | None:
         """Return the request as a report has stored it since that version; None if none has, or its reply is lost.
@@ -218,7 +210,7 @@ class ProgressReports:
             task = asyncio.create_task(self._report(key, work, state, cause), name=f"report of {key}")
             self.tasks[task] = key.namespace
             task.add_done_callback(self.tasks.pop)
-            work.begin_report(task)
+            work.report = task
 
     async def _report(self, key: ObjectKey, work: Work, state: RequestState, cause: Unfinished) -> None:
         """Report one request. A report that fails is repeated after a pause, and concerns no one else."""

@@ -22,7 +22,6 @@ from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.reflector import Reflector
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.binding.attempt import AttemptRunner
 from bowline_reconciler.binding.effects import Effects
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.hand_over import hand_over
@@ -121,9 +120,8 @@ async def build(
     requeue = Requeue(wait_index, writer, client.availability, clock, jitter, lambda: queue.is_busy)
     events = WatchEvents(queue, states, informers, requeue)
     gangs = Gangs(client, states, events.wake) if settings.feature_gates.get(GANG_BINDING, False) else None
-    attempts = AttemptRunner(reads, informers.bound_pods, runner, writer, clock, gangs)
-    effects = Effects(reads, requests, runner, writer, observation.metrics, clock)
-    reconciler = Reconciler(requests, reads, states, attempts, effects, requeue, observation)
+    effects = Effects(reads, requests, informers.bound_pods, runner, writer, observation.metrics, clock, gangs)
+    reconciler = Reconciler(requests, reads, states, effects, requeue, observation)
     memory = Memory(states, requests, reads, requeue, writer, runner, observation, work)
     overdue = _overdue_monitor(observation, caller, memory)
     return Components(

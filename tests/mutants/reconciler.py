@@ -150,23 +150,104 @@ DECISIONS = (
 
 _AWAIT = "    if (awaiting := _until_quiet(facts)) is not None:\n        return awaiting\n"
 
+# The order of an attempt. The unit tests explore it, like that of an end.
+STEPS = (
+    Mutant(
+        "attempted-before-counted",
+        "An attempt begins although the failure of the last one is not stored.",
+        f"{_DECIDE}step.py",
+        "    if facts.uncounted is not None:\n        return Conclude(facts.uncounted, is_new=False)\n",
+        "",
+    ),
+    Mutant(
+        "no-finalizer",
+        "A finalizer is never added.",
+        f"{_DECIDE}step.py",
+        "            return Record(facts.plugins)\n",
+        "            return Do.PREPARE\n",
+        simulation=("shared claim/withdraw/kill after",),
+    ),
+    Mutant(
+        "no-fence",
+        "A new leader does not fence the former one before an attempt.",
+        f"{_DECIDE}step.py",
+        "        if facts.is_inherited:\n            return Do.FENCE\n",
+        "",
+        simulation=("kill", "late"),
+    ),
+    Mutant(
+        "bound-after-withdrawal",
+        "An attempt that is withdrawn while the plugins prepare goes on with the Binding.",
+        f"{_DECIDE}step.py",
+        "    if facts.is_withdrawn:\n        return Conclude(_ATTEMPT_WITHDRAWN)\n",
+        "",
+        simulation=("gangs", "again"),
+    ),
+    Mutant(
+        "bound-unprepared",
+        "The Binding is sent although a plugin has not prepared the pod.",
+        f"{_DECIDE}step.py",
+        "if status is not None and (stage is Stage.POSTED or not isinstance(status, Done)):",
+        "if status is not None and stage is Stage.POSTED:",
+        simulation=_RANDOM,
+    ),
+    Mutant(
+        "bound-without-gang",
+        "The Binding is sent before the pod's gang is complete.",
+        f"{_DECIDE}step.py",
+        "    return Gather(facts.gang) if stage is Stage.PREPARED and facts.gang is not None else Do.POST\n",
+        "    return Do.POST\n",
+        simulation=("gangs",),
+    ),
+    Mutant(
+        "lost-reply-fails-the-bind",
+        "A Binding whose reply is lost counts as failed without a look at the pod.",
+        f"{_DECIDE}step.py",
+        "    may_be_bound = is_ok or facts.has_lost_reply or (facts.stage is Stage.POSTED and not facts.is_rejected)\n",
+        "    may_be_bound = is_ok\n",
+        simulation=("plain/bind/reply lost", "late"),
+    ),
+    Mutant(
+        "bind-plugin-believed",
+        "A bind plugin's OK is believed without a look at the pod.",
+        f"{_DECIDE}step.py",
+        "if (is_ok and facts.is_acknowledged) or",
+        "if is_ok or",
+        live=("tests/reconciler/test_prepared.py",),
+    ),
+    Mutant(
+        "altered-write-counts",
+        "A write that a policy changes counts as a failed attempt.",
+        f"{_DECIDE}step.py",
+        "    if call.is_own and call.was_attempting and not call.is_altered and",
+        "    if call.is_own and call.was_attempting and",
+    ),
+    Mutant(
+        "call-counts-without-attempt",
+        "A call that fails outside of an attempt counts as one.",
+        f"{_DECIDE}step.py",
+        "    if call.is_own and call.was_attempting and",
+        "    if call.is_own and",
+    ),
+)
+
 # The order in which a request ends. The unit tests explore it.
 ENDS = (
     Mutant(
         "bound-pod-unread",
         "Succeeded is reported of a pod that was not read after its bind.",
         f"{_DECIDE}step.py",
-        "    if not facts.is_pod_live and not facts.has_read_bound_pod:\n        return ReadBoundPod()\n",
+        "    if not facts.is_pod_live and not facts.has_read_bound_pod:\n        return Do.READ_BOUND_POD\n",
         "",
     ),
     Mutant(
         "finalizer-before-post-bind",
         "The finalizer is dropped before the plugins' post_bind.",
         f"{_DECIDE}step.py",
-        "    if not facts.has_run_post_bind:\n        return RunPostBind()\n"
+        "    if not facts.has_run_post_bind:\n        return Do.RUN_POST_BIND\n"
         "    if facts.request.has_finalizer and not facts.is_held:\n        return DropFinalizer()\n",
         "    if facts.request.has_finalizer and not facts.is_held:\n        return DropFinalizer()\n"
-        "    if not facts.has_run_post_bind:\n        return RunPostBind()\n",
+        "    if not facts.has_run_post_bind:\n        return Do.RUN_POST_BIND\n",
         simulation=_RANDOM,
     ),
     Mutant(
@@ -220,8 +301,8 @@ ENDS = (
         "Failed is reported before the finalizer is dropped.",
         f"{_DECIDE}step.py",
         "    if request.has_finalizer:\n        return DropFinalizer()\n"
-        "    return Close() if facts.has_reported else ReportFailed(fail)",
-        "    if facts.has_reported:\n        return DropFinalizer() if request.has_finalizer else Close()\n"
+        "    return Last.CLOSE if facts.has_reported else ReportFailed(fail)",
+        "    if facts.has_reported:\n        return DropFinalizer() if request.has_finalizer else Last.CLOSE\n"
         "    return ReportFailed(fail)",
     ),
     Mutant(
@@ -250,8 +331,8 @@ ENDS = (
         "bound-pod-released",
         "What a bound pod needs is rolled back when its request vanishes.",
         f"{_DECIDE}step.py",
-        "        return ReadPod()\n    if facts.is_bound:\n        return Close()\n",
-        "        return ReadPod()\n",
+        "        return Do.READ_POD\n    if facts.is_bound:\n        return Last.CLOSE\n",
+        "        return Do.READ_POD\n",
         simulation=("share/withdraw", "shared claim/withdraw", "late"),
     ),
     Mutant(
@@ -281,7 +362,7 @@ ENDS = (
         "gone-request-written",
         "A request that is gone when its finalizer is dropped is written on.",
         f"{_DECIDE}step.py",
-        "    if facts.is_gone:\n        return Close()\n",
+        "    if facts.is_gone:\n        return Last.CLOSE\n",
         "",
     ),
 )
@@ -302,48 +383,6 @@ ATTEMPTS = (
         "request.created <= newest",
         "request.created < newest",
         simulation=_RANDOM,
-    ),
-    Mutant(
-        "no-fence",
-        "A new leader does not fence the former one before an attempt.",
-        f"{_BINDING}attempt.py",
-        "return await self.writer.fence(request)",
-        "return request",
-        simulation=("kill", "late"),
-    ),
-    Mutant(
-        "no-finalizer",
-        "A finalizer is never added.",
-        f"{_BINDING}attempt.py",
-        "return await self.writer.add_finalizer(request, effects)",
-        "return request",
-        simulation=("shared claim/withdraw/kill after",),
-    ),
-    Mutant(
-        "lost-reply-fails-the-bind",
-        "A Binding whose reply is lost counts as failed without a look at the pod.",
-        f"{_BINDING}attempt.py",
-        "if not is_ok and not is_unacknowledged and (",
-        "if not is_ok and (",
-        simulation=("plain/bind/reply lost", "late"),
-    ),
-    Mutant(
-        "bind-plugin-believed",
-        "A bind plugin's OK is believed without a look at the pod.",
-        f"{_BINDING}attempt.py",
-        "if not isinstance(status, Done) or not running.posts.acknowledged:",
-        "if not isinstance(status, Done):",
-        live=("tests/reconciler/test_prepared.py",),
-    ),
-    Mutant(
-        "bound-after-withdrawal",
-        "An attempt that is withdrawn while the plugins prepare goes on with the Binding.",
-        f"{_BINDING}attempt.py",
-        "        if ctx.cancelled.is_set():\n"
-        "            return WITHDRAWN\n"
-        "        # The Runner collects the content from here on, and no plugin replaces it.\n",
-        "",
-        simulation=("gangs", "again"),
     ),
     Mutant(
         "rollback-does-nothing",
@@ -373,8 +412,8 @@ ATTEMPTS = (
     Mutant(
         "failure-forgotten",
         "The failure of a request is not remembered until it is stored.",
-        f"{_BINDING}effects.py",
-        "            state.rollback.end_with(action)\n",
+        f"{_RECONCILER}reconciler.py",
+        "            state.rollback.ending = action\n",
         "            pass\n",
         simulation=_RANDOM,
     ),
@@ -464,7 +503,7 @@ ATTEMPTS = (
         "failed-attempt-forgotten",
         "A failed attempt whose report is not stored is forgotten.",
         f"{_BINDING}requeue.py",
-        "        state.attempt.keep(outcome, request.failed_attempts)\n",
+        "        attempt.pending_outcome, attempt.failed_before = action.outcome, request.failed_attempts\n",
         "",
         live=("tests/reconciler/test_isolation.py",),
         simulation=_RANDOM,
@@ -571,4 +610,4 @@ PROCESS = (
     ),
 )
 
-MUTANTS = (*DECISIONS, *ENDS, *ATTEMPTS, *PROCESS)
+MUTANTS = (*DECISIONS, *STEPS, *ENDS, *ATTEMPTS, *PROCESS)

@@ -33,15 +33,15 @@ async def fails(stage: Stage, _: Working) -> None:
 
 
 # Changes of module, and how many of them return to a module that was left before. Watch events that arrive in between
-# add a few. Each effect of an end adds two: the table that demands it, and its executor.
+# add a few. Each effect adds two: the table that demands it, and its executor.
 @pytest.mark.usefixtures("no_late_bind")
 @pytest.mark.parametrize(
     ("result", "ended", "max_stops", "max_returns"),
     [
-        pytest.param(Status.ok(), succeeds, 102, 77, id="bind"),
-        pytest.param(Status.wait("for a device"), waits, 72, 52, id="wait"),
-        pytest.param(Status.retry("no device"), fails_once, 69, 47, id="retry"),
-        pytest.param(Status.fatal("no such device"), fails, 118, 95, id="fatal"),
+        pytest.param(Status.ok(), succeeds, 101, 77, id="bind"),
+        pytest.param(Status.wait("for a device"), waits, 68, 49, id="wait"),
+        pytest.param(Status.retry("no device"), fails_once, 68, 47, id="retry"),
+        pytest.param(Status.fatal("no such device"), fails, 109, 87, id="fatal"),
     ],
 )
 async def test_a_request_with_side_effects_passes_few_modules(

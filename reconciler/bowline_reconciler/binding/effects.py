@@ -1,16 +1,22 @@
-"""Executes the effects that end a request, one at a time; ``decide.step`` states their order.
+"""Executes the effects of attempts and ends, one at a time; ``decide.step`` states their order.
 
 Each effect is a few calls, and adds to what is known. Nothing here decides what follows. The pod's PodBound
 condition follows the status and never delays it (``pod_conditions``).
+
+Without failures, no API call precedes the Binding except the finalizer's and those of plugins. From its beginning an
+attempt is withdrawn by the events of the caches (``watch_events``), which are not read once more before the Binding;
+the Binding's own preconditions cover the rest.
 """
 
 import logging
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
-from bowline.api.meta import Object, ObjectKey
+from bowline.api.gang import gang_of
+from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Done, Fatal, Status, Transient
@@ -18,11 +24,14 @@ from bowline.kube.errors import Forbidden
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import ReconcileError
+from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.decide.actions import Action, DropFinalizer, Event, Fail, Nomination, Rollback
+from bowline_reconciler.bound_pods import BoundPodWatch
+from bowline_reconciler.decide.actions import Action, DropFinalizer, Event, Fail, Nomination, OutcomeAction
 from bowline_reconciler.decide.report import (
+    BindingContent,
     Unfinished,
     failure_report,
     preparation,
@@ -36,15 +45,18 @@ from bowline_reconciler.decide.snapshot import Snapshot, Target, is_bound_as_ask
 from bowline_reconciler.decide.step import (
     Abandon,
     Advise,
+    AttemptFacts,
+    Blame,
+    CallFailed,
+    Do,
     Facts,
-    OtherEffect,
-    ReadBoundPod,
-    ReadPod,
+    Following,
+    Gather,
+    Record,
+    ReportCause,
     ReportFailed,
     ReportRolledBack,
-    ReportSucceeded,
-    RunPostBind,
-    Settle,
+    Stage,
     Undo,
     step,
 )
@@ -56,18 +68,17 @@ log = logging.getLogger(__name__)
 ROLLBACK_PAUSE = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
-    """A request in one reconcile: what was read, what is remembered, what was decided on, and how far that is.
+    """A request in one reconcile: what was decided on, and what is known so far. It grows with each effect.
 
-    ``context``: of the attempt that has ended with the bind, which post_bind receives.
-    ``started_at``: when that attempt began.
+    ``context``: of the attempt, which post_bind receives as well. ``started_at``: when that attempt began.
     """
 
     snapshot: Snapshot
     state: RequestState
-    action: Action | Abandon
-    facts: Facts
+    action: Action | OutcomeAction | CallFailed | Abandon
+    facts: Facts | AttemptFacts
     context: BindContext | None = None
     started_at: datetime | None = None
 
@@ -78,82 +89,90 @@ class Effects:
 
     reads: Reads
     requests: RequestCache
+    bound_pods: BoundPodWatch
     runner: Runner
     writer: Writer
     metrics: ReconcilerMetrics
     clock: Clock
+    gangs: Gangs | None = None
 
-    def begin(
-        self,
-        snapshot: Snapshot,
-        state: RequestState,
-        action: Action | Abandon,
-        context: BindContext | None = None,
-        started_at: datetime | None = None,
-    ) -> Work:
-        """Begin to execute an action, before any await.
-
-        A failure that has begun is remembered, and no other pod of the gang relies on this one.
-        """
-        is_undoing, is_pod_live = isinstance(action, Fail | Rollback | Abandon), Target.POD in snapshot.live
-        if is_undoing:
-            state.gang.leave()
-        if isinstance(action, Fail):
-            state.rollback.end_with(action)
-        facts = Facts(
-            snapshot.request,
-            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod_view),
-            is_pod_live=is_pod_live,
-            has_side_effects=state.rollback.side_effects is not None,
-            has_late_writes=is_undoing and state.attempt.may_have_late_writes,
-            is_inherited=is_undoing and self.reads.may_predate_term(snapshot.request),
-        )
-        return Work(snapshot, state, action, facts, context, started_at)
-
-    async def run(self, work: Work) -> tuple[OtherEffect, Work]:
-        """Execute the effects of an end; returns the first one that is none, and what is known by then.
+    async def run(self, work: Work) -> Following:
+        """Execute effects; returns the first one that ends the reconcile or begins something else.
 
         Raises ReconcileError if an effect must be repeated.
         """
+        state = work.state
         while True:
-            snapshot, facts = work.snapshot, work.facts
-            effect = step(work.action, facts)
+            effect = step(work.action, work.facts)
+            request, news = work.snapshot.request, dict[str, Any]()
             match effect:
-                case ReadPod() | ReadBoundPod():
-                    snapshot = await self._read(effect, work)
-                    is_bound = is_bound_as_asked(snapshot.request, snapshot.pod_view)
-                    is_live = Target.POD in snapshot.live
-                    facts = replace(facts, is_bound=is_bound, is_pod_live=is_live, has_read_bound_pod=True)
-                case Settle():
-                    facts = replace(facts, quiet_in=await self.reads.writes_in_flight(snapshot, work.state.attempt))
+                case Do():
+                    news = await self._do(effect, work)
+                case Record():
+                    news["request"] = await self.writer.add_finalizer(request, effect.plugins)
+                    news["stage"] = Stage.RECORDED
+                case Gather():
+                    assert self.gangs is not None  # noqa: S101 - no pod is in a gang without them
+                    status = await self.gangs.admit(request, effect.gang, state)
+                    news = {"stage": Stage.GATHERED, "status": status}
+                case Blame():
+                    news["status"] = self._blame(work, effect.plugin)
                 case Advise():
-                    work = replace(work, action=await self._advised(work, effect.fail))
+                    work.action = await self._advised(work, effect.fail)
                 case Undo():
-                    quiet_in = await self._undo(work, effect)
-                    is_quiet = quiet_in <= timedelta()
-                    facts = replace(
-                        facts,
-                        has_undone=is_quiet,
-                        has_side_effects=facts.has_side_effects and not is_quiet,
-                        has_late_writes=not is_quiet,
-                        quiet_in=quiet_in,
-                    )
-                case RunPostBind():
-                    await self.runner.run_post_bind(self._bound_context(work))
-                    is_held = bool(self.runner.holders(snapshot.request))
-                    facts = replace(facts, has_run_post_bind=True, is_held=is_held)
+                    news = await self._undo(work, effect)
                 case DropFinalizer():
-                    request = await self.writer.drop_finalizer(snapshot.request)
-                    if request is None:
-                        self.requests.end(snapshot.request.key, snapshot.request)
-                    snapshot = replace(snapshot, request=request or snapshot.request)
-                    facts = replace(facts, request=snapshot.request, is_gone=request is None)
-                case ReportSucceeded() | ReportFailed() | ReportRolledBack():
-                    snapshot = replace(snapshot, request=await self._report(effect, work))
-                    facts = replace(facts, request=snapshot.request, has_reported=True)
+                    stored_request = await self.writer.drop_finalizer(request)
+                    if stored_request is None:
+                        self.requests.end(request.key, request)
+                    news = {"request": stored_request or request, "is_gone": stored_request is None}
+                case ReportFailed():
+                    news = {"request": await self._report_failed(work, effect.fail), "has_reported": True}
+                case ReportRolledBack():
+                    news = {"request": await self._report_rolled_back(work, effect.why), "has_reported": True}
+                case ReportCause():
+                    cause = Unfinished("Retrying", effect.why)
+                    await self.report_unfinished(request, state, cause, is_isolated=True)
+                    news["has_reported"] = True
                 case _:
-                    return effect, work
-            work = replace(work, snapshot=snapshot, facts=facts)
+                    return effect
+            if state.attempt.running is not None:
+                news["is_withdrawn"] = state.attempt.running.cancelled.is_set()
+            work.facts = replace(work.facts, **news)
+            if work.facts.request is not request:
+                work.snapshot = replace(work.snapshot, request=work.facts.request)
+
+    async def _do(self, effect: Do, work: Work) -> dict[str, Any]:
+        """Execute an effect; returns the new facts."""
+        request, attempt = work.snapshot.request, work.state.attempt
+        match effect:
+            case Do.FENCE:
+                return {"request": await self.writer.fence(request), "stage": Stage.RECORDED}
+            case Do.PREPARE:
+                return await self._prepare(work)
+            case Do.POST:
+                return await self._post(work)
+            case Do.READ_POD:
+                return self._noted(work, await self.reads.read_live(work.snapshot, Target.POD))
+            case Do.READ_BOUND_POD:
+                snapshot = await self.reads.with_bound_pod(work.snapshot, attempt.awaited_bind)
+                return {**self._noted(work, snapshot), "has_read_bound_pod": True}
+            case Do.SETTLE:
+                return {"quiet_in": await self.reads.writes_in_flight(work.snapshot, attempt)}
+            case Do.RUN_POST_BIND:
+                await self.runner.run_post_bind(self._bound_context(work))
+                return {"has_run_post_bind": True, "is_held": bool(self.runner.holders(request))}
+            case Do.REPORT_SUCCEEDED:
+                return {"request": await self._report_succeeded(work), "has_reported": True}
+
+    def _noted(self, work: Work, snapshot: Snapshot) -> dict[str, Any]:
+        """Note the pod as it was read; returns the new facts."""
+        work.snapshot, is_live = snapshot, Target.POD in snapshot.live
+        is_bound = is_bound_as_asked(snapshot.request, snapshot.pod_view)
+        if not isinstance(work.facts, AttemptFacts) or is_bound:
+            return {"is_bound": is_bound, "is_pod_live": is_live}
+        decision = self.reads.decide_on(snapshot, work.state)
+        return {"is_pod_live": is_live, "end": decision if isinstance(decision, Fail) else None}
 
     async def report_unfinished(
         self, request: BindRequest, state: RequestState, cause: Unfinished, *, is_isolated: bool
@@ -186,12 +205,56 @@ class Effects:
         snapshot = await self.reads.with_pod(self.reads.from_cache(request, None))
         self._withdraw_nomination(request, snapshot.named_pod)
 
-    async def _read(self, effect: ReadPod | ReadBoundPod, work: Work) -> Snapshot:
-        if isinstance(effect, ReadPod):
-            return await self.reads.read_live(work.snapshot, Target.POD)
-        return await self.reads.with_bound_pod(work.snapshot, work.state.attempt.awaited_bind)
+    async def set_owner(self, request: BindRequest, state: RequestState, pod_uid: ObjectUID) -> None:
+        """Begin an attempt by tying the request to its present pod; another reconcile goes on with it."""
+        state.attempt.is_open = True
+        await self.writer.set_owner(request, pod_uid)
 
     # --- calls of plugins ---
+
+    async def _prepare(self, work: Work) -> dict[str, Any]:
+        """Call the plugins' pre_bind. Where the finalizer records it, side effects may exist from here on."""
+        state, request, rollback = work.state, work.snapshot.request, work.state.rollback
+        if request.has_finalizer:
+            rollback.side_effects, rollback.has_begun, rollback.is_complete = request, False, False
+        ctx = work.context = self.reads.context(work.snapshot, state.attempt.running)
+        with noting(state.attempt.writes):
+            status = await self.runner.run_pre_bind(ctx)
+        if not isinstance(status, Done):
+            state.gang.leave()
+        gang = gang_of(ctx.pod) if self.gangs is not None and ctx.pod is not None else None
+        return {"stage": Stage.PREPARED, "status": status, "gang": gang}
+
+    async def _post(self, work: Work) -> dict[str, Any]:
+        """Call the plugins' bind, past the point of no return."""
+        ctx, attempt, request = work.context, work.state.attempt, work.snapshot.request
+        assert ctx is not None  # noqa: S101 - it is prepared
+        # The Runner collects the content from here on, and no plugin replaces it.
+        attempt.content = BindingContent(ctx.annotations, ctx.labels)
+        attempt.past_point, attempt.awaited_bind = True, self.bound_pods.expect(request)
+        with noting(attempt.writes):
+            status = await self.runner.run_bind(ctx)
+        ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
+        posts = ctx.posts
+        if self.gangs is not None and ctx.pod is not None and posts.acknowledged:
+            self.gangs.bound(ctx.pod)
+        if not isinstance(status, Done) or not posts.acknowledged:
+            attempt.awaited_bind = None
+        return {
+            "stage": Stage.POSTED,
+            "status": status,
+            "is_acknowledged": posts.acknowledged,
+            "is_rejected": posts.rejected,
+            "has_lost_reply": attempt.unacknowledged_at is not None or posts.last_unknown is not None,
+        }
+
+    def _blame(self, work: Work, plugin: str) -> Status:
+        """Report the defect of a bind plugin. A call that it has sent may still take effect."""
+        request, ctx = work.snapshot.request, work.context
+        assert ctx is not None  # noqa: S101 - its bind was called
+        work.state.attempt.unacknowledged_at = self.clock.monotonic()
+        why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
+        return self.runner.bound_nothing(ctx, plugin, why)
 
     def _bound_context(self, work: Work) -> BindContext:
         """Return the context of post_bind: the attempt's, with the bound pod, or a new one."""
@@ -212,27 +275,33 @@ class Effects:
             raise ReconcileError(advice.message, at_least=max(ROLLBACK_PAUSE, advice.retry_after or ROLLBACK_PAUSE))
         if isinstance(advice, Fatal):
             fail = replace(fail, status=advice)
-        return rollback.end_with(replace(fail, is_advised=True))
+        rollback.ending = replace(fail, is_advised=True)
+        return rollback.ending
 
-    async def _undo(self, work: Work, effect: Undo) -> timedelta:
+    async def _undo(self, work: Work, effect: Undo) -> dict[str, Any]:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
 
-        Returns for how long one of its own writes may still take effect: then the rollback is to be repeated. An
-        incomplete one is reported, with the failure that follows it; that of an orphan only in the log. Transient
-        failures are not reported while there are few: a lost reply is not, a lasting failure is, because the
-        scheduler waits for the result.
+        While one of its own writes may still take effect, it is to be repeated. An incomplete one is reported, with
+        the failure that follows it; that of an orphan only in the log. Transient failures are not reported while
+        there are few: a lost reply is not, a lasting failure is, because the scheduler waits for the result.
         """
         attempt, rollback = work.state.attempt, work.state.rollback
         ctx = self.reads.context(work.snapshot)
-        rollback.begin()
+        rollback.has_begun = True
         with noting(attempt.writes):
             result = await self.runner.run_rollback(ctx, effect.why)
         if isinstance(result, Done):
             is_late = attempt.may_have_late_writes
             quiet_in = await self.reads.writes_in_flight(work.snapshot, attempt) if is_late else timedelta()
-            if quiet_in <= timedelta():
-                rollback.complete(result.message)
-            return quiet_in
+            is_quiet = quiet_in <= timedelta()
+            if is_quiet:
+                rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message
+            return {
+                "has_undone": is_quiet,
+                "has_side_effects": rollback.side_effects is not None,
+                "has_late_writes": not is_quiet,
+                "quiet_in": quiet_in,
+            }
         if effect.is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
         elif not isinstance(result, Transient) or rollback.count_transient_failure():
@@ -240,17 +309,7 @@ class Effects:
             ctx.log.warning("rollback is not complete", extra={"why": result.message})
         raise ReconcileError(result.message, at_least=max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))
 
-    # --- reports ---
-
-    async def _report(self, effect: ReportSucceeded | ReportFailed | ReportRolledBack, work: Work) -> BindRequest:
-        """Write the report of an end; returns the request as stored."""
-        match effect:
-            case ReportSucceeded():
-                return await self._report_succeeded(work)
-            case ReportFailed():
-                return await self._report_failed(work, effect.fail)
-            case ReportRolledBack():
-                return await self._report_rolled_back(work, effect.why)
+    # --- reports; each returns the request as stored ---
 
     async def _report_succeeded(self, work: Work) -> BindRequest:
         request, pod, state, now = work.snapshot.request, work.snapshot.named_pod, work.state, self.clock.now()
@@ -293,7 +352,7 @@ class Effects:
         if not rollback.is_reported and not request.is_rollback_incomplete:
             event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {result.message}")
             self.writer.record_event(request, event, on_pod=work.snapshot.named_pod is not None)
-        rollback.note_report()
+        rollback.is_reported = True
 
     def _withdraw_nomination(self, request: BindRequest, pod: Object | None) -> None:
         """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
@@ -302,5 +361,6 @@ class Effects:
 
     def _record_cause(self, request: BindRequest, state: RequestState, why: str) -> None:
         """Queue the event of a cause, once."""
-        if state.rollback.block(why):
+        former, state.rollback.blocked_by = state.rollback.blocked_by, why
+        if why != former:
             self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))

@@ -47,14 +47,11 @@ class Gangs:
         # Those of a gang are dropped with the last state that refers to them.
         self._prepared: WeakValueDictionary[ObjectRef, PreparedPods] = WeakValueDictionary()
 
-    async def admit(self, request: BindRequest, pod: Object, state: RequestState) -> Status:
-        """Return OK if the prepared pod may be bound, else WAIT. No call for a pod that is in no gang.
+    async def admit(self, request: BindRequest, gang: ObjectRef, state: RequestState) -> Status:
+        """Return OK if the prepared pod may be bound with its gang, else WAIT.
 
         Raises the client's errors, except that a denied read is a Status.
         """
-        gang = gang_of(pod)
-        if gang is None:
-            return Status.ok()
         prepared_pods = self._prepared.setdefault(gang, PreparedPods())
         state.gang.prepare(request, prepared_pods)
         if state.gang.is_admitted:
@@ -73,7 +70,7 @@ class Gangs:
         for key in tuple(prepared_pods.values()):
             member = self._states.get(key)
             if member is not None:
-                member.gang.admit()
+                member.gang.is_admitted = True
             if key != request.key:
                 self._wake(key)
         return Status.ok()

@@ -111,9 +111,10 @@ class Reads:
                 state = self._states.of(live_request)  # the request may be another one now
                 snapshot = replace(self.from_cache(live_request, state), live=frozenset({Target.REQUEST}))
             is_ending = snapshot.request.deleting or self._uninstalling
-            if (left := set_aside_for(snapshot.request, self._clock.now(), is_ending=is_ending)) > _ZERO:
-                why = snapshot.request.condition(names.CONDITION_SET_ASIDE).get("message")
-                return snapshot, RequeueAfter(left, str(why))
+            set_aside = snapshot.request.condition(names.CONDITION_SET_ASIDE)
+            left = set_aside_for(snapshot.request, self._clock.now(), is_ending=is_ending) if set_aside else _ZERO
+            if left > _ZERO:
+                return snapshot, RequeueAfter(left, str(set_aside.get("message")))
             snapshot = replace(snapshot, answers=self._answers(snapshot))
             decision = self.decide_on(snapshot, state)
             if not isinstance(decision, ReadLive):

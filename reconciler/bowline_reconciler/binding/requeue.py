@@ -17,24 +17,25 @@ the pod is found on its node, and the request is completed.
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import Enum
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ResourceVersion, is_older, version_of
 from bowline.api.request_facts import WaitFact, wait_of
-from bowline.framework.binding.context import BindContext
 from bowline.kube.availability import Availability
 from bowline.kube.resources import Resource
 from bowline.kube.store import Store
 from bowline.runtime.clock import Clock
 from bowline.runtime.turns import Turns
 from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
+from bowline_reconciler.binding.effects import Work
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Nomination, RetryAt, Wait
 from bowline_reconciler.decide.report import waiting_event, waiting_status
-from bowline_reconciler.decide.snapshot import Outcome, stored_wait
+from bowline_reconciler.decide.snapshot import stored_wait
+from bowline_reconciler.decide.transient import NO_FAILURES, extend, next_mark_in
 
 # The shortest delay of a failure that may be about to count.
 _SOON = timedelta(milliseconds=200)
@@ -55,14 +56,6 @@ ATTEMPT_PAUSE = timedelta(seconds=1)
 # After a crash the next process needs one live read for each of them; 500 take a few seconds.
 MAX_DEFERRED = 500
 DEFER = Result(timedelta(), Priority.LOW)
-
-
-@dataclass(frozen=True, slots=True)
-class DeferredBind:
-    """A deferred completion: the attempt's context, which post_bind receives as well, and its start time."""
-
-    context: BindContext
-    started_at: datetime
 
 
 class Registration(Enum):
@@ -208,7 +201,7 @@ class Requeue:
         self._jitter = jitter
         self._is_busy = is_busy
         self._report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
-        self._deferred_binds: dict[ObjectKey, DeferredBind] = {}
+        self._deferred: dict[ObjectKey, Work] = {}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -216,16 +209,16 @@ class Requeue:
         return {
             "waitIndex": len(self._index),
             "reportTurns": len(self._report_turns),
-            "deferredCompletions": len(self._deferred_binds),
+            "deferredCompletions": len(self._deferred),
         }
 
-    def take(self, key: ObjectKey) -> DeferredBind | None:
+    def take(self, key: ObjectKey) -> Work | None:
         """Begin to process a request: it waits for nothing. Returns its deferred completion, if that is to be done.
 
         If that fails, an ordinary reconcile follows.
         """
         self._index.unregister(key)
-        return self._deferred_binds.pop(key, None)
+        return self._deferred.pop(key, None)
 
     def waiters_of(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
         """Return the requests that wait for the object, and whose wait its cached state may end."""
@@ -235,18 +228,18 @@ class Requeue:
         """Drop everything: this process is no longer the leader."""
         self._index.clear()
         self._report_turns.clear()
-        self._deferred_binds.clear()
+        self._deferred.clear()
 
     # --- failures ---
 
     def extend_streak(self, state: RequestState, retry_after: timedelta | None) -> None:
         """Add a transient failure to the request's streak; called once for each failed reconcile."""
-        last_success = self._availability.last_success
-        state.failures.extend(self._clock.monotonic(), last_success, is_deferred=retry_after is not None)
+        now, last_success = self._clock.monotonic(), self._availability.last_success
+        state.failures = extend(state.failures, now, last_success, is_deferred=retry_after is not None)
 
     def error(self, why: str, state: RequestState | None, retry_after: timedelta | None = None) -> ReconcileError:
         """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
-        mark_in = state.failures.next_mark_in(self._clock.monotonic()) if state is not None else None
+        mark_in = next_mark_in(state.failures, self._clock.monotonic()) if state is not None else None
         rest = ATTEMPT_PAUSE if state is not None and not state.failures.is_quiet else timedelta()
         if mark_in is None or retry_after is not None:
             return ReconcileError(why, retry_after=retry_after, rest=rest)
@@ -258,32 +251,36 @@ class Requeue:
         return not self._report_turns.reserve(key, key.namespace, self._clock.monotonic())
 
     async def after_attempt(
-        self, request: BindRequest, state: RequestState, outcome: Outcome, action: RetryAt, pod: Object | None
+        self, request: BindRequest, state: RequestState, action: RetryAt, pod: Object | None
     ) -> Result:
         """Report a failed attempt; returns when the next one begins. ``pod``: as for ``after_wait``."""
-        state.attempt.keep(outcome, request.failed_attempts)
+        attempt = state.attempt
+        attempt.pending_outcome, attempt.failed_before = action.outcome, request.failed_attempts
         await self._writer.write_report(request, action.report, pod)
-        state.attempt.confirm()
+        attempt.pending_outcome = None
         state.wait.finish(request)
         return self.retry(state, action.pause)
 
     def retry(self, state: RequestState, pause: timedelta) -> Result:
         """Start the next attempt when ``pause`` is over. From here on the monotonic clock counts."""
-        state.attempt.delay_until(self._clock.monotonic() + pause.total_seconds())
+        state.attempt.retry_at = self._clock.monotonic() + pause.total_seconds()
         return Result(pause)
 
     # --- deferred completions ---
 
-    def defer(self, key: ObjectKey, bound: DeferredBind) -> Result | None:
-        """Defer a completion; returns None if it must be done now."""
-        if len(self._deferred_binds) >= MAX_DEFERRED or not self._is_busy():
-            return None
-        self._deferred_binds[key] = bound
+    @property
+    def may_defer(self) -> bool:
+        """Whether a completion is to be deferred: others are not bound yet, and not too many are deferred."""
+        return self._is_busy() and len(self._deferred) < MAX_DEFERRED
+
+    def defer(self, work: Work) -> Result:
+        """Defer a completion."""
+        self._deferred[work.snapshot.request.key] = work
         return DEFER
 
     def is_deferred(self, key: ObjectKey) -> bool:
         """Return whether the completion of the request is deferred."""
-        return key in self._deferred_binds
+        return key in self._deferred
 
     # --- waits ---
 
@@ -303,13 +300,13 @@ class Requeue:
             # Spread the first report over the time that reporting all waiters of the namespace takes, so that they
             # are not all reconciled together.
             spread_s = self._jitter() * self._index.count(request.key.namespace) / REPORT_QPS
-            wait_state.schedule_report(now + REPORT_WAIT_AFTER.total_seconds() + spread_s)
+            wait_state.report_at = now + REPORT_WAIT_AFTER.total_seconds() + spread_s
         if wait_state.last_report != wait.why and now >= (wait_state.report_at or 0.0):
             turn_s = self._report_turns.reserve(request.key, request.key.namespace, now)
-            wait_state.schedule_report(now + turn_s)
+            wait_state.report_at = now + turn_s
             if not turn_s:
                 await self._report(request, state, wait, pod)
-                wait_state.schedule_report(now + report_pause(wait_state.reports).total_seconds())
+                wait_state.report_at = now + report_pause(wait_state.reports).total_seconds()
         quiet_until = wait_state.report_at if wait_state.last_report != wait.why else None
         # Last, with no await after it: a change from here on finds the request in the index.
         registration = self._index.register(request.key, wait.on, wait_state.versions)
@@ -322,7 +319,7 @@ class Requeue:
             latest = min(latest, POLL * (1 + self._jitter()))
         if wait.poll is not None:
             latest = min(latest, wait.poll)
-        state.failures.reset()
+        state.failures = NO_FAILURES
         rest = min(latest, ATTEMPT_PAUSE) if wait.is_of_attempt else timedelta()
         return Result(latest, Priority.LOW, rest)
 
@@ -331,10 +328,12 @@ class Requeue:
         # Otherwise reported by the previous process, with its event.
         is_reported = not state.wait.last_report and WaitFact(wait.cause, wait.on).is_same(wait_of(request.status))
         await self._writer.patch_status(request, waiting_status(request, wait, began, self._clock.now()))
-        state.wait.note_report(wait.why, request if pod is not None and wait.is_of_attempt else None)
+        state.wait.last_report = wait.why
+        state.wait.reports += 1
         if not is_reported:
             self._writer.record_event(request, waiting_event(wait), on_pod=pod is not None)
         if pod is not None and wait.is_of_attempt:
+            state.wait.nominated = request
             self._writer.nominate(pod, Nomination(request.selected_node))
 
 

@@ -1,9 +1,8 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
 It holds only what cannot be read from the API objects: by key, each entry valid for one UID and decision, until the
-request has ended. An entry has five values, and only the methods here change them: the attempt (used by ``attempt``),
-the side effects and their rollback (``effects``), the wait and the failures (``requeue``), and the part in a gang
-(``gangs``). Times are monotonic, in seconds.
+request has ended. An entry has five values: the attempt, the side effects and their rollback (used by ``effects``),
+the wait and the failures (``requeue``), and the part in a gang (``gangs``). Times are monotonic, in seconds.
 """
 
 import asyncio
@@ -15,13 +14,12 @@ from datetime import timedelta
 from bowline.api.bindrequest import BindRequest, is_same_decision
 from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
-from bowline.framework.plugin_status import Status
 from bowline.kube.late_writes import LateWrites
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.report import BindingContent
 from bowline_reconciler.decide.snapshot import GATES, Outcome
-from bowline_reconciler.decide.transient import QUIET_FAILURES, Streak, classify, extend, next_mark_in
+from bowline_reconciler.decide.transient import NO_FAILURES, QUIET_FAILURES, Streak
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
@@ -37,14 +35,6 @@ class Running:
     posts: BindingPosts = field(default_factory=BindingPosts)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingOutcome:
-    """An outcome whose write is not confirmed. If ``failed_attempts`` exceeds ``failed_before``, it was stored."""
-
-    outcome: Outcome
-    failed_before: int
-
-
 @dataclass(slots=True)
 class AttemptState:
     """The attempt in progress, and what remains of the last one."""
@@ -52,7 +42,8 @@ class AttemptState:
     is_open: bool = False  # an attempt has begun and has no result yet
     running: Running | None = None
     past_point: bool = False  # of no return: everything is prepared, and the Binding follows
-    pending_outcome: PendingOutcome | None = None
+    pending_outcome: Outcome | None = None  # whose write is not confirmed
+    failed_before: int = 0  # attempts; if the request has more, that outcome was stored
     unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
     writes: LateWrites = field(default_factory=LateWrites)  # of plugins, in attempts and rollbacks
     retry_at: float | None = None  # no attempt before this time
@@ -64,13 +55,9 @@ class AttemptState:
         """Whether a write of this process may still take effect."""
         return self.unacknowledged_at is not None or len(self.writes) > 0
 
-    def start(self) -> None:
-        """Begin an attempt by a write that another reconcile goes on from."""
-        self.is_open = True
-
     def begin(self, request: BindRequest, node_uid: ObjectUID | None) -> Running:
         """Begin an attempt: from here on a change of what it depends on withdraws it."""
-        self.pending_outcome, self.is_open, self.past_point = None, True, False
+        self.pending_outcome, self.is_open, self.past_point, self.awaited_bind = None, True, False, None
         self.running = Running(request, node_uid)
         return self.running
 
@@ -79,40 +66,16 @@ class AttemptState:
         if self.running is not None:
             (self.running.posts.stopping if self.past_point else self.running.cancelled).set()
 
-    def finish(self) -> bool:
-        """End the attempt, because its result is known; returns whether one had begun."""
-        was_open, self.is_open = self.is_open, False
-        return was_open
-
-    def pass_point(self, awaited: AwaitedBind, content: BindingContent) -> None:
-        """Pass the point of no return: the Binding follows, and its pod is read before the bind is reported."""
-        self.past_point, self.awaited_bind, self.content = True, awaited, content
+    def finish(self) -> None:
+        """End the attempt, because its result is known."""
+        self.stop()
+        self.is_open = False
 
     def stop(self) -> None:
         """Record that no plugin is being called any more, and what its Binding has left."""
         running, self.running = self.running, None
         if running is not None and running.posts.last_unknown is not None:
             self.unacknowledged_at = running.posts.last_unknown
-
-    def end_bind(self, unacknowledged_at: float | None = None) -> None:
-        """Record that no bind is to be reported from the watch: there is none, or the pod is read live.
-
-        ``unacknowledged_at``: when a Binding may have been on its way, of which nothing else is known.
-        """
-        self.awaited_bind = None
-        self.unacknowledged_at = unacknowledged_at if unacknowledged_at is not None else self.unacknowledged_at
-
-    def keep(self, outcome: Outcome, failed_before: int) -> None:
-        """Remember the outcome until its write is confirmed."""
-        self.pending_outcome = PendingOutcome(outcome, failed_before)
-
-    def confirm(self) -> None:
-        """The outcome is stored, or has become void."""
-        self.pending_outcome = None
-
-    def delay_until(self, moment: float) -> None:
-        """Start no attempt before that time."""
-        self.retry_at = moment
 
 
 @dataclass(slots=True)
@@ -129,36 +92,10 @@ class RollbackState:
     transient_failures: int = 0
     blocked_by: str = ""  # the last event's cause of why the request cannot complete
 
-    def expect(self, request: BindRequest) -> None:
-        """Record that an attempt for the request, as stored, may leave side effects from here on."""
-        self.side_effects, self.has_begun, self.is_complete = request, False, False
-
-    def end_with(self, fail: Fail) -> Fail:
-        """Record that the request ends with that failure, until it is stored; returns it."""
-        self.ending = fail
-        return fail
-
-    def begin(self) -> None:
-        """Record that plugins undo the side effects from here on."""
-        self.has_begun = True
-
-    def complete(self, remains: str) -> None:
-        """Record that all side effects are rolled back, except those on objects that cannot be read."""
-        self.side_effects, self.is_complete, self.remains = None, True, remains
-
     def count_transient_failure(self) -> bool:
         """Count a transient failure; returns whether there are so many that they are reported."""
         self.transient_failures += 1
         return self.transient_failures > QUIET_FAILURES
-
-    def note_report(self) -> None:
-        """Record that the status reports the rollback as incomplete."""
-        self.is_reported = True
-
-    def block(self, why: str) -> bool:
-        """Record why the request cannot complete; returns whether that is another cause than before."""
-        former, self.blocked_by = self.blocked_by, why
-        return why != former
 
 
 @dataclass(slots=True)
@@ -202,16 +139,6 @@ class WaitState:
             self.first_waits.setdefault(limited_cause, first_wait)
             self.longest = max(self.longest, limit)
 
-    def schedule_report(self, moment: float) -> None:
-        """Report the wait from that time on."""
-        self.report_at = moment
-
-    def note_report(self, why: str, nominated: BindRequest | None) -> None:
-        """Record the message that was reported, and the request with whose node the pod was nominated, if it was."""
-        self.last_report = why
-        self.reports += 1
-        self.nominated = nominated or self.nominated
-
     def supersede(self, now: float) -> None:
         """Record that the status reports something else than the wait: it is to be reported again."""
         if self.report_at is not None:
@@ -224,39 +151,6 @@ class WaitState:
         self.first_waits.clear()
         self.longest, self.paused_at = timedelta(), None
         self.last_report, self.report_at, self.reports = "", None, 0
-
-
-@dataclass(slots=True)
-class FailureState:
-    """Consecutive transient failures of calls for the request."""
-
-    streak: Streak | None = None
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the failures are the request's own, so that they are reported and counted."""
-        return self.streak is not None and self.streak.is_own
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether there are so few failures that they are normal."""
-        return self.streak is None or self.streak.count <= QUIET_FAILURES
-
-    def extend(self, now: float, last_success: float, *, is_deferred: bool) -> None:
-        """Add a failure; called once for each failed reconcile. See ``decide.transient.extend``."""
-        self.streak = extend(self.streak, now, last_success, is_deferred)
-
-    def classify(self, status: Status) -> Status:
-        """Return what a result that may be transient counts as. See ``decide.transient.classify``."""
-        return classify(status, self.streak) if self.streak is not None else status
-
-    def next_mark_in(self, now: float) -> float | None:
-        """Return in how many seconds another failure may be counted; None if no time is set for that."""
-        return next_mark_in(self.streak, now) if self.streak is not None else None
-
-    def reset(self) -> None:
-        """End the streak: the calls for the request succeed, or failed because of an outage."""
-        self.streak = None
 
 
 class PreparedPods(dict[ObjectUID, ObjectKey]):
@@ -279,10 +173,6 @@ class GangState:
         self.pod_uid, self.prepared_pods = request.pod_uid, prepared_pods
         prepared_pods[request.pod_uid] = request.key
 
-    def admit(self) -> None:
-        """Record that the gang is complete."""
-        self.is_admitted = True
-
     def leave(self) -> None:
         """The pod is not prepared any more, or is bound."""
         if self.prepared_pods is not None and self.pod_uid is not None:
@@ -300,12 +190,8 @@ class RequestState:
     attempt: AttemptState = field(default_factory=AttemptState)
     rollback: RollbackState = field(default_factory=RollbackState)
     wait: WaitState = field(default_factory=WaitState)
-    failures: FailureState = field(default_factory=FailureState)
+    failures: Streak = NO_FAILURES  # consecutive transient failures of calls for the request
     gang: GangState = field(default_factory=GangState)
-
-    def begin(self, request: BindRequest) -> None:
-        """Record that an attempt, a failure or a rollback of the request, as it is now, begins."""
-        self.begun_request = request
 
     @property
     def leftover(self) -> BindRequest | None:
@@ -315,7 +201,7 @@ class RequestState:
     @property
     def was_delayed(self) -> bool:
         """Whether the request has waited, or its calls have failed."""
-        return bool(self.wait.cause) or self.failures.streak is not None
+        return bool(self.wait.cause) or self.failures.count > 0
 
     def is_of(self, request: BindRequest) -> bool:
         """Return whether it is the state of that request; not if what has begun was for another decision.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from bowline.api.failed_decision import Decision
 from bowline.api.meta import ObjectRef, ObjectUID
 from bowline.framework.plugin_status import Cancelled, Fatal, Status, Transient
-from bowline_reconciler.decide.snapshot import DEFECT, GATES, NODE_HEALTH
+from bowline_reconciler.decide.snapshot import DEFECT, GATES, NODE_HEALTH, Outcome
 
 # status.reason, and the message of a condition, are limited to 1 KB.
 MAX_REASON = 1024
@@ -181,6 +181,7 @@ class RetryAt:
 
     pause: timedelta
     report: Report
+    outcome: Outcome
 
 
 # What is executed. Transient: backoff in memory, no write, no attempt counted. Cancelled: decide again immediately.

@@ -68,7 +68,7 @@ def _retry(
         suggestion = status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE
         reason = Reason.BACKOFF_LIMIT_EXCEEDED
         failure = Fatal((status.message,), status.plugin, suggestion, status.objects, reason)
-        return Fail(failure, history=_gave_up(failed_count))
+        return Fail(failure, history=f"gave up after {failed_count} attempt{'s' if failed_count > 1 else ''}")
     pause = backoff(failed_count, limits, jitter)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
@@ -87,11 +87,7 @@ def _retry(
         condition,
         Nomination(request.selected_node),
     )
-    return RetryAt(pause, report)
-
-
-def _gave_up(attempts: int) -> str:
-    return f"gave up after {attempts} {'attempt' if attempts == 1 else 'attempts'}"
+    return RetryAt(pause, report, Outcome(status, started_at))
 
 
 def _wait(status: Waiting, timeout: timedelta, times: Times) -> Wait | Fail:

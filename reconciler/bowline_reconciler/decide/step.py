@@ -1,11 +1,18 @@
-"""What a decision still requires: the order in which a request is ended, as one table, read top to bottom. Pure.
+"""What a decision still requires: the order of an attempt and of each end, as one table, read top to bottom. Pure.
 
 ``decide`` states what becomes of a request; ``step`` returns the next effect of that decision: the first one that it
 still requires, or its own. The driver (``reconciler``) executes the effect, adds what it has learnt to the facts, and
 asks again, until an effect closes the request or lets it rest. A decision that needs nothing else is its own effect,
-such as an attempt.
+such as a wait. How an attempt or a call outside of one has ended are facts too.
 
-What the table guarantees, whatever caused the end:
+What the table guarantees of an attempt:
+
+- A failure is counted before the next attempt begins.
+- Before plugins leave anything, the finalizer and their names are recorded, and a former leader is fenced.
+- No Binding is sent for a request that was withdrawn, and none before all is prepared and the pod's gang is complete.
+- Without an acknowledged Binding, what follows is decided by the pod, read live, if anybody may have bound it.
+
+And of an end, whatever has caused it:
 
 - Success: the pod is read after its bind, whoever has bound it; then post_bind, finalizer, Succeeded. A request that
   reports Succeeded has no work left, except that it keeps its finalizer if plugins hold something for its pod.
@@ -21,9 +28,11 @@ Decision 115.
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 
 from bowline.api.bindrequest import BindRequest
-from bowline.framework.plugin_status import Status
+from bowline.api.meta import ObjectRef
+from bowline.framework.plugin_status import Cancelled, Done, Status, Transient
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import (
     Action,
@@ -32,7 +41,9 @@ from bowline_reconciler.decide.actions import (
     DropFinalizer,
     Fail,
     Forget,
+    OutcomeAction,
     RequeueAfter,
+    RetryAt,
     Rollback,
     SetOwner,
     Wait,
@@ -41,6 +52,7 @@ from bowline_reconciler.decide.actions import (
 _WRITE_IN_FLIGHT = (
     "a write of the previous leader, or one without a reply, may still take effect; the rollback follows"
 )
+_ATTEMPT_WITHDRAWN = Cancelled(("the request was withdrawn",))
 _WITHDRAWN = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
 
 
@@ -50,23 +62,70 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPod:
-    """Read the pod live."""
+class CallFailed:
+    """A call outside of the plugins' has failed, which ends the reconcile.
+
+    ``is_own``: such failures are the request's own by now. ``is_altered``: a policy changes what is written.
+    ``was_attempting``: an attempt had begun.
+    """
+
+    why: str
+    retry_after: timedelta | None
+    is_own: bool
+    is_altered: bool
+    was_attempting: bool
+
+
+class Do(Enum):
+    """The effects that add a fact and need nothing else."""
+
+    # Of an attempt.
+    FENCE = "make a status write of a previous leader fail: it would describe another attempt"
+    PREPARE = "call the plugins' pre_bind"
+    POST = "pass the point of no return: call the plugins' bind"
+    # Of an end, or of both.
+    READ_POD = "read the pod live"
+    READ_BOUND_POD = "read the pod after its bind: from the watch event of an acknowledged Binding, or live"
+    SETTLE = "determine for how long a write for the request may still take effect"
+    RUN_POST_BIND = "call the plugins' post_bind"
+    REPORT_SUCCEEDED = "write Succeeded, with what the pod shows of its preparation"
+
+
+class Last(Enum):
+    """What a reconcile ends with."""
+
+    DEFER = "others are not bound yet: complete the bound request after them"
+    RECONSIDER = "the pod is not on its node after all: read it live, then decide again"
+    CLOSE = "nothing is left: drop what is known of the request"
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBoundPod:
-    """Read the pod after its bind: from the watch event of an acknowledged Binding, or live."""
+class Record:
+    """Add the finalizer, and the plugins of which side effects may exist from here on."""
+
+    plugins: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Reconsider:
-    """The pod is not on its node after all: read it live, then decide again."""
+class Gather:
+    """Ask whether the gang of the prepared pod is complete."""
+
+    gang: ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
-    """Determine for how long a write for the request may still take effect."""
+class Blame:
+    """The bind plugin has answered OK, and the pod is on no node."""
+
+    plugin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """The attempt is over: act on its result. ``is_new``: it was not observed before."""
+
+    status: Status
+    is_new: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +145,6 @@ class Undo:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPostBind:
-    """Call the plugins' post_bind."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportSucceeded:
-    """Write Succeeded, with what the pod shows of its preparation."""
-
-
-@dataclass(frozen=True, slots=True)
 class ReportFailed:
     """Write Failed and RolledBack in one patch."""
 
@@ -110,62 +159,75 @@ class ReportRolledBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
-    """Nothing is left: drop what is known of the request."""
+class ReportCause:
+    """Report why the request is unfinished."""
+
+    why: str
 
 
-# Those that end a request.
-EndEffect = (
-    ReadPod
-    | ReadBoundPod
-    | Settle
-    | Advise
-    | Undo
-    | RunPostBind
-    | DropFinalizer
-    | ReportSucceeded
-    | ReportFailed
-    | ReportRolledBack
-)
-# Those that begin something else, or end the reconcile.
-OtherEffect = Attempt | Wait | RequeueAfter | SetOwner | Forget | Complete | Fail | Rollback | Reconsider | Close
-Effect = EndEffect | OtherEffect
+# What ends a reconcile or begins something else; all others add a fact.
+Pause = Wait | RequeueAfter | RetryAt | Transient | Cancelled
+Following = Pause | Conclude | SetOwner | Forget | Attempt | Complete | Last
+Report = ReportFailed | ReportRolledBack | ReportCause
+Effect = Following | Report | Record | Gather | Blame | Advise | Undo | DropFinalizer | Do
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the next effect depends on: what is stored, what is remembered, and what this reconcile has done.
+    """What the next effect of an end depends on: what is stored, what is remembered, what this reconcile has done."""
 
-    - ``request``: as stored after the last write.
-    - ``is_pod_live``: the pod was read live in this reconcile.
-    - ``is_bound``: the pod, read live or after its bind, is on the selected node: then nothing may be undone.
-    - ``has_side_effects``: an attempt of this process may have left some.
-    - ``has_late_writes``: a write of this process has no reply, and may take effect.
-    - ``is_inherited``: a previous leader may have written for the request.
-    - ``quiet_in``: for how long such a write may still take effect; None: not determined.
-    - ``is_held``: plugins hold something for the bound pod until it has ended; known after post_bind.
-    - ``is_gone``: the request was deleted when its finalizer was removed.
-    """
-
-    request: BindRequest
-    is_bound: bool = False
-    is_pod_live: bool = False
-    has_side_effects: bool = False
-    has_late_writes: bool = False
-    is_inherited: bool = False
-    quiet_in: timedelta | None = None
+    request: BindRequest  # as stored after the last write
+    is_bound: bool = False  # the pod, read live or after its bind, is on the selected node: nothing may be undone
+    is_pod_live: bool = False  # the pod was read live in this reconcile
+    has_side_effects: bool = False  # an attempt of this process may have left some
+    has_late_writes: bool = False  # a write of this process has no reply, and may take effect
+    is_inherited: bool = False  # a previous leader may have written for the request
+    quiet_in: timedelta | None = None  # for how long such a write may still take effect; None: not determined
     has_read_bound_pod: bool = False
     has_undone: bool = False
     has_run_post_bind: bool = False
-    is_held: bool = False
+    is_held: bool = False  # plugins hold something for the bound pod until it has ended; known after post_bind
     has_reported: bool = False
-    is_gone: bool = False
+    may_defer: bool = False  # this reconcile has bound the pod, and more requests wait for a worker
+    is_gone: bool = False  # the request was deleted when its finalizer was removed
 
 
-def step(action: Action | Abandon, facts: Facts) -> Effect:
+class Stage(Enum):
+    """What an attempt has done last."""
+
+    BEGUN = "begun"
+    RECORDED = "recorded"  # with the former leader fenced
+    PREPARED = "prepared"
+    GATHERED = "gathered"
+    POSTED = "posted"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFacts:
+    """What the next effect of an attempt depends on."""
+
+    request: BindRequest  # as stored after the last write
+    plugins: frozenset[str] = frozenset()  # of which the attempt may leave side effects
+    uncounted: Status | None = None  # how an earlier reconcile's attempt has failed, if that is not stored yet
+    is_inherited: bool = False  # a previous leader may have written for it, and this process has prepared nothing
+    gang: ObjectRef | None = None  # with which the pod is bound; known once it is prepared
+    is_withdrawn: bool = False  # what the attempt is for has ended or changed
+    stage: Stage = Stage.BEGUN
+    status: Status | None = None  # the last result of the plugins
+    is_acknowledged: bool = False  # the API server has accepted a Binding
+    is_rejected: bool = False  # no Binding of the attempt can have taken effect
+    has_lost_reply: bool = False  # a Binding of this attempt or an earlier one has no reply
+    is_pod_live: bool = False  # the pod was read live after the calls
+    is_bound: bool = False  # and is on the selected node
+    end: Fail | None = None  # what such a pod means for the request if it is elsewhere or gone
+
+
+def step(action: Action | OutcomeAction | CallFailed | Abandon, facts: Facts | AttemptFacts) -> Effect:
     """Return the next effect of the action that was decided on."""
+    if isinstance(facts, AttemptFacts):
+        return _of_attempt(facts)
     if facts.is_gone:
-        return Close()
+        return Last.CLOSE
     match action:
         case Complete():
             return _of_success(facts)
@@ -176,21 +238,69 @@ def step(action: Action | Abandon, facts: Facts) -> Effect:
         case Abandon():
             return _of_abandoned(facts)
         case DropFinalizer():
-            return action if facts.request.has_finalizer else Close()
+            return action if facts.request.has_finalizer else Last.CLOSE
+        case CallFailed():
+            return _of_failed_call(action, facts)
         case _:
             return action
 
 
+def _of_attempt(facts: AttemptFacts) -> Effect:
+    request, stage, status = facts.request, facts.stage, facts.status
+    if facts.uncounted is not None:
+        return Conclude(facts.uncounted, is_new=False)
+    if status is not None and (stage is Stage.POSTED or not isinstance(status, Done)):
+        return _of_result(status, facts)
+    if facts.is_withdrawn:
+        return Conclude(_ATTEMPT_WITHDRAWN)
+    if stage is Stage.BEGUN and facts.plugins:
+        is_recorded = request.effects is None or facts.plugins <= request.effects  # None: all of them
+        if not request.has_finalizer or not is_recorded:
+            return Record(facts.plugins)
+        if facts.is_inherited:
+            return Do.FENCE
+    if stage in (Stage.BEGUN, Stage.RECORDED):
+        return Do.PREPARE
+    return Gather(facts.gang) if stage is Stage.PREPARED and facts.gang is not None else Do.POST
+
+
+def _of_result(status: Status, facts: AttemptFacts) -> Effect:
+    """All plugins have been called, or one has ended the attempt."""
+    is_ok = isinstance(status, Done)
+    # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind plugin
+    # or another client has sent a Binding of its own.
+    may_be_bound = is_ok or facts.has_lost_reply or (facts.stage is Stage.POSTED and not facts.is_rejected)
+    if (is_ok and facts.is_acknowledged) or not may_be_bound:
+        return Conclude(status)
+    if not facts.is_pod_live:
+        return Do.READ_POD
+    if facts.is_bound:
+        return Conclude(Status.ok())
+    if facts.end is not None:
+        return Conclude(facts.end.status)
+    return Blame(status.plugin) if is_ok else Conclude(status)
+
+
+def _of_failed_call(call: CallFailed, facts: Facts) -> Effect:
+    if call.is_altered and not facts.has_reported and not facts.request.deleting:
+        return ReportCause(call.why)  # it says nothing about the node: it never counts
+    if call.is_own and call.was_attempting and not call.is_altered and not facts.request.deleting:
+        return Conclude(Status.retry(call.why))
+    return Transient((call.why,), retry_after=call.retry_after)
+
+
 def _of_success(facts: Facts) -> Effect:
+    if facts.may_defer:
+        return Last.DEFER
     if not facts.is_pod_live and not facts.has_read_bound_pod:
-        return ReadBoundPod()
+        return Do.READ_BOUND_POD
     if not facts.is_bound:
-        return Reconsider()
+        return Last.RECONSIDER
     if not facts.has_run_post_bind:
-        return RunPostBind()
+        return Do.RUN_POST_BIND
     if facts.request.has_finalizer and not facts.is_held:
         return DropFinalizer()
-    return Close() if facts.has_reported else ReportSucceeded()
+    return Last.CLOSE if facts.has_reported else Do.REPORT_SUCCEEDED
 
 
 def _of_failure(fail: Fail, facts: Facts) -> Effect:
@@ -198,7 +308,7 @@ def _of_failure(fail: Fail, facts: Facts) -> Effect:
     has_effects = request.has_finalizer or facts.has_side_effects or request.is_rollback_incomplete
     may_undo = has_effects and not request.is_misnamed and not facts.has_undone
     if (may_undo or facts.has_late_writes or facts.is_inherited) and request.pod_key.name and not facts.is_pod_live:
-        return ReadPod()
+        return Do.READ_POD
     if facts.is_pod_live and facts.is_bound:
         return Complete()
     if (awaiting := _until_quiet(facts)) is not None:
@@ -209,7 +319,7 @@ def _of_failure(fail: Fail, facts: Facts) -> Effect:
         return Undo(fail.status, fail)
     if request.has_finalizer:
         return DropFinalizer()
-    return Close() if facts.has_reported else ReportFailed(fail)
+    return Last.CLOSE if facts.has_reported else ReportFailed(fail)
 
 
 def _of_rollback(action: Rollback, facts: Facts) -> Effect:
@@ -220,19 +330,19 @@ def _of_rollback(action: Rollback, facts: Facts) -> Effect:
         return Undo(action.why)
     if not facts.has_reported:
         return ReportRolledBack(action.why)
-    return DropFinalizer() if facts.request.has_finalizer else Close()
+    return DropFinalizer() if facts.request.has_finalizer else Last.CLOSE
 
 
 def _of_abandoned(facts: Facts) -> Effect:
     if not facts.has_side_effects and not facts.has_late_writes:
-        return Close()
+        return Last.CLOSE
     if not facts.is_pod_live:
-        return ReadPod()
+        return Do.READ_POD
     if facts.is_bound:
-        return Close()
+        return Last.CLOSE
     if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
-    return Undo(_WITHDRAWN, is_orphan=True) if facts.has_side_effects else Close()
+    return Undo(_WITHDRAWN, is_orphan=True) if facts.has_side_effects else Last.CLOSE
 
 
 def _until_quiet(facts: Facts) -> Effect | None:
@@ -241,5 +351,5 @@ def _until_quiet(facts: Facts) -> Effect | None:
         return None
     quiet_in = facts.quiet_in
     if quiet_in is None:
-        return Settle()
+        return Do.SETTLE
     return RequeueAfter(quiet_in, _WRITE_IN_FLIGHT) if quiet_in > timedelta() else None

@@ -23,7 +23,7 @@ REPORT_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Consecutive transient failures of one request. ``is_own``: the request's own, until the next success."""
+    """Consecutive transient failures of one request. ``is_own``: they are the request's own, reported and counted."""
 
     count: int
     first: float
@@ -31,24 +31,32 @@ class Streak:
     is_own: bool = False
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether there are so few that they are normal."""
+        return self.count <= QUIET_FAILURES
+
+    @property
     def seconds(self) -> float:
         """For how long the request has failed."""
         return self.last - self.first
 
 
+NO_FAILURES = Streak(0, 0.0, 0.0)
+
+
 def next_mark_in(streak: Streak, now: float) -> float | None:
     """Return in how many seconds another failure may count as the request's own; None: no later mark."""
-    marks = () if streak.is_own else (OWN_AFTER_S, REPORT_AFTER_S)
+    marks = () if streak.is_own or not streak.count else (OWN_AFTER_S, REPORT_AFTER_S)
     return min((streak.first + mark - now for mark in marks if streak.first + mark > now), default=None)
 
 
-def extend(streak: Streak | None, now: float, last_success: float, is_deferred: bool) -> Streak:
+def extend(streak: Streak, now: float, last_success: float, is_deferred: bool) -> Streak:
     """Return the streak with one more failure at ``now``.
 
     ``last_success``: when any call of this process last succeeded. ``deferred``: the API server sent Retry-After,
     which concerns its load and not the object.
     """
-    if streak is None:
+    if not streak.count:
         return Streak(1, now, now)
     others_succeed = last_success > streak.last and not is_deferred
     seconds = now - streak.first

@@ -21,7 +21,6 @@ from bowline.kube.client import KubeClient
 from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.binding.attempt import AttemptRunner
 from bowline_reconciler.binding.effects import Effects
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.binding.reads import Reads
@@ -211,9 +210,10 @@ class Cycle:
         requeue = Requeue(
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )
-        attempts = AttemptRunner(self.reads, caches.bound_pods, runner, writer, self.clock)
-        effects = Effects(self.reads, self.requests, runner, writer, observation.metrics, self.clock)
-        self.reconciler = Reconciler(self.requests, self.reads, self.states, attempts, effects, requeue, observation)
+        effects = Effects(
+            self.reads, self.requests, caches.bound_pods, runner, writer, observation.metrics, self.clock
+        )
+        self.reconciler = Reconciler(self.requests, self.reads, self.states, effects, requeue, observation)
         self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, requeue)
 
     @property

@@ -1,4 +1,5 @@
-"""``decide`` and ``step`` in sequence: every way to an end, among other clients, lost replies and crashes.
+"""``decide``, ``step`` and ``outcome`` in sequence: every attempt and every way to an end, among other clients, lost
+replies and crashes.
 
 A request, its pod and its side effects are a small world of values. Each state of it is explored: the effect that
 ``step`` demands, with each result that it may have, and between two effects any change by somebody else. What the
@@ -10,34 +11,51 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
-from bowline.api.meta import ObjectUID, ResourceVersion
+from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView
-from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Status
-from bowline_reconciler.decide.actions import Action, Attempt, Complete, DropFinalizer, Fail, Forget, RequeueAfter
+from bowline.framework.config import Binding, Settings
+from bowline.framework.plugin_status import Cancelled, Status, Transient
+from bowline.framework.reason import Reason
+from bowline_reconciler.decide.actions import (
+    Action,
+    Attempt,
+    Complete,
+    DropFinalizer,
+    Fail,
+    Forget,
+    OutcomeAction,
+    Report,
+    RequeueAfter,
+    RetryAt,
+    Wait,
+)
 from bowline_reconciler.decide.decide import ReadLive, decide
+from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status
-from bowline_reconciler.decide.snapshot import Absent, Observed, PodView, Target
+from bowline_reconciler.decide.snapshot import Absent, Observed, Outcome, PodView, Target, Times
 from bowline_reconciler.decide.step import (
     Abandon,
     Advise,
-    Close,
+    AttemptFacts,
+    Blame,
+    CallFailed,
+    Conclude,
+    Do,
     Effect,
     Facts,
-    ReadBoundPod,
-    ReadPod,
-    Reconsider,
+    Gather,
+    Last,
+    Record,
+    ReportCause,
     ReportFailed,
     ReportRolledBack,
-    ReportSucceeded,
-    RunPostBind,
-    Settle,
+    Stage,
     Undo,
     step,
 )
@@ -48,6 +66,11 @@ pytestmark = pytest.mark.timeout(300)
 SETTINGS = Settings(scheduler_names=("example-scheduler",))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FATAL = Fail(Status.fatal("no such device"))
+GONE = Fail(Status.fatal("no such pod", Reason.POD_GONE))
+PLUGINS = frozenset({"devices"})
+RETRY = RetryAt(timedelta(), cast(Report, None), Outcome(Status.retry("no"), NOW))
+GANG = ObjectRef("v1", "PodGroup", ObjectKey("ns", "gang"))
+WITHOUT_CALL = Last | RequeueAfter | Forget | Complete | Conclude | Blame | Transient | Cancelled
 # More effects than any end takes once nothing else happens.
 MANY = 40
 
@@ -65,6 +88,8 @@ class World:
     in_flight: str = ""  # a write that may still take effect: "", binding, effect
     has_run: bool = False  # the pod has been on the node: what it needed is not undone
     is_held: bool = False
+    in_gang: bool = False
+    has_stale_write: bool = False  # of the status, by a former leader: it fails once the request has another version
     changes: int = 1
     failures: int = 1
     crashes: int = 1
@@ -84,17 +109,19 @@ class Memory:
     ending: Fail | None = None
     has_attempted: bool = False
     has_rolled_back: bool = False
+    uncounted: bool = False  # an attempt has failed, and that is not stored yet
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """A reconcile in progress: what was read, what was decided."""
 
-    action: Action | Abandon
+    action: Action | OutcomeAction | CallFailed | Abandon
     request: World  # as stored when it was read or written last
     pod: str = "unread"
     is_pod_live: bool = False
     learnt: frozenset[tuple[str, Any]] = frozenset()  # facts of this reconcile
+    done: frozenset[str] = frozenset()  # what the attempt has really done: prepared, gathered, sent a Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +131,18 @@ class State:
     work: Work | None = None  # None: no reconcile is in progress
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> Facts | AttemptFacts:
         work, memory = self.work, self.memory
         assert work is not None
-        request = work.request
+        request = _request_of(work.request)
+        if isinstance(work.action, Attempt):
+            uncounted = Status.retry("not stored") if memory.uncounted else None
+            is_inherited = memory.is_inherited and not memory.has_side_effects
+            is_lost = memory.has_late_writes
+            learnt = {"has_lost_reply": is_lost, **dict(work.learnt)}
+            return AttemptFacts(request, work.action.effects, uncounted, is_inherited, **learnt)
         return Facts(
-            _request(request.phase, request.deleting, request.finalizer, request.is_incomplete),
+            request,
             work.pod == "here",
             work.is_pod_live,
             memory.has_side_effects,
@@ -126,8 +159,19 @@ class State:
         assert self.work is not None
         return self.with_work(learnt=frozenset((dict(self.work.learnt) | changes).items()))
 
+    def going_on(self, **news: Any) -> Iterator["State"]:
+        """Yield the state after an effect of an attempt: caches may show that it is withdrawn, sooner or later."""
+        assert self.work is not None
+        has_changed = _stored(self.world) != _stored(self.work.request) or self.world.pod in ("none", "elsewhere")
+        for is_withdrawn in (False, True) if has_changed else (False,):
+            yield self.noting(is_withdrawn=is_withdrawn, **news)
+
     def resting(self, **changes: Any) -> "State":
         return replace(self, work=None, memory=replace(self.memory, **changes))
+
+
+def _request_of(world: World) -> BindRequest:
+    return _request(world.phase, world.deleting, world.finalizer, world.is_incomplete)
 
 
 @cache
@@ -160,7 +204,7 @@ class Explored:
 
     def __init__(self) -> None:
         self.violations: dict[str, str] = {}
-        self.effects: set[type] = set()
+        self.effects: set[type | Do | Last] = set()
         self.actions: set[type] = set()
 
     def fail_if(self, condition: bool, what: str, state: State) -> None:
@@ -172,10 +216,15 @@ class Explored:
     def next_states(self, state: State) -> Iterator[State]:
         yield from self.after_effect(state)
         for world in _changed_by_others(state.world):
-            yield replace(state, world=world)
+            is_hidden = state.world.finalizer and not world.finalizer and not state.memory.has_side_effects
+            yield replace(state, world=_unrecorded(world) if is_hidden else world)
         if state.world.crashes and state != State():
             # The next leader knows what is stored, and that another process may have written.
-            yield State(replace(state.world, crashes=0), Memory(is_inherited=True))
+            world = replace(state.world, crashes=0)
+            world = world if world.finalizer else _unrecorded(world)
+            yield State(world, Memory(is_inherited=True))
+            has_stale_write = world.phase == "Pending" and world.finalizer
+            yield State(replace(world, has_stale_write=has_stale_write), Memory(is_inherited=True))
 
     def after_effect(self, state: State) -> Iterator[State]:
         """Yield the state after the next effect, once for each result that it may have."""
@@ -183,11 +232,16 @@ class Explored:
             yield from self._reconciled(state)
             return
         effect = step(state.work.action, state.facts)
-        self.effects.add(type(effect))
-        if state.world.failures and not isinstance(effect, Close | RequeueAfter | Forget | Complete | Attempt):
-            # The call fails, with or without effect; the reconcile is repeated.
-            failed = replace(state.world, failures=state.world.failures - 1)
-            yield replace(state, world=failed, work=None)
+        self.effects.add(effect if isinstance(effect, Do | Last) else type(effect))
+        if state.world.failures and not isinstance(effect, WITHOUT_CALL):
+            # The call fails, with or without effect; the reconcile is repeated, or the failure counts.
+            failed = replace(state, world=replace(state.world, failures=state.world.failures - 1))
+            yield replace(failed, work=None)
+            if isinstance(effect, RetryAt):
+                yield failed.resting(uncounted=True)
+            for is_altered in (False, True):
+                call = CallFailed("no", None, True, is_altered, isinstance(state.work.action, Attempt))
+                yield replace(failed, work=Work(call, state.work.request))
         yield from self._results(effect, state)
 
     def _reconciled(self, state: State) -> Iterator[State]:
@@ -197,10 +251,10 @@ class Explored:
             if memory.has_side_effects or (memory.has_attempted and memory.has_late_writes):
                 yield replace(state, work=Work(Abandon(), replace(world, phase="Pending", finalizer=False)))
             else:
-                self.fail_if(world.leaks and not memory.is_inherited, "forgotten with side effects", state)
+                self.fail_if(world.leaks, "forgotten with side effects", state)
             return
         request, live = (
-            _request(world.phase, world.deleting, world.finalizer, world.is_incomplete),
+            _request_of(world),
             frozenset[Target](),
         )
         while True:
@@ -209,6 +263,7 @@ class Explored:
                 _pod(world.pod) if Target.POD in live else _pod("unread"),
                 NodeView(deleting=False),
                 provided=frozenset(AllocationKind),
+                effects=PLUGINS,
                 live=live,
                 is_held=world.is_held,
                 was_delayed=memory.has_attempted,
@@ -219,6 +274,10 @@ class Explored:
             live |= {action.target}
         self.actions.add(type(action))
         is_live = Target.POD in live
+        if isinstance(action, Attempt):
+            self.fail_if(memory.ending is not None, "attempted after its end had begun", state)
+            yield replace(state, work=Work(action, world))
+            return
         yield replace(state, work=Work(action, world, world.pod if is_live else "unread", is_live))
 
     # --- the driver, one line an effect ---
@@ -227,17 +286,27 @@ class Explored:
         world, memory, work = state.world, state.memory, state.work
         assert work is not None
         match effect:
-            case Attempt():
-                self.fail_if(memory.ending is not None, "attempted after its end had begun", state)
-                yield from _attempted(state)
-            case ReadPod():
-                yield state.with_work(pod=world.pod, is_pod_live=True)
-            case ReadBoundPod():
+            case Record() | Do.FENCE | Do.PREPARE | Gather() | Do.POST | Blame() | Conclude():
+                yield from self._attempt_results(effect, state)
+            case RetryAt():
+                self.fail_if(isinstance(work.action, Complete), "retried although bound", state)
+                for written in self._written(state):
+                    yield written.resting(uncounted=written.work is None)
+            case Transient() | Cancelled():
+                yield replace(state, work=None)
+            case ReportCause():
+                yield from self._written(state, has_reported=True)
+            case Do.READ_POD:
+                is_bound, end = world.pod == "here", GONE if world.pod in ("none", "elsewhere") else None
+                read = state.with_work(pod=world.pod, is_pod_live=True, done=work.done - {"sent"})
+                is_attempt = isinstance(work.action, Attempt)
+                yield read.noting(is_pod_live=True, is_bound=is_bound, end=end) if is_attempt else read
+            case Do.READ_BOUND_POD:
                 yield state.noting(has_read_bound_pod=True).with_work(pod=world.pod)
-            case Reconsider():
+            case Last.RECONSIDER:
                 self.fail_if(work.pod == "here", "reconsidered although bound", state)
                 yield replace(state, work=None)
-            case Settle():
+            case Do.SETTLE:
                 # A Binding may take effect until it is determined, or is known to be lost.
                 landed = _landed(world)
                 yield replace(state, world=landed).noting(quiet_in=timedelta(seconds=9 if world.in_flight else 0))
@@ -264,16 +333,17 @@ class Explored:
                         yield replace(state, world=replace(failed, is_incomplete=effect.fail is not None), work=None)
                     # A write of the rollback itself has no reply.
                     late = replace(failed, in_flight="effect")
+                    late = late if world.finalizer or memory.has_side_effects else _unrecorded(late)
                     yield replace(state, world=late, memory=replace(memory, has_late_writes=True)).noting(
                         quiet_in=timedelta(seconds=9)
                     )
-            case RunPostBind():
+            case Do.RUN_POST_BIND:
                 self.fail_if(work.pod != "here", "post_bind of a pod that was not read on its node", state)
                 yield state.noting(has_run_post_bind=True, is_held=world.is_held)
             case DropFinalizer():
-                self.fail_if(world.leaks and not memory.is_inherited, "finalizer dropped above side effects", state)
+                self.fail_if(world.leaks, "finalizer dropped above side effects", state)
                 is_success = isinstance(work.action, Complete)
-                is_early = is_success and not state.facts.has_run_post_bind
+                is_early = is_success and "has_run_post_bind" not in dict(work.learnt)
                 self.fail_if(is_early, "finalizer dropped before post_bind", state)
                 self.fail_if(
                     is_success and world.is_held, "finalizer dropped although the pod holds something", state
@@ -281,8 +351,8 @@ class Explored:
                 is_late = bool(world.in_flight) and not world.has_run
                 self.fail_if(is_late, "finalizer dropped while a write may take effect", state)
                 yield from self._written(state, finalizer=False)
-            case ReportSucceeded():
-                self.fail_if(not state.facts.has_run_post_bind, "Succeeded before post_bind", state)
+            case Do.REPORT_SUCCEEDED:
+                self.fail_if("has_run_post_bind" not in dict(work.learnt), "Succeeded before post_bind", state)
                 is_kept = work.request.finalizer and not world.is_held
                 self.fail_if(is_kept, "Succeeded before the finalizer is dropped", state)
                 yield from self._written(state, phase="Succeeded", has_reported=True)
@@ -292,32 +362,91 @@ class Explored:
                 self.fail_if(world.in_flight == "binding", "Failed while a Binding may take effect", state)
                 yield from self._written(state, phase="Failed", has_reported=True, is_incomplete=False)
             case ReportRolledBack():
-                self.fail_if(world.leaks and not memory.is_inherited, "released with side effects", state)
+                self.fail_if(world.leaks, "released with side effects", state)
                 yield from self._written(state, has_reported=True)
-            case Close() if isinstance(work.action, Abandon):
+            case Last.CLOSE if isinstance(work.action, Abandon):
                 yield state.resting(has_side_effects=False, has_late_writes=False, has_attempted=False)
-            case Close():
+            case Last.CLOSE:
                 is_kept = world.finalizer and not world.is_held and work.request == world
                 self.fail_if(is_kept, "closed with the finalizer", state)
             case Forget():
                 if memory.has_side_effects or memory.has_late_writes:
                     yield state.with_work(action=Abandon())
-            case Complete() | Fail():
+            case Complete():
                 yield state.with_work(action=effect)
             case _:
                 raise AssertionError(effect)
+
+    def _attempt_results(self, effect: Effect, state: State) -> Iterator[State]:  # noqa: C901, PLR0912, PLR0915 - a table
+        world, memory, work = state.world, state.memory, state.work
+        assert work is not None
+        is_withdrawn = dict(work.learnt).get("is_withdrawn", False)
+        match effect:
+            case Record():
+                for written in self._written(state, finalizer=True):
+                    yield from written.going_on(stage=Stage.RECORDED) if written.work is not None else (written,)
+            case Do.FENCE:
+                for written in self._written(state):
+                    yield from written.going_on(stage=Stage.RECORDED) if written.work is not None else (written,)
+            case Do.PREPARE:
+                self.fail_if(not work.request.finalizer, "prepared before the finalizer is recorded", state)
+                self.fail_if(memory.uncounted, "prepared before the last failure is counted", state)
+                self.fail_if(is_withdrawn, "prepared although withdrawn", state)
+                self.fail_if(world.has_stale_write, "prepared while a former leader's report may be stored", state)
+                memory = replace(memory, has_side_effects=True, has_attempted=True, has_rolled_back=False)
+                begun = replace(state, world=replace(world, effects=True), memory=memory)
+                stage, gang = Stage.PREPARED, GANG if world.in_gang else None
+                prepared = begun.with_work(done=work.done | {"prepared"})
+                yield from prepared.going_on(stage=stage, status=Status.ok(), gang=gang)
+                for status in (FATAL.status, Status.wait("not yet"), Status.retry("no")):
+                    yield from begun.going_on(stage=stage, status=status, gang=gang)
+                late = replace(begun, world=replace(world, in_flight="effect"))
+                late = replace(late, memory=replace(memory, has_late_writes=True))
+                yield from late.going_on(stage=stage, status=Status.retry("no reply"), gang=gang)
+            case Gather():
+                yield from state.with_work(done=work.done | {"gathered"}).going_on(
+                    stage=Stage.GATHERED, status=Status.ok()
+                )
+                yield from state.going_on(stage=Stage.GATHERED, status=Status.wait("for the gang"))
+            case Do.POST:
+                self.fail_if("prepared" not in work.done, "bound before it is prepared", state)
+                self.fail_if(world.in_gang and "gathered" not in work.done, "bound without its gang", state)
+                self.fail_if(is_withdrawn, "bound although withdrawn", state)
+                yield from _posted(state)
+            case Blame():
+                self.fail_if(work.pod in ("here", "unread"), "blamed without a look at the pod", state)
+                late = replace(state, memory=replace(memory, has_late_writes=True))
+                yield late.noting(status=Status.wait("a defect"))
+            case Conclude(status):
+                self.fail_if("sent" in work.done, "concluded without a look at the pod", state)
+                if isinstance(call := work.action, CallFailed):
+                    self.fail_if(call.is_altered or not call.was_attempting, "counted without an attempt", state)
+                if status is None:
+                    yield replace(state, work=None)
+                    return
+                for limit in (5, 0):
+                    limits, outcome = Binding(backoff_limit=limit), Outcome(status, NOW)
+                    action = classify_outcome(_request_of(work.request), outcome, limits, 0.5, Times(), NOW)
+                    if isinstance(action, Wait):
+                        yield replace(state, work=None)
+                        return
+                    action = RETRY if isinstance(action, RetryAt) else action
+                    ending = action if isinstance(action, Fail) else memory.ending
+                    is_live = work.is_pod_live
+                    following = Work(action, work.request, work.pod if is_live else "unread", is_live)
+                    yield State(world, replace(memory, ending=ending), following)
 
     def _written(self, state: State, *, has_reported: bool = False, **changes: Any) -> Iterator[State]:
         """Write the request, guarded by its version; or learn that it is gone, or that another client has written."""
         world, work = state.world, state.work
         assert work is not None
         if not world.phase:
-            yield state.noting(is_gone=True) if not has_reported else replace(state, work=None)
+            yield state.noting(is_gone=True) if changes == {"finalizer": False} else replace(state, work=None)
             return
         if _stored(world) != _stored(work.request):
             yield replace(state, work=None)
             return
-        written = replace(world, **changes)
+        written = replace(world, has_stale_write=False, **changes)
         if written.deleting and not written.finalizer:
             written = replace(written, phase="")
         known = replace(written, phase=written.phase or work.request.phase)
@@ -337,9 +466,16 @@ def _landed(world: World) -> World:
     return replace(world, effects=effects, in_flight="")
 
 
+def _unrecorded(world: World) -> World:
+    """Return the world without what nobody can know: no process remembers it, and a client removed the finalizer."""
+    return replace(world, effects=False, in_flight="" if world.in_flight == "effect" else world.in_flight)
+
+
 def _changed_by_others(world: World) -> Iterator[World]:
     if world.in_flight:
         yield _landed(world)
+    if world.has_stale_write and world.phase == "Pending":
+        yield replace(world, has_stale_write=False, is_incomplete=True)
     if not world.changes:
         return
     changed = replace(world, changes=world.changes - 1)
@@ -360,29 +496,23 @@ def _changed_by_others(world: World) -> Iterator[World]:
         yield replace(changed, pod="none")
 
 
-def _attempted(state: State) -> Iterator[State]:
-    """Yield the results of an attempt: the finalizer is recorded first, then side effects may exist."""
+def _posted(state: State) -> Iterator[State]:
+    """Yield the results of bind: acknowledged, rejected, without a reply, or not by a Binding of this process."""
     world, work = state.world, state.work
     assert work is not None
-    if not world.phase or world.deleting or _stored(world) != _stored(work.request):
-        yield replace(state, work=None)
-        return
-    begun = replace(world, finalizer=True, effects=True)
-    memory = replace(state.memory, has_side_effects=True, has_attempted=True, has_rolled_back=False)
-    ended = State(begun, memory, Work(FATAL, begun))
-    yield ended.with_work(action=FATAL)
-    yield replace(ended, memory=replace(memory, ending=FATAL)).with_work(action=FATAL)
-    yield ended.resting()  # it waits, or is retried
-    yield replace(ended, world=replace(begun, in_flight="effect")).resting(has_late_writes=True)
-    if world.pod == "free":
-        bound = replace(begun, pod="here", has_run=True)
-        yield replace(ended, world=bound).with_work(action=Complete(), request=bound)
-        yield replace(ended, world=bound).resting(has_late_writes=True)
-        late = replace(begun, in_flight="binding")
-        yield replace(ended, world=late).resting(has_late_writes=True)
-        yield replace(ended, world=late, memory=replace(memory, has_late_writes=True, ending=FATAL)).with_work(
-            action=FATAL, request=late
-        )
+    stage = Stage.POSTED
+    if world.pod == "free" and world.phase:
+        bound = replace(state, world=replace(world, pod="here", has_run=True))
+        yield from bound.going_on(stage=stage, status=Status.ok(), is_acknowledged=True)
+        yield bound.with_work(done=work.done | {"sent"}).noting(stage=stage, status=Status.ok())
+        unknown = replace(state, memory=replace(state.memory, has_late_writes=True))
+        for after in (bound.world, replace(world, in_flight="binding")):
+            lost = replace(unknown, world=after).with_work(done=work.done | {"sent"})
+            yield lost.noting(stage=stage, status=Status.retry("no reply"), has_lost_reply=True)
+    else:
+        yield from state.going_on(stage=stage, status=Status.retry("409"), is_rejected=True)
+    yield from state.going_on(stage=stage, status=FATAL.status, is_rejected=True)
+    yield state.with_work(done=work.done | {"sent"}).noting(stage=stage, status=Status.ok())
 
 
 def explore(start: State) -> tuple[Explored, set[State]]:
@@ -397,34 +527,23 @@ def explore(start: State) -> tuple[Explored, set[State]]:
 
 
 def test_every_way_to_an_end_is_safe_and_has_an_end() -> None:
-    reached: set[type] = set()
-    for is_held in (False, True):
-        explored, states = explore(State(World(is_held=is_held)))
+    reached: set[type | Do | Last] = set()
+    for world in (World(), World(is_held=True, in_gang=True, failures=0)):
+        explored, states = explore(State(world))
         assert explored.violations == {}
-        assert len(states) > 5_000
+        assert len(states) > 15_000
         reached |= explored.effects
-        quiet = Explored()
+        quiet, ending = Explored(), set[State]()
         for state in states:
-            count = 0
+            path: list[State] = []
             following: State | None = replace(state, world=replace(state.world, changes=0, failures=0, crashes=0))
-            while following is not None and count < MANY:
-                following, count = next(quiet.after_effect(following), None), count + 1
-            assert count < MANY, state
-    assert reached >= {
-        Advise,
-        Attempt,
-        Close,
-        DropFinalizer,
-        ReadBoundPod,
-        ReadPod,
-        ReportFailed,
-        ReportRolledBack,
-        ReportSucceeded,
-        RequeueAfter,
-        RunPostBind,
-        Settle,
-        Undo,
-    }
+            while following is not None and following not in ending:
+                assert len(path) < MANY, state
+                path.append(following)
+                following = next(quiet.after_effect(following), None)
+            ending.update(path)
+    own = {Record, Gather, Blame, Conclude, Advise, DropFinalizer, Undo, ReportFailed, ReportRolledBack, ReportCause}
+    assert reached >= {*own, *Do, RequeueAfter, RetryAt, Last.CLOSE, Last.RECONSIDER}
 
 
 def test_nothing_is_undone_of_a_request_that_has_not_the_name_of_its_pod() -> None:

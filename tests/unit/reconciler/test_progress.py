@@ -97,7 +97,7 @@ async def test_a_write_goes_on_from_the_newest_version_that_reports_have_stored(
             await asyncio.sleep(0)
             entry.versions[request("9").resource_version] = request("10")
 
-        entry.begin_report(asyncio.create_task(report()))
+        entry.report = asyncio.create_task(report())
         newest = await work.stored_since(request("9"))
         assert newest is not None
         assert newest.resource_version == "10", "a report in progress is awaited"
@@ -105,7 +105,7 @@ async def test_a_write_goes_on_from_the_newest_version_that_reports_have_stored(
         async def conflict() -> None:
             assert await work.stored_since(request("10")) is None
 
-        entry.begin_report(conflicting_report := asyncio.create_task(conflict()))
+        entry.report = conflicting_report = asyncio.create_task(conflict())
         for _ in range(3):
             await asyncio.sleep(0)
         assert conflicting_report.done(), "a report does not wait for itself"

@@ -1,6 +1,6 @@
 """When a request is processed again after a transient failure, and which completions are deferred."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -10,11 +10,14 @@ from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.kube.availability import Availability
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.binding.requeue import DEFER, MAX_DEFERRED, DeferredBind, Requeue, WaitIndex
+from bowline_reconciler.binding.effects import Work
+from bowline_reconciler.binding.requeue import DEFER, MAX_DEFERRED, Requeue, WaitIndex
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.actions import Complete
+from bowline_reconciler.decide.snapshot import Snapshot
+from bowline_reconciler.decide.step import Facts
 from bowline_reconciler.reconciler import is_resumable
-from tests.unit.reconciler.watching import context
 
 NO_WRITER = cast(Writer, None)
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -47,8 +50,9 @@ def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() 
     assert requests.error("unreachable", failing).at_most == timedelta.max
 
 
-def bound() -> DeferredBind:
-    return DeferredBind(context(), datetime(2026, 1, 1, tzinfo=UTC))
+def bound(name: str) -> Work:
+    own = decode_bind_request(stored(bind_request(name, uid="pod-uid")))
+    return Work(Snapshot(own), state(), Complete(), Facts(own))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +69,11 @@ def test_a_completion_is_deferred_while_others_are_not_bound(
 ) -> None:
     requests = requeue(SteppedClock(), is_busy=is_busy)
     for number in range(deferred_count):
-        assert requests.defer(ObjectKey("default", f"before-{number}"), bound()) == DEFER
-    own_bind, key = bound(), ObjectKey("default", "mine")
-    assert requests.defer(key, own_bind) == (DEFER if is_deferred else None)
+        assert requests.defer(bound(f"before-{number}")) == DEFER
+    own_bind, key = bound("mine"), ObjectKey("default", "mine")
+    assert requests.may_defer is is_deferred
+    if is_deferred:
+        assert requests.defer(own_bind) == DEFER
     assert (requests.is_deferred(key), requests.sizes["deferredCompletions"]) == (
         is_deferred,
         deferred_count + is_deferred,

@@ -60,6 +60,6 @@ def test_a_state_in_which_something_has_begun_is_of_one_decision(change: dict[st
     raw = stored(bind_request(uid="pod-uid", **change), uid="request-uid", version="2", generation=2)
     changed_request = decode_bind_request(raw)
     assert states.ensure(request) is states.of(changed_request)
-    states.ensure(request).begin(request)
+    states.ensure(request).begun_request = request
     assert (states.of(changed_request) is not None) is is_same
     assert (states.ensure(changed_request).begun_request is not None) is is_same

@@ -6,7 +6,7 @@ import pytest
 
 from bowline.framework.plugin_status import Fatal, Retriable, Status, Transient
 from bowline.framework.reason import Reason
-from bowline_reconciler.decide.transient import Streak, classify, extend, next_mark_in
+from bowline_reconciler.decide.transient import NO_FAILURES, Streak, classify, extend, next_mark_in
 
 NEVER = float("-inf")
 TRANSIENT = Transient(("500",), "default_binder")
@@ -15,10 +15,9 @@ RBAC = Status.fatal("cannot create", Reason.RBAC_MISSING)
 
 def streak(times: list[float], success_before_each: bool = True, is_deferred: bool = False) -> Streak:
     """Failures at these times; with or without another call's success shortly before each."""
-    result: Streak | None = None
+    result = NO_FAILURES
     for time in times:
         result = extend(result, time, time - 0.01 if success_before_each else NEVER, is_deferred)
-    assert result is not None
     return result
 
 
