@@ -36,6 +36,11 @@ class BoundClaimCache:
         """Return whether the PVC is awaited."""
         return key in self._entries
 
+    def awaits(self, key: ObjectKey) -> bool:
+        """Return whether the PVC is awaited and no event has reported it bound."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.bound is None
+
     def expect(self, request: ObjectKey, claims: Iterable[PersistentVolumeClaim]) -> None:
         """Register the PVCs that the request waits for to be bound."""
         for claim in claims:

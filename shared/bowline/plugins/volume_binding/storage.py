@@ -150,10 +150,13 @@ class Storage:
         return claims, unreadable
 
     def may_be_provisioned(self, key: ObjectKey) -> bool:
-        """Return whether a cached PVC has no volume and may get one from a provisioner, once its node is chosen."""
+        """Return whether a PVC has no volume and may get one from a provisioner, once its node is chosen.
+
+        One that is not in the cache is bound, or new: then its first attempt may have asked the provisioner.
+        """
         cached_claim = self._claims.store.get(key) if self._claims is not None else None
         if cached_claim is None:
-            return False
+            return self.bound_claims.awaits(key)
         name = cached_claim["class"]
         cached_class = self._classes.store.get(ObjectKey("", name)) if self._classes is not None and name else None
         if cached_class is None:

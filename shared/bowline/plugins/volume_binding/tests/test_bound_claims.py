@@ -27,10 +27,13 @@ class Time:
 
 def test_an_awaited_claim_is_returned_once() -> None:
     cache = BoundClaimCache(Time())
+    assert not cache.awaits(UNBOUND.key)
     cache.expect(A, [UNBOUND])
+    assert cache.awaits(UNBOUND.key), "its provisioner may have been asked, whether or not the cache has it"
     assert cache.pop(UNBOUND.key) is None
     assert BOUND.key in cache
     cache.record(BOUND)
+    assert not cache.awaits(BOUND.key)
     assert cache.pop(BOUND.key) is BOUND
     assert cache.pop(BOUND.key) is None, "later changes are not watched"
     assert BOUND.key not in cache
