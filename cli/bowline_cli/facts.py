@@ -273,8 +273,16 @@ def last_event(facts: Facts) -> tuple[str, ...]:
 
 
 def last_warning(facts: Facts) -> str:
-    """Return the last event about the pod from other components, if it is a warning; else an empty text."""
-    events = [event for event in facts.events if _source(event) != names.EVENT_SOURCE]
+    """Return the last event about the pod from other components, if it is a warning; else an empty text.
+
+    Once the pod's scheduler has decided, what it warned of before, such as too few GPUs, is over.
+    """
+    request, pod = current_request(facts), facts.pod or {}
+    is_decided = (pod.get("spec") or {}).get("nodeName") or (
+        request is not None and status_of(request).get("phase") != "Failed"
+    )
+    others = (names.EVENT_SOURCE, scheduler_of(pod)) if is_decided else (names.EVENT_SOURCE,)
+    events = [event for event in facts.events if _source(event) not in others]
     return _event_text(events[-1]) if events and events[-1].get("type") == "Warning" else ""
 
 

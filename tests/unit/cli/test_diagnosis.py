@@ -93,6 +93,8 @@ SHORT_GANG = GangFacts(GANG, {"spec": {"minMember": 3}}, [pod(), pod(), pod(phas
 
 NO_SECRET = {"type": "Warning", "reason": "FailedMount", "message": "secret x not found",
     "source": {"component": "kubelet"}}  # fmt: skip
+NO_NODE = {"type": "Warning", "reason": "FailedScheduling", "message": "0/3 nodes fit",
+    "reportingComponent": "example-scheduler"}  # fmt: skip
 VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 WITH_CLAIM = pod(spec={"nodeName": "gpu-1", "volumes": VOLUMES}, phase="Pending")
 
@@ -200,6 +202,11 @@ TABLE = [
         "message": "template t: not found", "source": {"component": "resource_claim"}}]},
         "no scheduler has decided; FailedResourceClaimCreation from resource_claim: template t: not found",
         "is it installed and running?", 60, id="a claim that is not created"),
+    pytest.param({"events": [NO_NODE]}, "no scheduler has decided; FailedScheduling from example-scheduler: 0/3 nodes fit",
+        "is it installed and running?", 60, id="a scheduler that warns in an event only"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Pending"), "events": [NO_NODE]},
+        "its kubelet has not started it yet: Pending", "the kubelet starts it", 60,
+        id="what a scheduler has warned about before it decided"),
     pytest.param({"events": [{**NO_SECRET, "source": {"component": names.EVENT_SOURCE}}]},
         "example-scheduler has reported nothing about it", "decides", 60, id="a warning of Bowline's own"),
     pytest.param({"events": [NO_SECRET, {**NO_SECRET, "type": "Normal"}]},
@@ -333,6 +340,8 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"})
             f"last event of {CLAIM}: ProvisioningFailed: no driver", id="what a provisioner says"),
         pytest.param({"request": waiting(), "events": [NO_SECRET, {"source": {"component": names.EVENT_SOURCE}}]},
             "FailedMount from kubelet: secret x not found", id="what another component warns about"),
+        pytest.param({"request": waiting(), "events": [NO_SECRET, NO_NODE]},
+            "FailedMount from kubelet: secret x not found", id="what it warns about, besides an end of the scheduler's"),
         pytest.param({"request": waiting(WaitFact("plugin a", (RESERVATION,))),
             "objects": {RESERVATION: pod(spec={"nodeName": "n"})}}, f"{RESERVATION}: Pending, on node n",
             id="an awaited pod"),
