@@ -161,24 +161,25 @@ def _find_workload(reading: Reading, namespace: str, name: str) -> ExplainedObje
 def _custom_workload(reading: Reading, namespace: str, name: str, kind: str = "") -> ExplainedObject | None:
     """Explain an object of another project's kind, such as a JobSet, by the objects that name it as their owner."""
     workloads, pods = _dependents(reading, namespace)
+    owners: dict[WorkloadKind, Any] = {}  # of each kind the UID: a Job may have thousands of pods
     for dependent in (*chain(*workloads.values()), *pods):
         for reference in dependent["metadata"].get("ownerReferences") or ():
-            if reference.get("name") != name:
-                continue
-            custom_kind = _custom_kind(reading, reference)
-            if not kind or custom_kind.is_named(kind):
-                metadata = {"name": name, "namespace": namespace, "uid": reference.get("uid")}
-                return _workload_subject(reading, namespace, custom_kind, {"metadata": metadata})
+            if reference.get("name") == name:
+                owner_kind = WorkloadKind(str(reference.get("kind")), str(reference.get("apiVersion")))
+                owners.setdefault(owner_kind, reference.get("uid"))
+    for owner_kind, uid in owners.items():
+        if not kind or owner_kind.is_named(kind) or _with_short_names(reading, owner_kind).is_named(kind):
+            metadata = {"name": name, "namespace": namespace, "uid": uid}
+            return _workload_subject(reading, namespace, owner_kind, {"metadata": metadata})
     return None
 
 
-def _custom_kind(reading: Reading, reference: Object) -> WorkloadKind:
-    """Return the kind of an owner, with its names as the API server's discovery has them for kubectl."""
-    api, kind = str(reference.get("apiVersion")), str(reference.get("kind"))
-    discovery = reading.reader.get(f"/{'apis' if '/' in api else 'api'}/{api}")
+def _with_short_names(reading: Reading, kind: WorkloadKind) -> WorkloadKind:
+    """Return the kind with its short names, which only the API server's discovery has, as kubectl uses it."""
+    discovery = reading.reader.get(f"/{'apis' if '/' in kind.api else 'api'}/{kind.api}")
     resources = [] if discovery is None or isinstance(discovery, Unread) else discovery.get("resources") or ()
-    of_kind = [resource for resource in resources if resource.get("kind") == kind]
-    return WorkloadKind(kind, api, tuple(chain(*(resource.get("shortNames") or () for resource in of_kind))))
+    of_kind = [resource for resource in resources if resource.get("kind") == kind.name]
+    return replace(kind, short_names=tuple(chain(*(resource.get("shortNames") or () for resource in of_kind))))
 
 
 def _dependents(reading: Reading, namespace: str) -> tuple[dict[str, list[Object]], list[Object]]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,10 +26,11 @@ class Server(Api):
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         super().__init__(ServerAccess("http://server", "team"))
-        self.objects = objects
+        self.objects, self.places = objects, list[str]()
 
     def send(self, method: str, path: str, body: bytes | None, accept: str = "") -> ApiAnswer:
         place = path.partition("?")[0]
+        self.places.append(place)
         if place not in self.objects:
             return ApiAnswer(404, {}, b"{}")
         answer = self.objects[place]
@@ -190,3 +192,12 @@ def test_of_a_workload_the_pod_that_waits_is_explained_and_not_an_older_one_that
     assert subject.facts.key.name == "db-2"
     assert subject.explanation.details[-1] == "StatefulSet team/db: 1 of 3 pods wait"
     assert [subject.facts.key.name for subject in stuck_subjects(reading(**objects), "team")] == ["db-2"]
+
+
+@pytest.mark.parametrize(("target", "reads"), [("serve", 0), ("leaderworkersets/serve", 0), ("jobset/serve", 1)])
+def test_discovery_is_read_for_a_short_name_only_and_once_for_all_objects_of_an_owner(target: str, reads: int) -> None:
+    pods = [named(f"w-{index}", metadata=owned_by("LeaderWorkerSet", "serve")) for index in range(3)]
+    server = Server({PODS: pods, EVENTS: []})
+    with suppress(ClusterError):
+        find_subject(Reading(Reader(server), "bowline-system", NOW), "team", target)
+    assert server.places.count(f"/apis/{LWS_API}") == reads
