@@ -282,7 +282,8 @@ def undone(results: Sequence[Status]) -> Done | Retriable | Transient:
     That is Transient if all are, with the longest retry_after. The reasons of a Done name what is not undone.
     """
     failures = [status for status in results if not isinstance(status, Done | Skipped)]
-    reasons = tuple(f"{status.plugin}: {status.message}" for status in failures or results if status.reasons)
+    named = failures or [status for status in results if status.reasons]
+    reasons = tuple(f"{status.plugin}: {status.message or 'no reason given'}" for status in named)
     if not failures:
         return Done(reasons)
     # The poll interval of a wait is none of a repetition.

@@ -286,6 +286,11 @@ async def test_the_cause_of_a_failed_rollback(
     assert status.plugin == f"p{len(failures) - 1}"
 
 
+async def test_a_plugin_that_fails_without_a_reason_is_named() -> None:
+    run, _ = runner(RecordingPlugin("a", [], {"rollback": returning(Retriable())}))
+    assert await run.run_rollback(context(), Status.fatal("no")) == Retriable(("a: no reason given",), "a")
+
+
 async def test_what_cannot_be_read_keeps_no_request_and_is_named() -> None:
     refused = raises(Unreadable("configmaps default/a: its JSON is refused"))
     run, _ = runner(RecordingPlugin("a", []), RecordingPlugin("b", [], {"rollback": refused, "release": refused}))
