@@ -12,9 +12,9 @@ from typing import Final
 from bowline.api import names
 from bowline.api.failed_decision import condition_of
 from bowline.api.meta import Object, format_time, is_deleting, key_of, parse_time, status_of
+from bowline.api.pod_volumes import pod_volumes
 from bowline.api.request_facts import FailureFact, WaitFact, failure_of, reported_status, wait_of
 from bowline.framework.reason import Reason, Suggestion
-from bowline.plugins.volume_binding.volumes import pod_volumes
 from bowline_cli.facts import (
     NOT_READ,
     Explanation,

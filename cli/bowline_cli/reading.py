@@ -13,7 +13,7 @@ from bowline.api import names
 from bowline.api.duration import parse_duration
 from bowline.api.gang import gang_of
 from bowline.api.meta import Object, ObjectKey, ObjectRef, parse_time, status_of
-from bowline.plugins.volume_binding.volumes import pod_volumes
+from bowline.api.pod_volumes import pod_volumes
 from bowline_cli.api import ApiException, ClusterError
 from bowline_cli.facts import KINDS, Facts, GangFacts, ReleaseInfo, current_request, named_objects, scheduler_of
 from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable

@@ -17,6 +17,7 @@ from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.failed_decision import failed_decision_of
 from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.pod_volumes import pod_volumes
 from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.selectors import MAX_REQUIREMENTS, Node
 from bowline.api.taints import MAX_TOLERATIONS, untolerated
@@ -32,7 +33,7 @@ from bowline.plugins.gpu_sharing.idle_groups import transform_user
 from bowline.plugins.gpu_sharing.labels import label_changes, label_removals
 from bowline.plugins.gpu_sharing.rules import share_of
 from bowline.plugins.volume_binding.rules import MAX_CLAIMS, MAX_PAIRS, Unbound, check_count, choose
-from bowline.plugins.volume_binding.volumes import StorageClass, Volume, pod_volumes, read_claim, read_volume
+from bowline.plugins.volume_binding.volumes import StorageClass, Volume, read_claim, read_volume
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.decide.snapshot import pod_view
 from bowline_webhook.workloads import review_workload

@@ -195,7 +195,7 @@ def test_of_a_workload_the_pod_that_waits_is_explained_and_not_an_older_one_that
 
 
 @pytest.mark.parametrize(("target", "reads"), [("serve", 0), ("leaderworkersets/serve", 0), ("jobset/serve", 1)])
-def test_discovery_is_read_for_a_short_name_only_and_once_for_all_objects_of_an_owner(target: str, reads: int) -> None:
+def test_discovery_is_read_for_a_short_name_only_and_once_for_all_that_an_owner_has(target: str, reads: int) -> None:
     pods = [named(f"w-{index}", metadata=owned_by("LeaderWorkerSet", "serve")) for index in range(3)]
     server = Server({PODS: pods, EVENTS: []})
     with suppress(ClusterError):

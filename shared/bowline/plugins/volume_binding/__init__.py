@@ -9,6 +9,7 @@ needs the finalizer.
 
 from collections.abc import Iterable, Mapping
 
+from bowline.api.pod_volumes import pod_volumes
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.errors import ApiError, Unreadable
@@ -28,7 +29,6 @@ from bowline.plugin import (
 )
 from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage, transform_class
-from bowline.plugins.volume_binding.volumes import pod_volumes
 
 
 class VolumeBinding(BuiltinBindingPlugin[BindTimeoutConfig]):

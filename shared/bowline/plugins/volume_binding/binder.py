@@ -14,6 +14,7 @@ from datetime import timedelta
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.api.pod_volumes import PodVolume, pod_volumes
 from bowline.api.selectors import Node
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Done, Fatal, Status, Transient, Waiting, merge_waits
@@ -53,14 +54,7 @@ from bowline.plugins.volume_binding.rules import (
     waits_for_volumes,
 )
 from bowline.plugins.volume_binding.storage import Storage
-from bowline.plugins.volume_binding.volumes import (
-    PersistentVolumeClaim,
-    PodVolume,
-    Volume,
-    pod_volumes,
-    read_claim,
-    read_volume,
-)
+from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume, read_claim, read_volume
 
 # Consecutive evaluations while other writers change the same objects; they write a few times each.
 MAX_EVALUATIONS = 5

@@ -13,6 +13,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
+from bowline.api.pod_volumes import PodVolume, pod_volumes
 from bowline.api.selectors import Node
 from bowline.framework.binding.node_labels import NodeLabels
 from bowline.kube.accounting import api_time
@@ -34,10 +35,8 @@ from bowline.plugins.volume_binding.matching import FreeVolumes, is_free
 from bowline.plugins.volume_binding.rules import Commitments
 from bowline.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
-    PodVolume,
     StorageClass,
     Volume,
-    pod_volumes,
     read_claim,
     read_class,
     read_volume,

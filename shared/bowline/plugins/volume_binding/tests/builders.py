@@ -3,10 +3,10 @@
 from typing import Any
 
 from bowline.api.meta import ObjectKey
+from bowline.api.pod_volumes import PodVolume
 from bowline.api.selectors import Node
 from bowline.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
-    PodVolume,
     StorageClass,
     Volume,
     read_claim,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.pod_volumes import PodVolume, pod_volumes
 from bowline.api.selectors import Node
 from bowline.framework.plugin_status import Done, Fatal, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
@@ -32,7 +33,7 @@ from bowline.plugins.volume_binding.rules import (
     waits_for_volumes,
 )
 from bowline.plugins.volume_binding.tests.builders import NODE, POD, SCRATCH, WANTED, claim, cls, reference, volume
-from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, PodVolume, Volume, pod_volumes
+from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
 
 CSI = "csi.example.com"
 DONE = {"pv.kubernetes.io/bind-completed": "yes"}
