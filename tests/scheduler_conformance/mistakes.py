@@ -1,7 +1,6 @@
 """Schedulers with one mistake each, the one that the argument names, in a part of the example scheduler."""
 
 import json
-import runpy
 import sys
 import time
 from collections import Counter
@@ -11,9 +10,46 @@ from types import SimpleNamespace
 from typing import Any
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "scheduler" / "scheduler.py"
-scheduler = runpy.run_path(str(EXAMPLE))
-config, client, run = scheduler["config"], scheduler["client"], scheduler["run"]
-parts = run.__globals__
+REQUESTS = 'requests = {r["spec"].get("podUID"): r for r'
+REQUEST = 'requests.get(pod["metadata"]["uid"], {})'
+# Edits of the example's text: what is replaced, by what.
+EDITS: dict[str, dict[str, str]] = {
+    "knows_names_only": {
+        REQUESTS: 'requests = {(r["metadata"]["namespace"], r["spec"].get("podName")): r for r',
+        REQUEST: 'requests.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), {})',
+    },
+    "knows_bare_names": {
+        REQUESTS: 'requests = {r["spec"].get("podName"): r for r',
+        REQUEST: 'requests.get(pod["metadata"]["name"], {})',
+    },
+    "allocates_nothing": {'"resourceClaims" in pod["spec"]': "False"},
+    "takes_any_expression": {"any(all(r": "any(not rule or any(r"},
+    "remembers_uids": {
+        '"podUID": meta["uid"]': '"podUID": UIDS.setdefault(meta["name"], meta["uid"])',
+        '"uid": meta["uid"]}\n    body': '"uid": UIDS[meta["name"]]}\n    body',
+        "API = {": "UIDS = {}\nAPI = {",
+    },
+    "remembers_shares": {
+        "labelled or decision": '[] if meta["uid"] not in OWN else labelled or decision',
+        "    owner = {": '    OWN.add(meta["uid"])\n    owner = {',
+        "API = {": "OWN = set()\nAPI = {",
+    },
+}
+
+
+def edited_example(mistake: str) -> dict[str, Any]:
+    text = EXAMPLE.read_text()
+    for old, new in EDITS.get(mistake, {}).items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    module: dict[str, Any] = {"__name__": "scheduler"}
+    exec(compile(text, str(EXAMPLE), "exec"), module)  # noqa: S102 - a text of this repository
+    return module
+
+
+mistake = sys.argv[1]
+parts = edited_example(mistake)
+config, client, run = parts["config"], parts["client"], parts["run"]
 needs, allows, take = parts["needs"], parts["allows"], parts["take"]
 place, share, react, refuse = parts["place"], parts["share"], parts["react"], parts["refuse"]
 decide = parts["decide"]
@@ -85,9 +121,11 @@ class DeletingEachFailure(ExitingAtADenial):
             metadata = request["metadata"]
             if self.is_due(request):
                 target = parts["API"] | {"namespace": metadata["namespace"], "name": metadata["name"]}
-                precondition = {"preconditions": {"uid": metadata["uid"]}}
-                self._api.delete_namespaced_custom_object(**target, body=precondition)
+                self._api.delete_namespaced_custom_object(**target, **self.options(metadata))
         return reply
+
+    def options(self, metadata: Any) -> Any:
+        return {"body": {"preconditions": {"uid": metadata["uid"]}}}
 
     def is_due(self, request: Any) -> bool:
         return bool(request.get("status", {}).get("phase", "Pending") == self.phase)
@@ -99,10 +137,29 @@ class DeletingEachSuccess(DeletingEachFailure):
     phase = "Succeeded"
 
 
+class DeletingSuccessesByName(DeletingEachSuccess):
+    """The API of custom objects, for a scheduler that cleans up without a precondition."""
+
+    def options(self, metadata: Any) -> Any:
+        return {"grace_period_seconds": 0}
+
+
 class HavingNoPatience(DeletingEachFailure):
     """The API of custom objects, for a scheduler that withdraws what is not final yet."""
 
     phase = "Pending"
+
+
+class DecidingTwice(HavingNoPatience):
+    """The API of custom objects, for a scheduler that decides once more for a pod before the first one has ended."""
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        created = self._api.create_namespaced_custom_object(**request)
+        first_uids.setdefault(created["metadata"]["name"], created["metadata"]["uid"])
+        return created
+
+    def is_due(self, request: Any) -> bool:
+        return super().is_due(request) and request["metadata"]["uid"] in first_uids.values()
 
 
 class WithdrawingFromOthers(HavingNoPatience):
@@ -112,19 +169,20 @@ class WithdrawingFromOthers(HavingNoPatience):
         return super().is_due(request) and request["metadata"]["name"] == "theirs"
 
 
-class DeletingByName(ExitingAtADenial):
-    """The API of custom objects, for a scheduler whose deletes have no precondition."""
+class DeletingAll(ExitingAtADenial):
+    """The API of custom objects, for a scheduler that deletes all requests of a namespace in place of one."""
 
     def delete_namespaced_custom_object(self, **request: Any) -> Any:
-        return self._api.delete_namespaced_custom_object(**{**request, "body": None})
+        return self._api.delete_collection_namespaced_custom_object(**parts["API"], namespace=request["namespace"])
 
 
-class MisstatingShares(ExitingAtADenial):
-    """The API of custom objects, for a scheduler whose requests for a share state a whole device."""
+class RemovingFinalizers(ExitingAtADenial):
+    """The API of custom objects, for a scheduler that does not wait for the release of what it deletes."""
 
-    def create_namespaced_custom_object(self, **request: Any) -> Any:
-        request["body"]["spec"]["receivedGPU"]["portion"] = "1.00"
-        return self._api.create_namespaced_custom_object(**request)
+    def delete_namespaced_custom_object(self, **request: Any) -> Any:
+        target = {key: value for key, value in request.items() if key != "body"}
+        self._api.patch_namespaced_custom_object(**target, body={"metadata": {"finalizers": None}})
+        return self._api.delete_namespaced_custom_object(**request)
 
 
 class Moving(ExitingAtADenial):
@@ -176,13 +234,38 @@ class Polling(ExitingAtADenial):
 
 def to_one_group_a_node(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
     node, groups = place(pod, nodes, free, used)
-    return (node, [f"shared-{node}"]) if node and groups else (node, groups)
+    return node, [f"shared-{node}-{number}" for number in range(len(groups))] if node else groups
 
 
 def repeating_events(core: Any, pod: Any, why: str) -> Any:
     for number in range(20):
         pod["status"]["conditions"] = []
         refuse(core, pod, f"{why} {number}")
+
+
+def without_condition(core: Any, pod: Any, why: str) -> Any:
+    core_without_patch = SimpleNamespace(
+        patch_namespaced_pod_status=lambda *_: None, create_namespaced_event=core.create_namespaced_event
+    )
+    return refuse(core_without_patch, pod, why)
+
+
+banned: set[str] = set()
+
+
+def to_unbanned_nodes(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
+    banned.update(json.loads(pod["metadata"].get("annotations", {}).get(parts["AVOID"], "{}")))
+    return place(pod, {name: node for name, node in nodes.items() if name not in banned}, free, used)
+
+
+def in_gibibytes(pod: Any, node: Any) -> Any:
+    part, number = share(pod, node)
+    return part / 1024 if "gpu-memory" in pod["metadata"].get("annotations", {}) else part, number
+
+
+def of_one_device(pod: Any, node: Any) -> Any:
+    part, number = share(pod, node)
+    return part, min(number, 1)
 
 
 def to_any_node(core: Any, custom: Any, pod: Any, request: Any) -> Any:
@@ -213,7 +296,7 @@ def of_whole_devices(pod: Any, node: Any, groups: Any, free: Any, used: Any) -> 
 def to_any_group(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
     groups = [group for parts_of_node in used.values() for group in parts_of_node]
     node, own = place(pod, nodes, free, used)
-    return (node, groups[:1]) if node and own and groups else (node, own)
+    return node, (groups + own)[: len(own)] if node else own
 
 
 def to_a_full_group(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
@@ -237,20 +320,21 @@ def to_the_first_node(pod: Any, node: Any) -> Any:
     return node["metadata"]["name"] == "gpu-node-0"
 
 
+def without_cordons(pod: Any, node: Any) -> Any:
+    return allows(pod, {**node, "spec": {**node["spec"], "unschedulable": False}})
+
+
 def without_taints(pod: Any, node: Any) -> Any:
-    return allows(pod, {**node, "spec": {**node["spec"], "taints": []}})
+    taints = [taint for taint in node["spec"].get("taints", []) if taint["effect"] != "NoExecute"]
+    return allows(pod, {**node, "spec": {**node["spec"], "taints": taints}})
 
 
 def of_main_containers(pod: Any) -> Any:
     return needs({**pod, "spec": {**pod["spec"], "initContainers": []}})
 
 
-def of_gpus(pod: Any) -> Any:
-    return Counter({parts["GPU"]: needs(pod)[parts["GPU"]]})
-
-
-def without_affinity(pod: Any, node: Any) -> Any:
-    return allows({**pod, "spec": {**pod["spec"], "affinity": {}}}, node)
+def of_the_first_container(pod: Any) -> Any:
+    return needs({**pod, "spec": {**pod["spec"], "containers": pod["spec"]["containers"][:1]}})
 
 
 def of_the_largest_container(pod: Any) -> Any:
@@ -270,6 +354,23 @@ def of_a_new_name(pod: Any) -> bool:
 
 def of_bound_pods(pod: Any, *arguments: Any) -> Any:
     return take(pod, *arguments) if pod["spec"].get("nodeName") else None
+
+
+def as_unbound(pod: Any) -> bool:
+    if pod["spec"]["schedulerName"] == parts["NAME"]:
+        pod["spec"].pop("nodeName", None)
+    return True
+
+
+def as_any_pod(pod: Any) -> bool:
+    if pod["metadata"].get("labels", {}).get("app") == "kai-resource-reservation":
+        pod["metadata"]["labels"] = {}
+    return True
+
+
+def as_staying(pod: Any) -> bool:
+    pod["metadata"].pop("deletionTimestamp", None)
+    return True
 
 
 def as_running(pod: Any) -> bool:
@@ -296,14 +397,19 @@ PARTS: dict[str, tuple[str, Any]] = {
     "overfills_a_group": ("place", to_a_full_group),
     "shares_a_group": ("place", to_one_group_a_node),
     "repeats_events": ("refuse", repeating_events),
+    "sets_no_condition": ("refuse", without_condition),
+    "bans_nodes": ("place", to_unbanned_nodes),
+    "takes_mebibytes_as_gibibytes": ("share", in_gibibytes),
+    "takes_one_device": ("share", of_one_device),
+    "ignores_cordons": ("allows", without_cordons),
+    "counts_no_pods": ("needs", lambda pod: needs(pod) - Counter(pods=1)),
     "reports_nothing": ("refuse", lambda *_: None),
     "ignores_nodes": ("allows", to_the_first_node),
     "ignores_unfinished_requests": ("take", of_bound_pods),
     "ignores_init_containers": ("needs", of_main_containers),
-    "counts_gpus_only": ("needs", of_gpus),
+    "counts_one_container": ("needs", of_the_first_container),
     "ignores_selectors": ("allows", without_selector),
-    "ignores_taints": ("allows", without_taints),
-    "ignores_affinity": ("allows", without_affinity),
+    "ignores_no_execute": ("allows", without_taints),
     "takes_sidecars_as_init": ("needs", of_the_largest_container),
 }
 # What is done to each pod that is listed; False leaves it out.
@@ -313,11 +419,14 @@ PODS: dict[str, Any] = {
     "ignores_gates": without_gates,
     "remembers_names": of_a_new_name,
     "takes_foreign_pods": as_own,
+    "counts_reservations": as_any_pod,
+    "decides_bound_pods": as_unbound,
+    "decides_deleted_pods": as_staying,
+    "counts_running_pods": lambda pod: pod["status"].get("phase") != "Pending" or not pod["spec"].get("nodeName"),
     "counts_own_pods_only": lambda pod: pod["spec"]["schedulerName"] == parts["NAME"],
 }
 
 if __name__ == "__main__":
-    mistake = sys.argv[1]
     if mistake in PARTS:
         name, replacement = PARTS[mistake]
         parts[name] = replacement
@@ -329,10 +438,11 @@ if __name__ == "__main__":
         "sets_no_owner": WithoutOwner,
         "deletes_each_success": DeletingEachSuccess,
         "deletes_each_failure": DeletingEachFailure,
-        "has_no_patience": HavingNoPatience,
+        "decides_twice": DecidingTwice,
         "withdraws_from_others": WithdrawingFromOthers,
-        "deletes_by_name": DeletingByName,
-        "misstates_shares": MisstatingShares,
+        "deletes_successes_by_name": DeletingSuccessesByName,
+        "deletes_all": DeletingAll,
+        "removes_finalizers": RemovingFinalizers,
         "moves_decisions": Moving,
         "binds": Binding,
         "withdraws_at_its_start": WithdrawingAtItsStart,

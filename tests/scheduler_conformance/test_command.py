@@ -31,7 +31,9 @@ def test_a_scheduler_that_ends_is_named_with_its_last_lines(
     command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("sh -c 'echo no such cluster; exit 3'", "--case=restart") == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0].startswith("FAIL restart ")
-    assert lines[1].strip() == "decides: the scheduler has ended with status 3"
+    assert lines[1] == "decides: the scheduler has ended with status 3"
+    assert lines[2].startswith("observed at the end: pod pod-0 on no node; ")
+    assert lines[3] == 'docs/write-a-scheduler.md: "Decide for unbound pods with your scheduler\'s name"'
     assert lines[-2:] == ["no such cluster", "0 passed, 1 failed: restart"]

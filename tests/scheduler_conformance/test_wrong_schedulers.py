@@ -16,8 +16,11 @@ pytestmark = [
     pytest.mark.skipif(SETTING in os.environ, reason="another scheduler is tested"),
 ]
 
-# Cases that end by waiting for what the wrong scheduler never does, and how long: several passes on a busy machine.
-IDLE = ("repeated-failure", "removed-cause", "too-large", "stale-node", "successor", "failed-node", "delete-pod")
+# Cases and rules that end by waiting for what the wrong scheduler never does, and how long: several passes.
+IDLE = {
+    *("two-schedulers", "unfinished-requests", "repeated-failure", "removed-cause", "too-large", "stale-node"),
+    *("successor", "failed-node", "delete-pod", "counts-a-reservation-once", "frees-what-has-ended"),
+}
 IDLE_LIMIT_S = 30.0
 
 
@@ -44,11 +47,17 @@ IDLE_LIMIT_S = 30.0
         pytest.param("counts_ended_pods", "ending-pods", "frees-what-has-ended", id="ended pods for ever"),
         pytest.param("forgets_terminating_pods", "ending-pods", "counts-what-is-used", id="terminating pods"),
         pytest.param("ignores_init_containers", "other-needs", "counts-init-containers", id="no init containers"),
-        pytest.param("counts_gpus_only", "other-needs", "counts-every-resource", id="GPUs only"),
-        pytest.param("ignores_taints", "unsuitable-node", "leaves-unsuitable-nodes", id="taints"),
+        pytest.param("counts_one_container", "other-needs", "counts-every-resource", id="the first container"),
+        pytest.param("allocates_nothing", "other-needs", "allocates-claims", id="no allocation of a claim"),
+        pytest.param("counts_no_pods", "other-needs", "counts-every-resource", id="the number of pods"),
+        pytest.param("ignores_no_execute", "unsuitable-node", "leaves-unsuitable-nodes", id="taints of one effect"),
+        pytest.param("ignores_cordons", "unsuitable-node", "leaves-unsuitable-nodes", id="a cordoned node"),
         pytest.param("takes_sidecars_as_init", "other-needs", "counts-sidecars", id="the largest container only"),
-        pytest.param("ignores_affinity", "unsuitable-node", "leaves-unsuitable-nodes", id="no node affinity"),
+        pytest.param("takes_any_expression", "unsuitable-node", "leaves-unsuitable-nodes", id="any expression"),
         pytest.param("remembers_names", "successor", "decides-for-a-successor", id="each name once"),
+        pytest.param("knows_names_only", "delete-pod", "deletes-no-pods", id="requests by the pod's name"),
+        pytest.param("knows_bare_names", "two-schedulers", "decides", id="names of all namespaces"),
+        pytest.param("remembers_uids", "unfinished-requests", "decides-for-a-successor", id="the UID of a name"),
         pytest.param("ignores_gates", "gates", "waits-for-gates", id="gates"),
         pytest.param("repeats_at_once", "denied-request", "pauses-after-a-denial", id="no pause after a denial"),
         pytest.param("returns_to_the_node", "failed-node", "reschedules-elsewhere", id="the same node again"),
@@ -63,13 +72,23 @@ IDLE_LIMIT_S = 30.0
             "withdraws_from_others", "unfinished-requests", "own-pods-only", id="withdraws from another scheduler"
         ),
         pytest.param("deletes_each_failure", "others-requests", "own-pods-only", id="each failed request"),
-        pytest.param("deletes_by_name", "failed-node", "deletes-by-uid", id="a delete by name"),
-        pytest.param("has_no_patience", "unfinished-requests", "waits-for-the-result", id="what is not final"),
+        pytest.param("deletes_all", "failed-node", "deletes-by-uid", id="a delete of all"),
+        pytest.param("deletes_successes_by_name", "first-decision", "deletes-by-uid", id="a delete by name"),
+        pytest.param("removes_finalizers", "failed-node", "changes-no-request", id="finalizers"),
+        pytest.param("bans_nodes", "failed-node", "frees-the-node", id="a node is left by all pods"),
+        pytest.param("decides_twice", "unfinished-requests", "waits-for-the-result", id="decides once more"),
+        pytest.param("decides_bound_pods", "first-decision", "unbound-pods-only", id="a pod that is bound"),
+        pytest.param("decides_deleted_pods", "gates", "decides-no-deleted-pods", id="a pod that is deleted"),
+        pytest.param("counts_running_pods", "ending-pods", "counts-what-is-used", id="running pods only"),
+        pytest.param("sets_no_condition", "too-large", "reports-why", id="no condition"),
         pytest.param("counts_no_shares", "shares", "joins-a-group", id="shares count nothing"),
         pytest.param("joins_any_group", "shares", "group-of-one-node", id="a group of another node"),
         pytest.param("overfills_a_group", "shares", "counts-shares", id="one group for all shares"),
         pytest.param("shares_a_group", "shares", "counts-shares", id="one group a node"),
-        pytest.param("misstates_shares", "shares", "states-the-share", id="a portion of 1"),
+        pytest.param("takes_mebibytes_as_gibibytes", "shares", "states-the-share", id="another unit of memory"),
+        pytest.param("takes_one_device", "shares", "names-groups", id="one device of two"),
+        pytest.param("remembers_shares", "shares", "counts-shares", id="shares are forgotten at a restart"),
+        pytest.param("counts_reservations", "shares", "counts-a-reservation-once", id="a reservation and its group"),
         pytest.param("moves_decisions", "first-decision", "changes-no-request", id="patches the spec"),
         pytest.param("binds", "first-decision", "binds-no-pods", id="binds itself"),
         pytest.param(
@@ -81,7 +100,7 @@ IDLE_LIMIT_S = 30.0
     ],
 )
 def test_a_wrong_scheduler_fails_by_name(binder: SchedulerCluster, program: str, name: str, rule: str) -> None:
-    wrong, limit_s = wrong_program(program), IDLE_LIMIT_S if name in IDLE else LIMIT_S
+    wrong, limit_s = wrong_program(program), IDLE_LIMIT_S if {name, rule} & IDLE else LIMIT_S
     (case,) = (case for case in SCHEDULER_CASES if case.name == name)
     with own_namespace(binder.cluster, binder.pair) as live:
         with wrong.running(binder.cluster) as scheduler, pytest.raises(BrokenRuleError) as broken:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import ClassVar
 
 from bowline import Access, AccessRule, BindContext, BindingPlugin, Object, ObjectClient, Status
@@ -95,7 +96,7 @@ class Asking(Licence):
         await super().pre_bind(ctx)
         key = ctx.request.key
         stored: Object = await ctx.client.get(CONFIGMAPS, key.namespace, f"licence-{key.name}")
-        return Status.ok() if stored.get("data") else Status.wait("no answer yet")
+        return Status.ok() if stored.get("data") else Status.wait("no answer yet", retry_after=timedelta(seconds=1))
 
 
 async def answer(client: ObjectClient, namespace: str) -> None:

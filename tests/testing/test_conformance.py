@@ -102,6 +102,8 @@ WRONG = [
     pytest.param("wrong_plugins:Overdeclaring", "unused_rights", "licence.example.com/Seated on pods", id="unset"),
     # What a term and a process have beside the attempts; a pod that is gone.
     pytest.param("wrong_plugins:RaisingInAWatch", "binds", "a_watch/on_change raises", id="a watch raises"),
+    pytest.param("wrong_plugins:Unwoken", "binds", "no event has ended the wait", id="excludes the end by its hint"),
+    pytest.param("wrong_plugins:Unwatched", "binds", "no event has ended the wait", id="watches no object of a wait"),
     pytest.param("wrong_plugins:NotEnding", "binds", "not_ending/run: does not end", id="outlives the term"),
     pytest.param("wrong_plugins:NotSetUp", "binds", "a setup ignores its cancellation", id="never set up"),
     pytest.param("wrong_plugins:Unserved", "binds", "event source reports nothing", id="watches nothing"),

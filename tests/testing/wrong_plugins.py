@@ -807,6 +807,31 @@ class RaisingInAWatch(BindingPlugin):
         return Status.ok()
 
 
+class Unwoken(Licence):
+    """Waits once for its ConfigMap; the hint of its watch excludes the state that ends the wait."""
+
+    name = "unwoken"
+    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create", "delete", "get", "list", "watch")),))
+    has_waited = False
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return (EventSource(CONFIGMAPS, queueing_hint=lambda _, __: False),)
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        status, is_first, self.has_waited = await super().pre_bind(ctx), not self.has_waited, True
+        stored = await ctx.client.get(CONFIGMAPS, ctx.request.key.namespace, f"licence-{ctx.request.key.name}")
+        return Status.wait("the seat is not paid", CONFIGMAPS.ref(stored)) if is_first else status
+
+
+class Unwatched(Unwoken):
+    """Watches nothing of what it waits for."""
+
+    name = "unwatched"
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return ()
+
+
 class NotEnding(BindingPlugin):
     """Its task outlives the term of leadership."""
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from bowline.api.rule import page_of
+from bowline.conformance.case import SENTENCES
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
@@ -213,6 +214,22 @@ def test_the_page_of_schedulers_has_every_case_and_one_minimal_request() -> None
     assert request["spec"].keys() == {"podName", "selectedNode"}
     rows = re.findall(r"^\| `([a-z-]+)` \| ([^|`]+) \|$", GUIDE.read_text(), re.MULTILINE)
     assert rows == [(case.name, case.promise) for case in SCHEDULER_CASES]
+
+
+def test_each_rule_of_a_case_has_a_sentence_of_the_page_of_schedulers() -> None:
+    page = " ".join(GUIDE.read_text().split())
+    assert [sentence for sentence in SENTENCES if sentence not in page] == []
+    folder = ROOT / "shared" / "bowline" / "conformance"
+    nodes = [
+        node
+        for path in (folder / "scheduler.py", folder / "scheduler_cases.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
+    rules = {rule for names_of_sentence in SENTENCES.values() for rule in names_of_sentence}
+    assert rules <= {node.value for node in nodes if isinstance(node, ast.Constant)}
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    checks = [call for call in calls if call.func.attr in ("require", "until", "runs", "decided")]  # type: ignore[attr-defined]
+    assert {call.args[0].value for call in checks if isinstance(call.args[0], ast.Constant)} <= rules
 
 
 @pytest.fixture

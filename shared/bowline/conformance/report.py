@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
 from bowline.conformance.case import Case
@@ -20,7 +21,7 @@ class CaseResult:
     def line(self) -> str:
         """One line for the case, and the reason of a failure below it."""
         head = f"{'FAIL' if self.why else 'PASS'} {self.case.name:16} {self.case.promise}"
-        return f"{head}\n     {self.why}" if self.why else head
+        return f"{head}\n{indent(self.why, ' ' * 5)}" if self.why else head
 
 
 def run_case(

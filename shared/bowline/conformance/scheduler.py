@@ -11,17 +11,30 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bowline.api import names
-from bowline.conformance.case import BINDING, OTHER_NODE, POLICIES, POLICY_BINDINGS, QUOTA, Case, denial
-from bowline.kube.resources import BINDREQUESTS, PODS
+from bowline.conformance.case import (
+    BINDING,
+    CONTRACT,
+    NODE_LABEL,
+    OTHER_NODE,
+    POLICIES,
+    POLICY_BINDINGS,
+    QUOTA,
+    SENTENCES,
+    Case,
+    denial,
+)
+from bowline.kube.resources import BINDREQUESTS, NODES, PODS
+from bowline.localcluster.api import USER_AGENT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import CommandError, LocalApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART, Pair, PairOptions
 from bowline.localcluster.process import Launch
@@ -36,6 +49,7 @@ OTHER: Final = "another-scheduler"
 _UNREVIEWED: Final = "kube-system"
 _POLL_S = 0.05
 _LOG_LINES = 15
+_KEPT = "example.com/kept"
 # The API server's status for a change of what is immutable.
 _INVALID = 422
 # A decision that fails is retried once, soon.
@@ -45,11 +59,12 @@ _LEASE = {"leaseDuration": "60s", "renewDeadline": "50s"}
 
 
 class BrokenRuleError(AssertionError):
-    """The program has broken a rule of the protocol; ``rule`` is its name."""
+    """The program has broken a rule of the contract; ``rule`` is its name. ``end``: what was observed then."""
 
-    def __init__(self, rule: str, why: str) -> None:
+    def __init__(self, rule: str, why: str, end: str) -> None:
         self.rule = rule
-        super().__init__(f"{rule}: {why}")
+        (sentence,) = (text for text, rules in SENTENCES.items() if rule in rules)
+        super().__init__(f'{rule}: {why}\nobserved at the end: {end}\n{CONTRACT}: "{sentence}"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,9 @@ class SchedulerCluster:
         }
         helm = find_helm()
         with Cluster.start(ClusterSpec(kubernetes=kubernetes, audit="Request")) as cluster:
-            cluster.make_nodes(2)
+            for node in cluster.make_nodes(2):
+                labels = {NODE_LABEL: node, "kubernetes.io/hostname": f"{node}.example.com"}
+                cluster.api.patch(NODES.path("", node), {"metadata": {"labels": labels}})
             cluster.make_runtime_class()
             pair = Pair.install(cluster, helm, PairOptions(chart=chart, set_values=values))
             pair.start()
@@ -137,36 +154,36 @@ class SchedulerStage:
         """Run a case, then what holds in each. Raises BrokenRuleError."""
         try:
             case.run(self)
-        except (LocalApiError, CommandError):
+        except LocalApiError:
             self._check_pods()  # without its pods a case cannot go on
             raise
         self._check_pods()
         self._check_writes()
-        deletes = [entry for kind in (names.PLURAL, "pods") for entry in self._entries("delete", kind)]
-        without = [entry for entry in deletes if not (_preconditions(entry).get("uid") or _is_of_users(entry))]
-        deleted = ", ".join(sorted({entry["objectRef"].get("name", "") for entry in without}))
+        keys = product(("delete", "deletecollection"), (names.PLURAL, "pods"))
+        deletes = [entry for verb, kind in keys for entry in self._entries(verb, kind)]
+        without = [entry for entry in deletes if _is_of_program(entry) and not _preconditions(entry).get("uid")]
+        deleted = ", ".join(sorted({entry["objectRef"].get("name", "all") for entry in without}))
         why = f"deleted without the UID as a precondition: {deleted}; the next pod or decision has that name"
         self.require("deletes-by-uid", not without, why)
 
     def _check_writes(self) -> None:
-        """What only the binder writes: bindings and the status of requests."""
+        """What only the binder writes: bindings, the status and finalizers of requests."""
         kinds = (("create", "pods"), ("create", "bindings"), ("patch", names.PLURAL), ("update", names.PLURAL))
-        entries = [entry for verb, kind in kinds for entry in self._entries(verb, kind) if not _is_of_system(entry)]
+        entries = [entry for verb, kind in kinds for entry in self._entries(verb, kind) if _is_of_program(entry)]
         for entry in entries:
             reference, code = entry["objectRef"], entry["responseStatus"]["code"]
             kind = reference.get("subresource") or reference["resource"]
-            is_probe = "dryRun=" in entry["requestURI"]
-            self.require(
-                "binds-no-pods", is_probe or kind not in ("binding", "bindings"), f"binds {reference.get('name')}"
-            )
-            is_allowed = reference["resource"] != names.PLURAL or (kind != "status" and code != _INVALID)
+            self.require("binds-no-pods", kind not in ("binding", "bindings"), f"binds {reference.get('name')}")
+            is_change = kind == "status" or code == _INVALID or _changes_finalizers(entry)
             what = f"{entry['verb']} of the {kind} of request {reference.get('name')} ({code}): another decision is"
-            self.require("changes-no-request", is_allowed, f"{what} another request, and the status is the binder's")
+            why = f"{what} another request; status and finalizers are the binder's"
+            self.require("changes-no-request", not (is_change and reference["resource"] == names.PLURAL), why)
 
     def _check_pods(self) -> None:
         stored = self.stored_pods()
         lost = [name for name, uid in self.pods.items() if stored.get(name) != uid]
-        self.require("deletes-no-pods", not lost, f"deleted, though no controller owns it: pod {', '.join(lost)}")
+        why = f"deleted, though no controller owns it, or nothing suggests it: pod {', '.join(lost)}"
+        self.require("deletes-no-pods", not lost, why)
 
     # --- actions of users and administrators ---
 
@@ -177,22 +194,22 @@ class SchedulerStage:
         node: str = "",
         *,
         scheduler: str = "",
-        share: str = "",
+        annotations: Mapping[str, str] | None = None,
         owner: Mapping[str, Any] | None = None,
         **spec: Any,
     ) -> str:
         """Create a pod for the program under test, or for another one; return its UID. ``spec``: further fields.
 
-        ``share``: a part of a device in place of whole ones. ``owner``: its controller.
+        ``annotations``: ask for a share in place of whole devices. ``owner``: its controller.
         """
-        selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+        selector = {"nodeSelector": {NODE_LABEL: node}} if node else {}
         scheduler_name = scheduler or self.scheduler.name
         body = pod(name, self.namespace, schedulerName=scheduler_name, tolerations=[], **selector)
         body["metadata"]["labels"] = dict(self.scheduler.pod_labels)
         if owner is not None:
             body["metadata"]["ownerReferences"] = [owner]
-        if share:
-            body["metadata"]["annotations"] = {names.GPU_FRACTION: share}
+        if annotations is not None:
+            body["metadata"]["annotations"] = dict(annotations)
         else:
             body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
         body["spec"] |= spec
@@ -215,9 +232,9 @@ class SchedulerStage:
             for path in paths:
                 self.cluster.api.delete(f"{path}?gracePeriodSeconds=0")
 
-    def kubectl(self, *arguments: str) -> None:
-        """Run kubectl in the namespace."""
-        self.cluster.kubectl(f"--namespace={self.namespace}", *arguments)
+    def change_pod(self, name: str, change: Mapping[str, Any], subresource: str = "") -> None:
+        """Change a pod, as its users do, or in its status, as its kubelet does."""
+        self.cluster.api.patch(PODS.path(self.namespace, name, subresource), change)
 
     def delete_pods(self, *pods: str, grace_period_s: int = 0) -> None:
         """Delete pods, as their users do."""
@@ -226,13 +243,41 @@ class SchedulerStage:
             del self.pods[name]
 
     @contextmanager
-    def cordoned(self, node: str) -> Iterator[None]:
-        """Let no pod be scheduled to the node until the block ends."""
-        self.kubectl("cordon", node)
+    def kept(self, plural: str, name: str) -> Iterator[None]:
+        """Let a pod or request stay until the block ends, also when it is deleted."""
+        path = (PODS if plural == "pods" else BINDREQUESTS).path(self.namespace, name)
+        self._set_finalizers(path, _KEPT)
         try:
             yield
         finally:
-            self.kubectl("uncordon", node)
+            self._set_finalizers(path)
+
+    def _set_finalizers(self, path: str, *own: str) -> None:
+        """Set the case's own ones; those of others stay."""
+        stored = self.cluster.api.get(path)["metadata"].get("finalizers") or ()
+        finalizers = [*(text for text in stored if text != _KEPT), *own]
+        self.cluster.api.patch(path, {"metadata": {"finalizers": finalizers}})
+
+    @contextmanager
+    def changed_node(self, node: str, part: str = "spec", **values: object) -> Iterator[None]:
+        """Let a node have these values in its spec, or status, until the block ends."""
+        path = NODES.path("", node, "" if part == "spec" else part)
+        before = self.cluster.api.get(path)[part]
+        self.cluster.api.patch(path, {part: values})
+        try:
+            yield
+        finally:
+            self.cluster.api.patch(path, {part: {name: before.get(name) for name in values}})
+
+    @contextmanager
+    def other_namespace(self) -> Iterator["SchedulerStage"]:
+        """Another namespace, with pods of its own until the block ends."""
+        other = replace(self, namespace=f"{self.namespace}-other", pods={})
+        self.cluster.make_namespace(other.namespace)
+        try:
+            yield other
+        finally:
+            other.clean_up()
 
     def create_request(self, request: Mapping[str, Any]) -> None:
         """Create a BindRequest, as another scheduler does."""
@@ -309,9 +354,9 @@ class SchedulerStage:
         return [item for item in self._items(BINDREQUESTS.path(self.namespace)) if item["spec"]["podName"] == name]
 
     def warnings(self, name: str) -> list[str]:
-        """Return the texts of the warnings about the pod that its scheduler has written as events."""
+        """Return the texts of the warnings that `kubectl describe` shows of the pod: by its UID."""
         events = self._items(f"/api/v1/namespaces/{self.namespace}/events")
-        own = [event for event in events if event["involvedObject"].get("name") == name]
+        own = [event for event in events if event["involvedObject"].get("uid") == self.pods[name]]
         return [str(event.get("message")) for event in own if event["type"] == "Warning" and event.get("message")]
 
     def creations(self) -> Counter[tuple[str, int]]:
@@ -347,7 +392,7 @@ class SchedulerStage:
         while (result := condition()) is None or result is False:
             ended = self.scheduler.failure()
             if ended or time.monotonic() > deadline:
-                raise BrokenRuleError(rule, ended or f"waited {self.limit_s:g} s for: {description}")
+                self.require(rule, False, ended or f"waited {self.limit_s:g} s for: {description}")
             time.sleep(_POLL_S)
         return result
 
@@ -362,15 +407,25 @@ class SchedulerStage:
     def require(self, rule: str, condition: bool, why: str) -> None:
         """Raise BrokenRuleError unless the condition holds."""
         if not condition:
-            raise BrokenRuleError(rule, why)
+            raise BrokenRuleError(rule, why, self._state())
+
+    def _state(self) -> str:
+        """Return where the pods are, and how the requests for them stand."""
+        pods = ((item["metadata"]["name"], item["spec"]) for item in self._items(PODS.path(self.namespace)))
+        texts = [f"pod {name} on {spec.get('nodeName') or 'no node'}" for name, spec in pods]
+        for item in self._items(BINDREQUESTS.path(self.namespace)):
+            status = item.get("status") or {}
+            end = " ".join(filter(None, (status.get("phase") or "Pending", status.get("suggestion"))))
+            texts.append(f"request {item['metadata']['name']} for {item['spec']['selectedNode']} {end}")
+        return "; ".join(texts) or "no pod, no request"
 
     def _items(self, path: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self.cluster.api.get(path)["items"]
         return items
 
     def calls(self) -> int:
-        """Return the number of calls of the program and of the case itself."""
-        return sum(not _is_of_system(json.loads(line)) for line in self.cluster.audit_lines())
+        """Return the number of the program's calls."""
+        return sum(_is_of_program(json.loads(line)) for line in self.cluster.audit_lines())
 
     def _entries(self, verb: str, plural: str = names.PLURAL) -> Iterator[dict[str, Any]]:
         """Yield the audit log's entries of that verb about the namespace's requests, or other objects."""
@@ -392,14 +447,15 @@ class SchedulerStage:
         return False
 
 
-def _is_of_system(entry: Mapping[str, Any]) -> bool:
-    """Whether the pair or a component of the cluster has sent the call."""
-    return str(entry["user"]["username"]).startswith(("system:", "bowline-local-kwok"))
+def _is_of_program(entry: Mapping[str, Any]) -> bool:
+    """Whether neither the case, nor the pair, nor a component of the cluster has sent the call."""
+    is_of_cluster = entry["user"]["username"].startswith(("system:", "bowline-local-kwok"))
+    return not is_of_cluster and entry.get("userAgent") != USER_AGENT
 
 
-def _is_of_users(entry: Mapping[str, Any]) -> bool:
-    """Whether the case or a component of the cluster has deleted the object."""
-    return "gracePeriodSeconds=" in entry["requestURI"] or _is_of_system(entry)
+def _changes_finalizers(entry: Mapping[str, Any]) -> bool:
+    """Whether a patch names finalizers."""
+    return entry["verb"] == "patch" and "finalizers" in json.dumps(entry.get("requestObject"))
 
 
 def _preconditions(entry: Mapping[str, Any]) -> Mapping[str, Any]:

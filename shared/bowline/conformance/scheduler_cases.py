@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.taints import MAX_TOLERATIONS
-from bowline.conformance.case import NODE, OTHER_NODE, Case
+from bowline.conformance.case import NODE, NODE_LABEL, OTHER_NODE, Case
 from bowline.conformance.scheduler import OTHER, SchedulerStage
+from bowline.localcluster.nodes import GPU_MEMORY_MIB
 from bowline.testing.builders import bind_request
 
 # Annotations as any tenant can store them while admission is off, warns or leaves out a namespace.
@@ -40,20 +41,31 @@ SHORTEST_PAUSE: Final = timedelta(seconds=3)
 # How long a request may be unfinished while a reconciler restarts.
 PATIENCE_S: Final = 10.0
 
-_KEPT: Final = '{"metadata":{"finalizers":["example.com/kept"]}}'
+# Shares of devices, each with the number of devices and its part of each.
+_HALF: Final = {names.GPU_FRACTION: "0.5"}
+_QUARTERS: Final = {names.GPU_MEMORY: str(GPU_MEMORY_MIB // 4), names.GPU_FRACTION_NUM_DEVICES: "2"}
+# By how much a part may be rounded.
+_ROUNDING: Final = 0.02
 
 
 def _first_decision(stage: SchedulerStage) -> None:
     stage.submit("foreign", 1, scheduler=OTHER)
-    uids = {name: stage.submit(name, gpus) for name, gpus in (("cpu", 0), ("one", 1), ("two", 2))}
-    for name, uid in uids.items():
+    stage.submit("placed", 0, nodeName=NODE)
+    pods = {"cpu": 0, "one": 1, "two": 2}
+    for name, gpus in pods.items():
+        uid = stage.submit(name, gpus)
         stage.runs("decides", name)
-        requests, created = stage.requests(name), stage.creations()[name, HTTPStatus.CREATED]
-        is_single = len(requests) == 1 and created <= 1
-        stage.require("one-request-per-pod", is_single, f"{created} requests for pod {name}")
-        owners = [owner.get("uid") for owner in requests[0]["metadata"].get("ownerReferences") or ()]
-        stage.require("owner", owners == [uid], f"the owner of the request for {name} is not its pod")
+        stage.require("owner", _has_request(stage, name, uid), f"the request for {name} is not owned by its pod")
+    _each_created_once(stage, tuple(pods))
     stage.require("own-pods-only", not stage.requests("foreign"), f"a pod of {OTHER} got a request")
+    stage.require("unbound-pods-only", not stage.requests("placed"), "a pod that is on its node got a request")
+
+
+def _has_request(stage: SchedulerStage, name: str, uid: str) -> bool:
+    """Whether the pod's request is for that UID, by its owner and its spec."""
+    requests = stage.requests(name)
+    owners = [owner["uid"] for item in requests for owner in item["metadata"].get("ownerReferences") or ()]
+    return owners == [uid] and requests[0]["spec"].get("podUID", uid) == uid
 
 
 def _repeated_failure(stage: SchedulerStage) -> None:
@@ -64,29 +76,31 @@ def _repeated_failure(stage: SchedulerStage) -> None:
         stage.runs("frees-the-node", "neighbour")
         stage.delete_pods("neighbour")
     # A changed pod may be decided again at once.
-    stage.kubectl("annotate", "pod", "doomed", "example.com/cause=fixed")
+    stage.change_pod("doomed", {"metadata": {"annotations": {"example.com/cause": "fixed"}}})
     stage.runs("replaces-failed-requests", "doomed")
 
 
 def _stale_node(stage: SchedulerStage) -> None:
-    _leaves_a_node(stage, "leaves-unsuitable-nodes", stage.cordoned)
+    _leaves_a_node(stage, "leaves-unsuitable-nodes", partial(stage.changed_node, unschedulable=True))
 
 
 def _failed_node(stage: SchedulerStage) -> None:
-    _leaves_a_node(
-        stage, "reschedules-elsewhere", partial(stage.failing_binds, "moved", "the node is not for this pod")
-    )
+    obstacle = partial(stage.failing_binds, "moved", "the node is not for this pod")
+    first_node = _leaves_a_node(stage, "reschedules-elsewhere", obstacle)
+    stage.submit("neighbour", 1, first_node)
+    stage.runs("frees-the-node", "neighbour")
 
 
-def _leaves_a_node(stage: SchedulerStage, rule: str, obstacle: Callable[[str], AbstractContextManager[None]]) -> None:
-    """The pod is bound to another node, when an obstacle appears at the first one after the decision."""
+def _leaves_a_node(stage: SchedulerStage, rule: str, obstacle: Callable[[str], AbstractContextManager[None]]) -> str:
+    """The pod is bound to another node, when an obstacle appears at the first one after the decision: returns it."""
     with ExitStack() as ending:
         with stage.stopped_reconciler():
             stage.submit("moved", 1)
-            first_node = stage.decided("decides", "moved")["spec"]["selectedNode"]
+            first_node = str(stage.decided("decides", "moved")["spec"]["selectedNode"])
             ending.enter_context(obstacle(first_node))
         is_left = stage.runs(rule, "moved") != first_node
         stage.require(rule, is_left, f"the pod is bound to {first_node}, which is not for it any more")
+    return first_node
 
 
 def _restart(stage: SchedulerStage) -> None:
@@ -109,17 +123,19 @@ def _restart(stage: SchedulerStage) -> None:
 
 
 def _two_schedulers(stage: SchedulerStage) -> None:
-    uid = stage.submit("theirs", 6, OTHER_NODE, scheduler=OTHER)
-    gpus = {"count": 6, "portion": "1.00"}
-    stage.create_request(bind_request("theirs", OTHER_NODE, stage.namespace, uid, receivedGPU=gpus))
-    stage.wait("the pod of the other scheduler is bound", lambda: stage.pod("theirs")["spec"].get("nodeName"))
-    stage.submit("waiting", 1, NODE, scheduler=OTHER)
-    stage.submit("fits", 2, OTHER_NODE)
-    stage.runs("decides", "fits")
-    _does_not_fit(stage, "too-large", 1, rule="counts-what-is-used")
-    stage.require("own-pods-only", not stage.requests("waiting"), f"a pod of {OTHER} got a request")
-    is_kept = len(stage.requests("theirs")) == 1
-    stage.require("own-pods-only", is_kept, f"the request of a pod of {OTHER} was deleted")
+    with stage.other_namespace() as others:
+        # Of the name that a pod of the program has as well.
+        uid = others.submit("fits", 6, OTHER_NODE, scheduler=OTHER)
+        gpus = {"count": 6, "portion": "1.00"}
+        others.create_request(bind_request("fits", OTHER_NODE, others.namespace, uid, receivedGPU=gpus))
+        stage.wait("the pod of the other scheduler is bound", lambda: others.pod("fits")["spec"].get("nodeName"))
+        stage.submit("waiting", 1, NODE, scheduler=OTHER)
+        stage.submit("fits", 2, OTHER_NODE)
+        stage.runs("decides", "fits")
+        _does_not_fit(stage, "too-large", 1, rule="counts-what-is-used")
+        stage.require("own-pods-only", not stage.requests("waiting"), f"a pod of {OTHER} got a request")
+        is_kept = len(others.requests("fits")) == 1
+        stage.require("own-pods-only", is_kept, f"the request of a pod of {OTHER} was deleted")
 
 
 def _hostile_pod(stage: SchedulerStage) -> None:
@@ -147,81 +163,107 @@ def _unfinished_requests(stage: SchedulerStage) -> None:
         stage.require("own-pods-only", bool(stage.requests("theirs")), f"a request of {OTHER} was withdrawn")
         why = f"5 of the 8 GPUs of {OTHER_NODE} are decided, and a pod with 5 got a request for it"
         stage.require("counts-unfinished-requests", not stage.requests("second"), why)
+        stage.delete_pods("second-barrier-2")
+        uid = stage.submit("second-barrier-2", 1, NODE)
+        why = "a request for a pod whose predecessor of the same name was deleted before it was bound"
+        stage.until("decides-for-a-successor", why, lambda: _has_request(stage, "second-barrier-2", uid))
+        created = stage.creations()["second-barrier-1", HTTPStatus.CREATED]
+        is_single = created <= 1 and len(stage.requests("second-barrier-1")) == 1
+        why = "the request for second-barrier-1 was replaced while its phase was not final"
+        stage.require("waits-for-the-result", is_single, why)
 
 
 def _ending_pods(stage: SchedulerStage) -> None:
     stage.submit("terminating", 8, OTHER_NODE)
     stage.runs("decides", "terminating")
-    stage.kubectl("patch", "pod", "terminating", "--type=merge", f"--patch={_KEPT}")
-    try:
+    with stage.kept("pods", "terminating"):
         stage.delete_pods("terminating", grace_period_s=30)
+        # Its containers have not been started yet.
+        stage.change_pod("terminating", {"status": {"phase": "Pending"}}, "status")
         _does_not_fit(stage, "next", 8, rule="counts-what-is-used")
-    finally:
-        stage.kubectl("patch", "pod", "terminating", "--type=merge", '--patch={"metadata":{"finalizers":null}}')
     stage.runs("frees-what-has-ended", "next")
-    end = '--patch={"status":{"phase":"Succeeded"}}'
-    stage.kubectl("patch", "pod", "next", "--subresource=status", "--type=merge", end)
+    stage.change_pod("next", {"status": {"phase": "Succeeded"}}, "status")
     stage.submit("last", 8, OTHER_NODE)
     stage.runs("frees-what-has-ended", "last")
 
 
 def _other_needs(stage: SchedulerStage) -> None:
-    init = {"name": "init", "image": "registry.example/app:1"}
-    init_gpus = {**init, "resources": {"limits": {names.RESOURCE_GPU: "8"}}}
+    def container(name: str, amounts: Mapping[str, str], **fields: str) -> list[dict[str, Any]]:
+        resources = {"requests": amounts, "limits": amounts}
+        return [{"name": name, "image": "registry.example/app:1", "resources": resources, **fields}]
+
     stage.submit("small", 1, OTHER_NODE)
     stage.runs("decides", "small")
-    _does_not_fit(stage, "init", 0, rule="counts-init-containers", initContainers=[init_gpus])
-    sidecar = {
-        **init,
-        "name": "sidecar",
-        "restartPolicy": "Always",
-        "resources": {"limits": {names.RESOURCE_GPU: "4"}},
-    }
-    _does_not_fit(stage, "sidecar", 4, rule="counts-sidecars", initContainers=[sidecar])
-    cpu = {**init, "name": "main", "resources": {"requests": {"cpu": "100k"}}}
-    _does_not_fit(stage, "cpu", 0, rule="counts-every-resource", containers=[cpu])
+    gpus = {names.RESOURCE_GPU: "4"}
+    sidecar = container("sidecar", gpus, restartPolicy="Always")
+    stage.submit("init", 0, OTHER_NODE, initContainers=container("init", {names.RESOURCE_GPU: "8"}))
+    stage.submit("sidecar", 4, OTHER_NODE, initContainers=sidecar)
+    main = container("main", {"cpu": "1"})
+    stage.submit("cpu", 0, OTHER_NODE, containers=main + container("second", {"cpu": "100k"}))
+    stage.submit("absent", 0, OTHER_NODE, containers=container("main", {"example.com/absent": "1"}))
+    # The claim does not exist, so no request can have its allocation.
+    stage.submit("claim", 0, OTHER_NODE, resourceClaims=[{"name": "device", "resourceClaimName": "absent"}])
+    every = "counts-every-resource"
+    rules = {"init": "counts-init-containers", "sidecar": "counts-sidecars", "cpu": every, "absent": every}
+    if stage.pod("claim")["spec"].get("resourceClaims"):  # an older API server drops them
+        rules["claim"] = "allocates-claims"
+    _pass_ends(stage, "absent", stage.runs)
+    _stay_undecided(stage, rules)
+    with stage.changed_node(OTHER_NODE, "status", allocatable={"pods": "1"}):
+        _does_not_fit(stage, "second-pod", 0, rule=every)
 
 
 def _unsuitable_node(stage: SchedulerStage) -> None:
-    stage.cluster.kubectl("taint", "node", OTHER_NODE, "example.com/maintenance=:NoSchedule")
-    try:
-        _does_not_fit(stage, "tainted", 1, rule="leaves-unsuitable-nodes")
-    finally:
-        stage.cluster.kubectl("taint", "node", OTHER_NODE, "example.com/maintenance-")
-    stage.runs("decides", "tainted")
-    here, elsewhere = (
-        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
-        for node in (OTHER_NODE, NODE)
-    )
-    _does_not_fit(stage, "elsewhere", 1, rule="leaves-unsuitable-nodes", affinity=_required(elsewhere))
-    # One of several terms is enough.
-    stage.submit("either", 1, OTHER_NODE, affinity=_required(elsewhere, here))
-    stage.runs("decides", "either")
+    rule = "leaves-unsuitable-nodes"
+    taints = [{"key": f"example.com/{effect}", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    tolerations = [{"key": taint["key"], "operator": "Exists"} for taint in taints]
+    here, elsewhere = ({"key": NODE_LABEL, "operator": "In", "values": [node]} for node in (OTHER_NODE, NODE))
+    with stage.changed_node(OTHER_NODE, taints=taints):
+        stage.submit("no-schedule", 1, OTHER_NODE, tolerations=tolerations[1:])
+        stage.submit("no-execute", 1, OTHER_NODE, tolerations=tolerations[:1])
+        # One of several terms is enough, of a term every expression is required.
+        affinity = _required([here, elsewhere], [elsewhere])
+        stage.submit("elsewhere", 1, OTHER_NODE, tolerations=tolerations, affinity=affinity)
+        affinity = _required([elsewhere], [here])
+        stage.submit("either", 1, OTHER_NODE, tolerations=tolerations, affinity=affinity)
+        stage.runs("decides", "either")
+        _pass_ends(stage, "elsewhere", stage.runs)
+        _stay_undecided(stage, dict.fromkeys(("no-schedule", "no-execute", "elsewhere"), rule))
+    with stage.changed_node(OTHER_NODE, unschedulable=True):
+        _does_not_fit(stage, "cordoned", 1, rule=rule)
+    stage.runs("decides", "cordoned")
 
 
-def _required(*terms: Mapping[str, Any]) -> dict[str, Any]:
-    required = {"nodeSelectorTerms": terms}
+def _required(*terms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": [{"matchExpressions": expressions} for expressions in terms]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 def _successor(stage: SchedulerStage) -> None:
-    for _ in range(2):
-        uid = stage.submit("again", 1)
-        stage.runs("decides-for-a-successor", "again")
-        owners = {
-            owner["uid"]
-            for request in stage.requests("again")
-            for owner in request["metadata"].get("ownerReferences") or ()
-        }
-        stage.require("owner", uid in owners, "the pod is bound by a request for its predecessor")
+    stage.submit("again", 1)
+    stage.runs("decides", "again")
+    # As long as a plugin holds something for the former pod, its request has the name of the next one.
+    with stage.kept(names.PLURAL, "again"):
         stage.delete_pods("again")
+        uid = stage.submit("again", 1)
+        _pass_ends(stage, "again", stage.runs)
+    stage.runs("decides-for-a-successor", "again")
+    is_new = _has_request(stage, "again", uid)
+    stage.require("owner", is_new, "the pod is bound by a request for its predecessor")
 
 
 def _gates(stage: SchedulerStage) -> None:
     gates = [{"name": "example.com/quota"}]
     _does_not_fit(stage, "gated", 1, rule="waits-for-gates", schedulingGates=gates)
-    stage.kubectl("patch", "pod", "gated", "--type=merge", '--patch={"spec":{"schedulingGates":null}}')
-    stage.runs("decides", "gated")
+    stage.submit("deleted", 1, OTHER_NODE, schedulingGates=gates)
+    with stage.kept("pods", "deleted"):
+        stage.delete_pods("deleted")
+        for name in ("deleted", "gated"):
+            stage.change_pod(name, {"spec": {"schedulingGates": None}})
+        stage.runs("decides", "gated")
+        stage.submit("later", 1)
+        stage.runs("decides", "later")
+        _stay_undecided(stage, {"deleted": "decides-no-deleted-pods"})
 
 
 def _denied_request(stage: SchedulerStage) -> None:
@@ -265,6 +307,12 @@ def _delete_pod(stage: SchedulerStage) -> None:
     stage.submit("owned", 1, tolerations=tolerations, owner=owner)
     stage.until("deletes-a-controllers-pod", "the pod is deleted", lambda: "owned" not in stage.stored_pods())
     del stage.pods["owned"]
+    # What the failure suggests was for the former pod.
+    with stage.kept(names.PLURAL, "bare"):
+        stage.delete_pods("bare")
+        stage.submit("bare", 1, owner=owner)
+        _pass_ends(stage, "bare", stage.runs)
+    stage.runs("decides-for-a-successor", "bare")
 
 
 def _is_hopeless(stage: SchedulerStage, name: str) -> bool:
@@ -293,28 +341,43 @@ def _shares(stage: SchedulerStage) -> None:
     with stage.stopped_reconciler():
         stage.submit("whole", 6, OTHER_NODE)
         stage.decided("decides", "whole")
-        groups = {}
-        halves = ("first", "second", "third", "fourth")
-        for name, node in (("first", OTHER_NODE), ("elsewhere", NODE), *((name, OTHER_NODE) for name in halves[1:])):
-            stage.submit(name, 0, node, share="0.5")
-            request = stage.decided("decides-shares", name)
-            groups[name] = _groups(request)
-            stage.require("names-groups", len(groups[name]) == 1, f"the request for half a device, {name}, names one")
-            received = request["spec"].get("receivedGPU") or {}
-            kind, part = request["spec"].get("receivedResourceType"), (received.get("count"), received.get("portion"))
-            is_stated = kind == "Fraction" and part in ((1, "0.5"), (1, "0.50"))
-            stage.require("states-the-share", is_stated, f"half of one device, {name}, is {kind}, {received}")
-        why = f"groups of two halves on one node: {groups['first']}, {groups['second']}"
-        stage.require("joins-a-group", groups["first"] == groups["second"], f"one device is free for both; {why}")
-        is_shared = groups["elsewhere"] & groups["first"]
-        stage.require("group-of-one-node", not is_shared, f"pods on two nodes have the group {', '.join(is_shared)}")
-        why = f"three halves have one group: {groups}"
-        stage.require("counts-shares", groups["third"] != groups["first"], why)
-        stage.submit("fifth", 0, OTHER_NODE, share="0.5")
+        first, second = (_share(stage, name, OTHER_NODE, _HALF, (1, 0.5)) for name in ("first", "second"))
+        why = f"one device is free for two halves on one node; their groups: {first}, {second}"
+        stage.require("joins-a-group", first == second, why)
+        elsewhere = _share(stage, "elsewhere", NODE, _QUARTERS, (2, 0.25))
+        why = f"pods on two nodes have the group {', '.join(elsewhere & first)}"
+        stage.require("group-of-one-node", not elsewhere & first, why)
+        # A new process knows the shares from the API only.
+        stage.scheduler.kill()
+        stage.scheduler.start()
+        third, _ = (_share(stage, name, OTHER_NODE, _HALF, (1, 0.5)) for name in ("third", "fourth"))
+        stage.require("counts-shares", third != first, f"three halves have the group {', '.join(first)}")
+        stage.submit("fifth", 0, OTHER_NODE, annotations=_HALF)
         _pass_ends(stage, "fifth", stage.decided)
         why = "6 devices and four halves are decided, and a fifth half got a request for the same node"
         stage.require("counts-shares", not stage.requests("fifth"), why)
-        stage.delete_pods(*stage.pods)
+    # Three devices of the node are shared now, each held by a reservation pod.
+    stage.delete_pods("whole")
+    for name in ("first", "second", "third", "fourth", "fifth"):
+        stage.runs("decides-shares", name)
+    stage.submit("rest", 5, OTHER_NODE)
+    stage.runs("counts-a-reservation-once", "rest")
+    _does_not_fit(stage, "more", 1, rule="counts-shares")
+
+
+def _share(
+    stage: SchedulerStage, name: str, node: str, annotations: Mapping[str, str], size: tuple[int, float]
+) -> set[str]:
+    """A pod with a share is decided, and its request states the share: returns its groups."""
+    stage.submit(name, 0, node, annotations=annotations)
+    request = stage.decided("decides-shares", name)
+    groups, received = _groups(request), request["spec"].get("receivedGPU") or {}
+    number, part = size
+    stage.require("names-groups", len(groups) == number, f"{name} needs {number} devices, its groups are {groups}")
+    kind, portion = request["spec"].get("receivedResourceType"), float(received.get("portion") or 0)
+    is_stated = kind == "Fraction" and received.get("count") == number and abs(portion - part) <= _ROUNDING
+    stage.require("states-the-share", is_stated, f"{part} of {number} devices, {name}, is {kind}, {received}")
+    return groups
 
 
 def _groups(request: Mapping[str, Any]) -> set[str]:
@@ -326,14 +389,18 @@ def _groups(request: Mapping[str, Any]) -> set[str]:
 
 def _too_large(stage: SchedulerStage) -> None:
     stage.submit("too-large", 9)
-    stage.until(
-        "reports-why", "an event of the pod says why no node fits", lambda: stage.warnings("too-large") or None
-    )
+    stage.until("reports-why", "an event of the pod says why no node fits", lambda: bool(stage.warnings("too-large")))
+    stage.until("reports-why", "the condition PodScheduled=False of the pod", lambda: _is_refused(stage, "too-large"))
     before = len(stage.warnings("too-large"))
     stage.observe(OBSERVED_S)
     number = len(stage.warnings("too-large")) - before
     why = f"{number} new events in {OBSERVED_S:g} s, and nothing has changed"
     stage.require("repeats-no-event", number <= EVENTS_PER_S * OBSERVED_S, why)
+
+
+def _is_refused(stage: SchedulerStage, name: str) -> bool:
+    conditions = stage.pod(name)["status"].get("conditions") or ()
+    return any((condition["type"], condition["status"]) == ("PodScheduled", "False") for condition in conditions)
 
 
 def _pass_ends(stage: SchedulerStage, name: str, until: Callable[[str, str], object]) -> None:
@@ -348,18 +415,17 @@ def _pass_ends(stage: SchedulerStage, name: str, until: Callable[[str, str], obj
 
 def _does_not_fit(stage: SchedulerStage, name: str, gpus: int, *, rule: str, **spec: Any) -> None:
     """The pod gets no request, not even one that is deleted soon: two later pods on the other node are decided."""
-    earlier = _created_names(stage)
     stage.submit(name, gpus, OTHER_NODE, **spec)
     _pass_ends(stage, name, stage.runs)
-    why = f"{name} cannot be bound to {OTHER_NODE} now, and got a request for it"
-    new_names = _created_names(stage) - earlier
-    has_other = any(not request.startswith(f"{name}-barrier-") for request in new_names)
-    stage.require(rule, not (stage.requests(name) or has_other), why)
+    _stay_undecided(stage, {name: rule})
 
 
-def _created_names(stage: SchedulerStage) -> set[str]:
-    """Return the names of the requests that were ever created in the namespace."""
-    return {name for name, code in stage.creations() if code == HTTPStatus.CREATED}
+def _stay_undecided(stage: SchedulerStage, rules: Mapping[str, str]) -> None:
+    """None of the pods was ever decided; with the rule of each."""
+    creations = stage.creations()
+    for name, rule in rules.items():
+        why = f"{name} cannot be bound to {OTHER_NODE} now, and got a request for it"
+        stage.require(rule, not creations[name, HTTPStatus.CREATED], why)
 
 
 def _each_created_once(stage: SchedulerStage, pods: Sequence[str]) -> None:

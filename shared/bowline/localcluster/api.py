@@ -17,6 +17,8 @@ from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.flags import LOOPBACK
 
 _TIMEOUT_S = 30.0
+# In the audit log, the calls of the administrator.
+USER_AGENT = "bowline-localcluster"
 # The API server has closed the kept connection.
 _CLOSED = (BadStatusLine, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
@@ -40,7 +42,7 @@ class ApiClient:
         self._port = port
         self._tls = ssl.create_default_context(cafile=str(ca))
         self._tls.load_cert_chain(certificate, key)
-        self._headers = {"Accept": "application/json", **(headers or {})}
+        self._headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **(headers or {})}
         self._timeout_s = timeout_s
         self._local = threading.local()
         self._connections: list[HTTPSConnection] = []

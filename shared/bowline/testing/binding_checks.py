@@ -15,7 +15,7 @@ from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import at_point
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Done, Skipped, Status
+from bowline.framework.plugin_status import Done, Skipped, Status, Waiting
 from bowline.testing import builders
 from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS
@@ -45,6 +45,8 @@ _POOLS = ("asyncio_", "ThreadPoolExecutor")
 _BLOCKING = ("time.sleep", "subprocess", BLOCKING, "socket.getaddrinfo")
 # For the kit's own reads before the first call of a plugin: on a busy machine they take seconds.
 _READ_LIMIT_S = 60.0
+# For a watch to show what was read already.
+_WATCH_LIMIT_S = 5.0
 # For a late write to be executed once it may; only one that is never sent takes so long.
 _LATE_LIMIT_S = 30.0
 _REJECTIONS = (403, 409, 422, 500)
@@ -83,8 +85,8 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             pod, _ = await made.stored()
         for place in places:
             yield place
-        if status is None and process.waits_for:
-            why = f"an attempt still waits after {subject.limit_s:g} s: {process.waits_for}"
+        if status is None and process.wait:
+            why = f"an attempt still waits after {subject.limit_s:g} s: {process.wait.message}"
             yield f"{why}; `world` of the suite plays the other party"
         elif status is None:
             yield f"an attempt has not ended after {subject.limit_s:g} s; a call that needs longer returns WAIT"
@@ -92,6 +94,10 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             yield f"an undisturbed attempt ends {status.code}: {status.message or process.calls.errors}"
         elif pod["spec"].get("nodeName") != made.node:
             yield f"bind returns OK, and the pod is on {pod['spec'].get('nodeName') or 'no node'}, not on {made.node}"
+        elif process.wait and not await _is_woken(made, process, process.wait):
+            why = f"no event has ended the wait {process.wait.message!r}: it lasts until a poll, or its timeout"
+            remedy = "cover its wake_on by event_sources, without a queueing_hint that excludes its end"
+            yield f"{why}; {remedy}, or return retry_after"
         for error in process.calls.errors:
             yield f"raises in {error}"
         for name in background_errors(process.metrics):
@@ -100,6 +106,15 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             yield text
     for text in texts:
         yield text
+
+
+async def _is_woken(made: Trial, process: LabProcess, wait: Waiting) -> bool:
+    """Whether the reconciler would have noticed the end of the wait; that of a built-in plugin may be polled."""
+    if wait.retry_after is not None or made.subject.is_builtin:
+        return True
+    request = (await made.context(process)).request.key
+    await until(lambda: process.ends_wait(request, wait.wake_on), _WATCH_LIMIT_S)
+    return process.ends_wait(request, wait.wake_on)
 
 
 @asynccontextmanager

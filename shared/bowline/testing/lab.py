@@ -24,6 +24,7 @@ from yarl import URL
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request, effects_record
+from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.access import AccessRule
 from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.context import BindContext
@@ -165,9 +166,10 @@ class LabProcess:
     runner: Runner
     metrics: CollectorRegistry
     denials: Callable[[], Sequence[str]]  # of this process's calls
+    ends_wait: Callable[[ObjectKey, Sequence[ObjectRef]], bool]  # whether an event has
     attempts: int = 0
     is_calling: bool = False  # after the reads that precede the first call of a plugin
-    waits_for: str = ""  # of the last attempt that waits
+    wait: Waiting | None = None  # the last one
 
     async def attempt(self, is_last: Callable[[], bool] = lambda: False) -> Status:
         """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind.
@@ -177,7 +179,7 @@ class LabProcess:
         """
         status = await self._once()
         while isinstance(status, Waiting) and not is_last() and not self.calls.errors and not self.denials():
-            self.waits_for = status.message
+            self.wait = status
             await asyncio.sleep(_WAKE_S)
             status = await self._once()
         return status
@@ -278,10 +280,11 @@ class Trial:
         metrics = CollectorRegistry()
         async with (
             KubeClient(account, ClientOptions("bowline-plugin-test", metrics=KubeMetrics(metrics))) as client,
-            running_plugins(chain, client, metrics, denials),
+            running_plugins(chain, client, metrics, denials) as ends_wait,
             self._played_world(),
         ):
-            yield LabProcess(self, plugin, chain, client, calls, Runner(chain, PluginCaller(calls)), metrics, denials)
+            runner = Runner(chain, PluginCaller(calls))
+            yield LabProcess(self, plugin, chain, client, calls, runner, metrics, denials, ends_wait)
 
     @asynccontextmanager
     async def _played_world(self) -> AsyncIterator[None]:

@@ -6,9 +6,11 @@ There is no leader election: the process leads until it ends.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from bowline.api.meta import ObjectID, ObjectKey, ObjectRef
 from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle, Watch
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import Plugin, overriding
@@ -21,6 +23,8 @@ _SYNC_LIMIT_S = 30.0
 # How long a setup may take beyond its budget, and what a term has started beyond its end.
 _LATE_S = 5.0
 _POLL_S = 0.01
+# What the reconciler itself watches.
+_WATCHED = ("Pod", "Node")
 _ERRORS = ("bowline_plugin_background_errors_total", "bowline_reflector_callback_errors_total")
 
 
@@ -30,8 +34,10 @@ async def running_plugins(
     client: KubeClient,
     registry: CollectorRegistry,
     denials: Callable[[], Sequence[str]],
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Callable[[ObjectKey, Sequence[ObjectRef]], bool]]:
     """Run the plugins until the block ends. Their metrics are in ``registry``.
+
+    Yields whether an event has ended a request's wait for objects.
 
     Raises PluginError if one cannot be started, or does not end: a watch never syncs after one of the ``denials`` of
     its requests.
@@ -39,8 +45,11 @@ async def running_plugins(
     lifecycle = PluginLifecycle(plugins, client, SystemClock(), registry)
     async with AsyncExitStack() as ending:
         await _set_up(lifecycle, plugins)
+        woken, shown = set[ObjectKey](), set[ObjectID]()
         # Nothing wakes an attempt that waits: it is repeated soon.
-        watches = lifecycle.watches(lambda _: None, lambda _, __: None).values()
+        watches = lifecycle.watches(
+            woken.add, lambda resource, key: shown.add((resource.api_version, resource.kind, key))
+        ).values()
         for watch in watches:
             watching = asyncio.create_task(watch.reflector.run(), name=f"watch {watch.reflector.selection}")
             ending.push_async_callback(cancel_and_wait, watching)
@@ -48,7 +57,26 @@ async def running_plugins(
             await _synced(watches, denials)
         ending.push_async_callback(lifecycle.stop, _LATE_S)
         await lifecycle.start()
-        yield
+        yield partial(_ends_wait, watches, woken, shown)
+
+
+def _ends_wait(
+    watches: Collection[Watch],
+    woken: Collection[ObjectKey],
+    shown: Collection[ObjectID],
+    request: ObjectKey,
+    refs: Sequence[ObjectRef],
+) -> bool:
+    """Whether an event source has woken the request, or shows one of the objects in a state that may end the wait."""
+    if request in woken or any(ref.kind in _WATCHED for ref in refs):
+        return True
+    resources = [(watch, watch.reflector.selection.resource) for watch in watches]
+    return any(
+        (stored := watch.reflector.store.get(ref.key)) is None or watch.may_end_wait(request, stored)
+        for watch, resource in resources
+        for ref in refs
+        if ref.id in shown and (ref.api_version, ref.kind) == (resource.api_version, resource.kind)
+    )
 
 
 async def _set_up(lifecycle: PluginLifecycle, plugins: Sequence[Plugin]) -> None:
