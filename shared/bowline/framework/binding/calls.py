@@ -282,8 +282,8 @@ class PluginCaller:
         if not isinstance(denial, Waiting):  # a policy of Bowline itself is no mistake of the plugin
             self._observer.plugin_raised(plugin.name, point, ctx, error)
         # A policy denies the object of this request; a right is missing for all of them.
-        is_right = isinstance(denial, Fatal) and denial.reason is Reason.RBAC_MISSING
-        if denial is not None and not is_right:
+        is_right_missing = isinstance(denial, Fatal) and denial.reason is Reason.RBAC_MISSING
+        if denial is not None and not is_right_missing:
             return denial.from_plugin(plugin.name)
         what = str(error) if isinstance(error, InvalidResult) else f"raised {type(error).__name__}: {error}"
         return defect(plugin.name, f"{point} {denial.message if denial is not None else what}")
