@@ -64,7 +64,8 @@ def test_hooks_are_those_of_the_table_and_no_others(manifests: Rendered) -> None
 
 def test_beside_another_binder_no_finalizer_is_added_that_nobody_removes(chart: Chart) -> None:
     """While Bowline is installed beside KAI-Scheduler's binder, its own reconciler does not run yet."""
-    without_reconciler = {"reconciler": {"replicas": 0}}
+    # Of a local cluster, which runs the reconciler beside it: the trusted user is no account.
+    without_reconciler = {"reconciler": {"replicas": 0}, "policy": {"trusted": {"users": ["bowline-local-kwok"]}}}
     assert table(chart.render(without_reconciler)) == TABLE
     paths = {row[0] for row in table(chart.render(merged(without_reconciler, TRUSTED_BINDER))).values()}
     assert paths == {row[0] for row in TABLE.values()} - {"/mutate/bindrequests"}
