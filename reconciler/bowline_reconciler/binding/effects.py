@@ -138,7 +138,8 @@ class Effects:
                     return effect
             if state.attempt.running is not None:
                 news["is_withdrawn"] = state.attempt.running.cancelled.is_set()
-            work.facts = replace(work.facts, **news)
+            for name, value in news.items():  # in place: dataclasses.replace() takes several microseconds
+                setattr(work.facts, name, value)
             if work.facts.request is not request:
                 work.snapshot = replace(work.snapshot, request=work.facts.request)
 
