@@ -172,9 +172,9 @@ Report = ReportFailed | ReportRolledBack | ReportCause
 Effect = Following | Report | Record | Gather | Blame | Advise | Undo | DropFinalizer | Do
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Facts:
-    """What the next effect of an end depends on; it grows: what is stored, remembered, and done in this reconcile."""
+    """What the next effect of an end depends on: what is stored, what is remembered, what this reconcile has done."""
 
     request: BindRequest  # as stored after the last write
     is_bound: bool = False  # the pod, read live or after its bind, is on the selected node: nothing may be undone
@@ -202,9 +202,9 @@ class Stage(Enum):
     POSTED = "posted"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """What the next effect of an attempt depends on; it grows."""
+    """What the next effect of an attempt depends on."""
 
     request: BindRequest  # as stored after the last write
     plugins: frozenset[str] = frozenset()  # of which the attempt may leave side effects
