@@ -221,4 +221,7 @@ def test_a_local_cluster_binds_a_pod_with_the_plugin_and_the_schedulers_own_name
         (log,) = (author.folder / ".cluster").rglob("*reconciler*.log")
         assert '"quota"' in log.read_text()
     finally:
-        author.run(*cluster, "down")
+        stopped = author.run(*cluster, "down")
+    assert stopped.returncode == 0, stopped.stderr
+    assert not (author.folder / ".cluster").exists()
+    assert author.run(*cluster, "status").returncode == 3
