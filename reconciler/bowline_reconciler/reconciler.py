@@ -90,9 +90,10 @@ class Reconciler:
         answer = await self.reads.read(key, latest, state)
         if former is not None and (isinstance(answer, Absent) or not former.is_of(answer[0].request)):
             result = await self._end_former(key, former, None if isinstance(answer, Absent) else answer[0].request)
-            if result is not None:
-                return result
-            self.states.drop(key)
+            if result is None:
+                self.states.drop(key)
+                result = DONE if isinstance(answer, Absent) else REQUEUE  # what was read may have changed meanwhile
+            return result
         if isinstance(answer, Absent):
             return DONE
         snapshot, action = answer

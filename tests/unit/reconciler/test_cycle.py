@@ -2,10 +2,10 @@
 
 import pytest
 
-from bowline.api.bindrequest import decode_bind_request
+from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
-from bowline.runtime.workers import DONE, ReconcileError
+from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
 from tests.unit.reconciler.cycle import Cycle
 
 NOT_BOUND = ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
@@ -98,3 +98,26 @@ async def test_a_withdrawn_request_is_rolled_back_and_leaves_no_nomination() -> 
     cycle.show(decode_bind_request({**raw, "metadata": metadata}))
     await cycle.attempt()
     assert cycle.log == ["read pod", "rollback", "end the nomination to node-0", "drop finalizer"]
+
+
+async def test_what_was_read_before_a_former_request_has_ended_is_not_decided_on() -> None:
+    cycle = Cycle()
+
+    async def fail(_: BindContext) -> Status:
+        return Status.retry("not yet")
+
+    async def show_third(_: BindContext) -> Status:
+        cycle.show(created_again("third", "30"))
+        return Status.ok()
+
+    def created_again(uid: str, version: str) -> BindRequest:
+        metadata = {**cycle.request.raw["metadata"], "uid": uid, "resourceVersion": version, "finalizers": []}
+        return decode_bind_request({**cycle.request.raw, "metadata": metadata, "status": {}})
+
+    cycle.plugin.acts |= {"pre_bind": fail, "rollback": show_third}
+    await cycle.attempt()
+    cycle.log.clear()
+    cycle.show(created_again("second", "20"))
+    assert await cycle.attempt() == REQUEUE
+    assert cycle.log == ["read pod", "rollback", "end the nomination to node-0"]
+    assert not len(cycle.states)
