@@ -350,5 +350,7 @@ class GroupController:
         return self._groups.setdefault(name, Group(name, self._agent_timeout))
 
     def _drop_empty(self, group: Group) -> None:
-        if group.is_empty and self._groups.get(group.name) is group:  # not of an earlier term
+        # Checks are the leader's. A group of an earlier term is not in the dictionary.
+        is_over = group.is_empty or not (self._leads or group.claims or group.passes)
+        if is_over and self._groups.get(group.name) is group:
             del self._groups[group.name]

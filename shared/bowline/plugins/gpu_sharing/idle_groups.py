@@ -44,6 +44,14 @@ class IdleGroups:
         self._users.update(now)
         self._update(before | now)
 
+    def to_check(self, old: Object | None, new: Object | None) -> frozenset[str]:
+        """Return the groups whose devices an event of a sharing pod may have freed, or shows to be lost.
+
+        The pod leaves those, or joins them without a reservation, which may have ended while the watch was silent.
+        """
+        before, now = groups_of(old), groups_of(new)
+        return (before - now) | {group for group in now - before if not self.is_reserved(group)}
+
     def has_users(self, group: str) -> bool:
         """Return whether the watch shows a pod that uses the group's device."""
         return self._users[group] > 0

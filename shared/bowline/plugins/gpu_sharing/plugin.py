@@ -46,7 +46,6 @@ from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
     group_of,
-    groups_of,
     has_reported,
     is_same_reservation,
     transform_other,
@@ -191,7 +190,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         self._idle.user_changed(old, new)
         pod = new or old
         if pod is not None:
-            self._controller.enqueue(groups_of(old) - groups_of(new), key_of(pod).namespace)
+            self._controller.enqueue(self._idle.to_check(old, new), key_of(pod).namespace)
 
     # --- binding ---
 

@@ -107,6 +107,13 @@ class Passes:
         return await asyncio.gather(*self.running)
 
 
+class NoPasses(Passes):
+    """Runs none, as a process that does not lead."""
+
+    def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        return lambda _: None
+
+
 class SetClock(SteppedClock):
     """A clock that can also be set: no time passes by that."""
 
@@ -352,6 +359,16 @@ async def test_a_release_that_fails_is_repeated_without_its_request() -> None:
     await passes.results()
     assert site.count("remove") == 1
     controller.forget(ObjectKey("ns", "a"))
+    assert controller.sizes["groups"] == 0
+
+
+async def test_a_release_that_outlasts_its_term_leaves_no_group() -> None:
+    site = Site()
+    controller = owner(site, NoPasses())
+    site.failures.append(NoResponse("no reply"))
+    controller.clear()
+    with pytest.raises(NoResponse):
+        await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g1"], "node-0")
     assert controller.sizes["groups"] == 0
 
 

@@ -54,6 +54,14 @@ def test_the_watches_have_no_common_order() -> None:
     assert idle.on_node(NODE) == {"g"}
 
 
+def test_a_group_is_checked_when_a_pod_leaves_it_or_joins_it_without_a_reservation() -> None:
+    idle = IdleGroups()
+    idle.reservation_changed(None, reservation("g"))
+    assert idle.to_check(None, user("a", "g", "lost")) == {"lost"}
+    assert idle.to_check(user("a", "g", "lost"), user("a", "lost")) == {"g"}
+    assert idle.to_check(user("a", "g", "lost"), None) == {"g", "lost"}
+
+
 @pytest.mark.parametrize(
     ("name", "may_be"),
     [
