@@ -18,6 +18,7 @@ from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
 from bowline.kube.availability import Availability
 from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiStatus, Conflict
 from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
@@ -97,10 +98,11 @@ class RecordingConditions(PodConditions):
 
 
 class RecordingWriter(Writer):
-    """Records each write, and returns the request as an API server would store it."""
+    """Records each write, and returns the request as an API server would store it; those in ``denials`` fail."""
 
-    def __init__(self, log: list[str], requests: RequestCache) -> None:
+    def __init__(self, log: list[str], requests: RequestCache, denials: Collection[str]) -> None:
         self.log = log
+        self._denials = denials
         self._conditions = RecordingConditions(log)
         self._requests = requests
 
@@ -121,6 +123,8 @@ class RecordingWriter(Writer):
 
     def _stored(self, what: str, request: BindRequest, metadata: Any = None, status: Any = None) -> BindRequest:
         self.log.append(what)
+        if what in self._denials:
+            raise Conflict(ApiStatus(409, "Conflict", "another client has written"))
         version = str(int(request.resource_version) + 1)
         new_metadata = {**request.raw["metadata"], **(metadata or {}), "resourceVersion": version}
         after = decode_bind_request(
@@ -192,6 +196,7 @@ class Cycle:
 
     def __init__(self, **acts: Act) -> None:
         self.log: list[str] = []
+        self.denials: set[str] = set()
         self.clock = SteppedClock()
         self.is_wanted = True
         self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))
@@ -206,7 +211,7 @@ class Cycle:
         self.states = RequestStates(self.clock.monotonic)
         self.reads = Reads(client, caches, self.states, runner, settings, lambda: 0.5)
         self.state: RequestState = self.states.ensure(self.request)
-        writer = RecordingWriter(self.log, self.requests)
+        writer = RecordingWriter(self.log, self.requests, self.denials)
         requeue = Requeue(
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )

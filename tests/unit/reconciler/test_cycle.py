@@ -6,7 +6,7 @@ from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
-from tests.unit.reconciler.cycle import Cycle
+from tests.unit.reconciler.cycle import Act, Cycle, bound
 
 NOT_BOUND = ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
 
@@ -100,11 +100,33 @@ async def test_a_withdrawn_request_is_rolled_back_and_leaves_no_nomination() -> 
     assert cycle.log == ["read pod", "rollback", "end the nomination to node-0", "drop finalizer"]
 
 
+async def fail(_: BindContext) -> Status:
+    return Status.retry("not yet")
+
+
+async def refuse(_: BindContext) -> Status:
+    return Status.fatal("no seat")
+
+
+@pytest.mark.parametrize(
+    ("act", "report"),
+    [pytest.param(fail, "status Pending", id="retry"), pytest.param(refuse, "status Failed", id="fatal")],
+)
+async def test_a_failure_that_could_not_be_stored_is_stored_before_another_attempt(act: Act, report: str) -> None:
+    cycle = Cycle(pre_bind=act)
+    cycle.denials.add(report)
+    with pytest.raises(ReconcileError):
+        await cycle.attempt()
+    cycle.denials.clear()
+    cycle.log.clear()
+    cycle.plugin.acts["pre_bind"] = bound
+    await cycle.attempt()
+    assert report in cycle.log
+    assert "pre_bind" not in cycle.log
+
+
 async def test_what_was_read_before_a_former_request_has_ended_is_not_decided_on() -> None:
     cycle = Cycle()
-
-    async def fail(_: BindContext) -> Status:
-        return Status.retry("not yet")
 
     async def show_third(_: BindContext) -> Status:
         cycle.show(created_again("third", "30"))
