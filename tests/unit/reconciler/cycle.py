@@ -18,7 +18,7 @@ from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
 from bowline.kube.availability import Availability
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ApiStatus, Conflict
+from bowline.kube.errors import ApiStatus, Conflict, NoResponse
 from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
@@ -143,6 +143,8 @@ class Live(KubeClient):
 
     async def get(self, *args: Any, **options: Any) -> dict[str, Any]:
         self._cycle.log.append("read pod")
+        if "read pod" in self._cycle.denials:
+            raise NoResponse("no reply")
         return self._cycle.pod
 
 
@@ -196,7 +198,7 @@ class Cycle:
 
     def __init__(self, **acts: Act) -> None:
         self.log: list[str] = []
-        self.denials: set[str] = set()
+        self.denials: set[str] = set()  # the calls that fail
         self.clock = SteppedClock()
         self.is_wanted = True
         self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))

@@ -109,12 +109,18 @@ async def refuse(_: BindContext) -> Status:
 
 
 @pytest.mark.parametrize(
-    ("act", "report"),
-    [pytest.param(fail, "status Pending", id="retry"), pytest.param(refuse, "status Failed", id="fatal")],
+    ("act", "failing_call", "report"),
+    [
+        pytest.param(fail, "status Pending", "status Pending", id="retry"),
+        pytest.param(refuse, "status Failed", "status Failed", id="fatal"),
+        pytest.param(refuse, "read pod", "status Failed", id="fatal, before its rollback"),
+    ],
 )
-async def test_a_failure_that_could_not_be_stored_is_stored_before_another_attempt(act: Act, report: str) -> None:
+async def test_a_failure_that_is_not_stored_is_stored_before_another_attempt(
+    act: Act, failing_call: str, report: str
+) -> None:
     cycle = Cycle(pre_bind=act)
-    cycle.denials.add(report)
+    cycle.denials.add(failing_call)
     with pytest.raises(ReconcileError):
         await cycle.attempt()
     cycle.denials.clear()
