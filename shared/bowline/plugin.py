@@ -16,7 +16,7 @@ from bowline.framework.binding.post import bind_by_post
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
-from bowline.framework.plugin_status import Done, Fatal, Retriable, Skipped, Status, Transient, Waiting
+from bowline.framework.plugin_status import Done, Fatal, Retriable, Status, Waiting
 from bowline.framework.reason import Suggestion
 from bowline.kube.object_client import ObjectClient
 
@@ -46,10 +46,8 @@ __all__ = [
     "Rule",
     "Settings",
     "Severity",
-    "Skipped",
     "Status",
     "Suggestion",
-    "Transient",
     "Waiting",
     "bind_by_post",
 ]

@@ -24,6 +24,7 @@ from bowline.api.meta import ObjectUID, key_of, uid_of
 from bowline.api.node_view import lacks_gpus
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
+from bowline.framework.plugin_status import Transient
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, UNENDED
 from bowline.plugin import (
@@ -36,7 +37,6 @@ from bowline.plugin import (
     ObjectKey,
     Settings,
     Status,
-    Transient,
 )
 from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig

@@ -15,6 +15,7 @@ from typing import Any
 from bowline.api.meta import uid_of
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
+from bowline.framework.plugin_status import Transient
 from bowline.framework.reason import Reason
 from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
 from bowline.kube.object_client import ObjectClient
@@ -29,7 +30,6 @@ from bowline.plugin import (
     Settings,
     Status,
     Suggestion,
-    Transient,
 )
 from bowline.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
 from bowline.plugins.node_fit.rules import (
