@@ -83,7 +83,7 @@ class Informers:
         self.requests = Reflector(
             client,
             UNFINISHED_BINDREQUESTS,
-            listener=Listener(self._request_event, lambda _: self.request_cache.drop_passed()),
+            listener=Listener(self._request_event, self.request_cache.drop_passed),
             transform=transform_request,
             fallback=True,
             store=shown_requests,

@@ -75,7 +75,8 @@ class RequestCache:
     def drop_passed(self) -> None:
         """Forget that a version is newer than the watch, where the watch has passed it without an event.
 
-        The watch shows that version already, or it does not select the request. To be called after each list.
+        The watch shows that version already, or it does not select the request. To be called after each list and
+        bookmark.
         """
         for key, ahead in list(self._ahead.items()):
             if self._has_passed(ahead.version) and (ahead.gone is None or key not in self._shown):

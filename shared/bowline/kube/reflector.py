@@ -76,8 +76,6 @@ class EventType(StrEnum):
 
 # Type, key, old, new: ``old`` is None for ADDED, ``new`` is None for DELETED.
 OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
-# Called after each list, with its resourceVersion.
-OnList = Callable[[ResourceVersion], None]
 # Returns the part of a raw object to cache; may modify the raw object. Must keep metadata's namespace, name, uid and
 # resourceVersion. None: exclude the object, as a selector would; if it was cached, it is reported as deleted, with
 # its old content.
@@ -86,10 +84,10 @@ Transform = Callable[[dict[str, Any]], Object | None]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What a reflector calls: for each change, and after each list."""
+    """What a reflector calls: for each change; when all changes up to a list or a bookmark are delivered."""
 
     on_event: OnEvent = lambda *_: None
-    on_list: OnList = lambda _: None
+    on_passed: Callable[[], None] = lambda: None
 
 
 SILENT = Listener()
@@ -210,7 +208,7 @@ class Reflector:
         self.last_error = None
         self.synced.set()
         self.first_list_ended.set()
-        self.listener.on_list(version)
+        self.listener.on_passed()
         if self._client.metrics is not None:
             self._client.metrics.relists.labels(self.selection.resource.plural).inc()
 
@@ -289,6 +287,8 @@ class Reflector:
                         self._drop_object(key, None)
             case "DELETED":
                 self._drop_object(key_of(item), item)
+            case "BOOKMARK":
+                self.listener.on_passed()
 
     def _is_ignored(self, key: ObjectKey, item: dict[str, Any]) -> bool:
         if not (self._ignores_reduced and is_reduced(item)):

@@ -1,5 +1,6 @@
 """What a new leader learns of the stored requests before it acts, and by what an attempt ends."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -27,6 +28,23 @@ class TwoPages(KubeClient):
             yield {"items": [stored(bind_request(name), creationTimestamp=f"2026-01-01T00:0{minute}:00Z")]}
 
 
+class OneBookmark(TwoPages):
+    """Lists nothing, and sends a bookmark when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go, self.sent = asyncio.Event(), asyncio.Event()
+
+    async def pages(self, *args: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
+        yield {"metadata": {"resourceVersion": "3"}, "items": []}
+
+    async def watch(self, *args: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
+        await self.go.wait()
+        yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+        self.sent.set()
+        await asyncio.Event().wait()
+
+
 def nothing(*_: object) -> None:
     """Do nothing."""
 
@@ -38,6 +56,20 @@ def informers() -> Informers:
 async def test_requests_that_the_cache_lacks_are_stale_and_those_until_the_newest_may_be_a_former_leaders() -> None:
     stale = {ObjectKey("default", "earlier"), ObjectKey("default", "later")}
     assert await informers().compare() == Listed(0.0, stale, datetime(2026, 1, 1, 0, 2, tzinfo=UTC))
+
+
+async def test_a_request_that_the_watch_has_left_behind_is_kept_until_a_bookmark() -> None:
+    client = OneBookmark()
+    caches = Informers(client, EventHandlers(nothing, nothing, nothing, nothing))
+    watching = asyncio.create_task(caches.requests.run())
+    await caches.requests.synced.wait()
+    request = decode_bind_request(stored(bind_request(), version="7"))
+    caches.request_cache.confirm(request, None)
+    assert request.key in caches.request_cache, "the watch may show it yet"
+    client.go.set()
+    await client.sent.wait()
+    assert (request.key in caches.request_cache, caches.request_cache.sizes["ahead"]) == (False, 0)
+    watching.cancel()
 
 
 @pytest.mark.parametrize(
