@@ -96,7 +96,7 @@ class Past:
     # Until when each pod was asked for, by gang.
     gangs: defaultdict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     left: dict[str, float] = field(default_factory=dict)  # when each pod has ended or gone, by UID
-    granted: dict[str, tuple[str, ...]] = field(default_factory=dict)  # GPU groups of each bound pod, by UID
+    granted: dict[str, dict[str, str]] = field(default_factory=dict)  # devices of each bound pod, by UID and group
     # When others have ended or deleted a reservation, by node and group.
     lost_reservations: dict[tuple[Any, Any], float] = field(default_factory=dict)
 
@@ -364,7 +364,6 @@ class Checks(logging.Handler):
             self.fail("bound to another node than its volume", f"{who}: {claim['spec']['volumeName']}")
 
     def _check_share(self, pod: Object, spec: Object, who: str) -> None:
-        self._past.granted[pod["metadata"]["uid"]] = tuple(spec["selectedGPUGroups"])
         node, prefix = pod["spec"]["nodeName"], pod["metadata"]["annotations"].get(names.SHARED_GPU_CONFIGMAP)
         configmap = self._server.find("configmaps", f"{prefix}-0", NAMESPACE)
         labels = pod["metadata"].get("labels") or {}
@@ -378,6 +377,7 @@ class Checks(logging.Handler):
         if pod["metadata"]["uid"] not in owners:
             self.fail("bound with a foreign ConfigMap", f"{who}: {prefix}-0 is of {owners}")
         devices = (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "").split(",")
+        self._past.granted[pod["metadata"]["uid"]] = dict(zip(spec["selectedGPUGroups"], devices, strict=False))
         held = [self._device_held(node, group) for group in spec["selectedGPUGroups"]]
         # A reservation that others take away during the attempt is noticed after the bind, and made again.
         for group, device in zip(spec["selectedGPUGroups"], held, strict=True):
@@ -559,22 +559,19 @@ class Checks(logging.Handler):
         pod = change.old
         assert pod is not None
         group, node = (pod["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP), pod["spec"].get("nodeName")
+        reported = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
         self.counts["reservations released"] += 1
         if pod["status"].get("phase") in ENDED or self.ends.is_silent(pod):
             return
         for user in self._server.objects("pods"):
             # Whatever its labels say: the device that its ConfigMap shows is the one that it uses.
-            if user["spec"].get("nodeName") != node or group not in self._past.granted.get(
-                user["metadata"]["uid"], ()
-            ):
+            device = self._past.granted.get(user["metadata"]["uid"], {}).get(str(group))
+            # A reservation of another device is one of a recovery that has failed.
+            if user["spec"].get("nodeName") != node or device is None or device != reported:
                 continue
-            if user["status"].get("phase") not in ENDED:
-                device = self._device_held(node, str(group))
-                if device is None:
-                    self.fail(
-                        "device released in use",
-                        f"{change.user}: {group} on {node}, used by {user['metadata']['name']}",
-                    )
+            if user["status"].get("phase") not in ENDED and self._device_held(node, str(group)) is None:
+                who = f"{change.user}: {group} on {node}, used by {user['metadata']['name']}"
+                self.fail("device released in use", who)
 
     def _on_taken(self, change: Change) -> None:
         """A reconciler changes a claim or deletes a ConfigMap: no running pod may lose it."""
