@@ -10,7 +10,7 @@ from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.decide.actions import Nomination, PodBound
 from tests.reconciler.stage import Scripted, Stage
 from tests.reconciler.test_waits import needs
-from tests.waiting import until_awaited
+from tests.waiting import until, until_awaited
 
 NODE = "gpu-node-0"
 
@@ -64,7 +64,7 @@ async def test_the_nomination_of_a_pod_that_has_changed_since(
     assert await nominated(stage) == expectation
 
 
-async def test_a_pod_that_is_bound_meanwhile_is_not_nominated(stage: Stage) -> None:
+async def test_a_pod_that_is_bound_meanwhile_is_neither_nominated_nor_reported_as_unbound(stage: Stage) -> None:
     """The report was queued for an unbound pod; another component has bound it before the write."""
     await stage.create_pod()
     unbound = await stage.pod()
@@ -72,7 +72,11 @@ async def test_a_pod_that_is_bound_meanwhile_is_not_nominated(stage: Stage) -> N
     body = {"metadata": {"name": "pod", "uid": unbound["metadata"]["uid"]}, "target": target}
     await stage.client.create(PODS, stage.namespace, body, name="pod", subresource="binding")
     bound = await stage.pod()
-    await PodConditions(stage.client).patch(
-        unbound, PodBound("False", "BindingRetry", "not yet"), Nomination("gpu-node-1"), stage.clock.now()
-    )
+    conditions, retry = PodConditions(stage.client), PodBound("False", "BindingRetry", "not yet")
+    await conditions.patch(unbound, retry, Nomination("gpu-node-1"), stage.clock.now())
+    conditions.start()
+    conditions.schedule(unbound, retry)
+    conditions.schedule(bound, None)  # another report of the pod, which replaces the queued one
+    await until(lambda: not len(conditions))
+    await conditions.stop()
     assert await stage.pod() == bound

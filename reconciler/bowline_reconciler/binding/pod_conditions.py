@@ -98,6 +98,8 @@ class PodConditions:
         pending = self._pending.get(pod_id)
         if pending is not None:
             condition, nomination = condition or pending.condition, _newer(pending.nomination, nomination)
+        if pod["spec"].get("nodeName"):
+            condition, nomination = condition if condition is not None and condition.status == "True" else None, None
         if not _content(pod, condition, nomination, self._client.clock.now()):
             return
         if self._queue is None or (len(self._pending) >= MAX_PENDING and pending is None):
