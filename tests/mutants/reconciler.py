@@ -179,7 +179,7 @@ STEPS = (
         "bound-after-withdrawal",
         "An attempt that is withdrawn while the plugins prepare goes on with the Binding.",
         f"{_DECIDE}step.py",
-        "    if facts.is_withdrawn:\n        return Conclude(_ATTEMPT_WITHDRAWN)\n",
+        "    if facts.is_withdrawn:\n        return Conclude(WITHDRAWN)\n",
         "",
         simulation=("gangs", "again"),
     ),

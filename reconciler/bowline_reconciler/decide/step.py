@@ -32,7 +32,7 @@ from enum import Enum
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectRef
-from bowline.framework.plugin_status import Cancelled, Done, Status, Transient
+from bowline.framework.plugin_status import WITHDRAWN, Cancelled, Done, Status, Transient
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import (
     Action,
@@ -52,7 +52,6 @@ from bowline_reconciler.decide.actions import (
 _WRITE_IN_FLIGHT = (
     "a write of the previous leader, or one without a reply, may still take effect; the rollback follows"
 )
-_ATTEMPT_WITHDRAWN = Cancelled(("the request was withdrawn",))
 _WITHDRAWN = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
 
 
@@ -252,7 +251,7 @@ def _of_attempt(facts: AttemptFacts) -> Effect:
     if status is not None and (stage is Stage.POSTED or not isinstance(status, Done)):
         return _of_result(status, facts)
     if facts.is_withdrawn:
-        return Conclude(_ATTEMPT_WITHDRAWN)
+        return Conclude(WITHDRAWN)
     if stage is Stage.BEGUN and facts.plugins:
         is_recorded = request.effects is None or facts.plugins <= request.effects  # None: all of them
         if not request.has_finalizer or not is_recorded:

@@ -302,3 +302,5 @@ def _wrong(field: str, expected: Any, value: Any) -> TypeError:
 
 
 _OK, _SKIP = Done(), Skipped()
+# The result of an attempt that was withdrawn before its Binding.
+WITHDRAWN = Cancelled(("the request was withdrawn",))

@@ -4,6 +4,7 @@ It has no part in leadership, connections or watches: those are the process's cl
 sends the calls. Nothing is retried here, except later pages of a list (``read_pages``).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -37,7 +38,7 @@ _GROWTH = 4
 _LIST_TRIES = 3
 
 
-class ObjectClient:
+class ObjectClient(ABC):
     """Reads and writes objects with the reconciler's account. Every method raises the errors of ``bowline.errors``.
 
     An InfrastructureError need not be caught: the framework repeats the call. After one, and after a cancellation, a
@@ -270,6 +271,7 @@ class ObjectClient:
         require_stored(call.resource, call.key, essential or {}, reply)
         return reply
 
+    @abstractmethod
     async def _exchange_json(
         self,
         call: Call,
@@ -282,4 +284,3 @@ class ObjectClient:
         reduce: Reduce | None = None,
     ) -> tuple[dict[str, Any], int]:
         """Return the object in the reply and the reply's size in bytes; ``reduce``: of one that is not decoded."""
-        raise NotImplementedError

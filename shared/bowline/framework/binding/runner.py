@@ -35,8 +35,8 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import BUILTIN_POINTS, POINTS, at_point
 from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import (
+    WITHDRAWN,
     Answers,
-    Cancelled,
     Done,
     Failure,
     Fatal,
@@ -54,8 +54,6 @@ from bowline.runtime.tasks import all_done
 
 P = TypeVar("P", bound=BindingPlugin)
 Ts = TypeVarTuple("Ts")
-
-WITHDRAWN = Cancelled(("the request was withdrawn",))
 
 
 class Runner:
