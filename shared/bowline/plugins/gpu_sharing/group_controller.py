@@ -54,9 +54,8 @@ log = logging.getLogger(__name__)
 
 # How long a delete of an unused reservation may take: pods that need its device wait for the answer.
 DELETE_TIMEOUT_S = 2.0
-# When an idle device is checked again that is kept only because an unfinished request lists it: that request may end
-# without having asked for it, such as one whose pod was deleted.
-KEPT_RETRY = timedelta(seconds=30)
+# How often groups are looked for that stay idle without an event.
+IDLE_PERIOD = timedelta(seconds=30)
 
 
 class GroupController:
@@ -76,10 +75,12 @@ class GroupController:
         self._clock = handle.clock
         self._agent_timeout = agent_timeout
         self._enqueue = handle.worker("groups", self._reconcile)
+        self._enqueue_idle = handle.worker("idle", self.check_idle)
         self._groups: dict[str, Group] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
+        self._idle_before: frozenset[str] = frozenset()  # at the last call of check_idle
         self._leads = False
         self._lost_devices = LostDevices(client, idle, handle.clock, self._remove_all)
 
@@ -154,12 +155,25 @@ class GroupController:
     def begin(self) -> None:
         """Record that this process is the leader."""
         self._leads = True
+        # While shares are off, the users of another binder's groups have no label that the watch selects.
+        if self._client.spec.releases_foreign:
+            self._enqueue_idle(ObjectKey("", "idle"))
 
     def clear(self) -> None:
         """Drop all state: this process is not the leader any more."""
-        self._leads = False
+        self._leads, self._idle_before = False, frozenset()
         for memory in (self._groups, self._claimed_by, self._withdrawn):
             memory.clear()
+
+    async def check_idle(self, _: ObjectKey) -> timedelta | None:
+        """Enqueue the groups that the watches show idle now and at the last call; returns the delay until the next.
+
+        The last user of such a group may have come and gone while a watch was silent. An unfinished request that
+        lists it may have ended without having asked for it, such as one whose pod was deleted.
+        """
+        idle_before, self._idle_before = self._idle_before, self._idle.groups
+        self.enqueue(idle_before & self._idle_before)
+        return IDLE_PERIOD
 
     # --- one pass over one group ---
 
@@ -322,8 +336,6 @@ class GroupController:
         pauses: list[timedelta] = []
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for reservation in idle:
-            if not unused_reservations([reservation], (), (), requested_nodes):
-                pauses.append(KEPT_RETRY)
             if not unused_reservations([reservation], users, group.claimed_nodes, requested_nodes):
                 continue
             try:

@@ -60,6 +60,11 @@ class IdleGroups:
         """Return whether the watch shows a reservation pod of the group."""
         return group in self._reservation_names
 
+    @property
+    def groups(self) -> frozenset[str]:
+        """The idle groups."""
+        return frozenset(self._idle)
+
     def on_node(self, node: str) -> frozenset[str]:
         """Return the idle groups whose device may be on the node."""
         return frozenset(

@@ -46,7 +46,6 @@ from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
     group_of,
-    has_reported,
     is_same_reservation,
     transform_other,
     transform_reservation,
@@ -180,10 +179,8 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         if is_same_reservation(old, new):
             return
         group = group_of(new or old or {"group": ""})
-        # The device may have been lost, or this reservation may recover a lost one. One that is first seen with its
-        # device was made before: its users may have come and gone while a watch was silent.
-        is_late = old is None and new is not None and has_reported(new)
-        if is_late or self._idle.has_users(group):
+        # The device may have been lost, or this reservation may recover a lost one.
+        if self._idle.has_users(group):
             self._controller.enqueue([group])
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:

@@ -17,7 +17,7 @@ from bowline.framework.plugin_status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse
-from bowline.plugins.gpu_sharing.group_controller import GroupController
+from bowline.plugins.gpu_sharing.group_controller import IDLE_PERIOD, GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
@@ -34,6 +34,7 @@ NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)
 SECOND = timedelta(seconds=1)
 HELD = reservation(device="GPU-1")
+RESERVED = {"metadata": {"name": HELD.key.name}, "group": "g1", "misplaced": False}  # as the watch caches it
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() ->
         idle.user_changed(None, sharing(name))
     idle.user_changed(sharing("a"), None)
     controller.enqueue(["g1"])
-    assert await passes.results() == [None]
+    assert await passes.results() == [IDLE_PERIOD, None]
     assert site.calls == ["reservations"]
     # Without another user one read decides, of the pods of one node.
     idle.user_changed(sharing("b"), None)
@@ -372,14 +373,27 @@ async def test_a_release_that_outlasts_its_term_leaves_no_group() -> None:
     assert controller.sizes["groups"] == 0
 
 
-async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
-    """The request may end without having asked for it, such as one whose pod was deleted."""
-    passes, clock = Passes(), SteppedClock()
-    site = Site(requested=frozenset({reservation().node}))
-    controller = owner(site, passes, clock)
-    controller.enqueue(["g1"])
-    assert await passes.results() == [timedelta(seconds=30)]
-    assert site.count("remove") == 0
+async def test_a_device_that_stays_idle_is_checked_without_an_event() -> None:
+    """Its last user may have come and gone while a watch was silent, or a request that lists it has ended."""
+    passes, idle, key = Passes(), IdleGroups(), ObjectKey("", "idle")
+    site = Site(requested=frozenset({HELD.node}))
+    controller = owner(site, passes, idle=idle)
+    assert await passes.results() == [IDLE_PERIOD]
+    idle.reservation_changed(None, RESERVED)
+    await controller.check_idle(key)
+    assert site.calls == [], "its pod may be about to be bound"
+    await controller.check_idle(key)
+    await passes.results()
+    assert site.count("remove") == 0, "a request lists it"
+    site.requested = frozenset()
+    await controller.check_idle(key)
+    await passes.results()
+    assert site.count("remove") == 1
+    controller.clear()
+    controller.begin()
+    assert len(passes.running) == 4
+    await controller.check_idle(key)
+    assert len(passes.running) == 4, "a new leader begins anew"
 
 
 async def test_an_event_during_a_pass_asks_for_another_one() -> None:
