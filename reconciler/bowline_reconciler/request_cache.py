@@ -66,7 +66,7 @@ class RequestCache:
             if is_trusted and self._is_past(ahead, request):
                 return
             del self._ahead[key]
-            self._stale.update(() if is_trusted else (key,))
+            self._stale.update(() if is_trusted or request is None else (key,))
         if request is None:
             self._requests.pop(key, None)
         else:

@@ -202,6 +202,9 @@ def test_after_a_restore_of_etcd_what_was_known_is_read_live_again() -> None:
     watch.position = "5"
     assert cache.confirm(version(4), version(5)) == version(4)
     assert (cache.get(KEY), cache.is_stale(KEY)) == (version(4), False)
+    cache.learn(version(9))
+    cache.deliver(KEY, None, is_trusted=False)
+    assert not cache.is_stale(KEY), "nothing is known of it that could be read live"
 
 
 def test_a_stale_request_stays_stale_until_it_is_read_live() -> None:
