@@ -14,6 +14,10 @@ from tests.waiting import wait_until
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
 TENANT, BINDER = "tenant", "system:serviceaccount:kai-scheduler:binder"
+# KAI-Scheduler's exporter, and a tenant's account of the same name, with rights in one namespace.
+EXPORTER, FALSE_EXPORTER = (
+    f"system:serviceaccount:{name}:numa-placement-exporter" for name in ("kai-scheduler", "default")
+)
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 NAMESPACES = "system:serviceaccount:kube-system:namespace-controller"
 GROUP, GROUPS, SHARING = names.LABEL_GPU_GROUP, f"{names.LABEL_GPU_GROUP}/g", names.LABEL_GPU_SHARING
@@ -39,9 +43,10 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     resources = "pods,pods/status,pods/binding,pods/ephemeralcontainers,configmaps,namespaces"
     rules = ["--verb=get,create,update,patch,delete", f"--resource={resources}"]
     chart_cluster.kubectl("create", "clusterrole", "tenants", *rules)
-    for user in (TENANT, BINDER, AGENT):
+    for user in (TENANT, BINDER, AGENT, EXPORTER):
         name = user.replace(":", "-")
         chart_cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=tenants", f"--user={user}")
+    chart_cluster.kubectl("create", "rolebinding", "tenants", "--clusterrole=tenants", f"--user={FALSE_EXPORTER}")
     with installation(
         chart_cluster, chart.render({"policy": {"accounts": False, "trusted": {"users": [BINDER]}}})
     ) as made:
@@ -59,8 +64,8 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
         yield made
     for path in (POD, PLAIN, LARGE, FRACTIONED, RESERVATION, MAP, ORPHAN, f"{CORE}/configmaps/plain"):
         remove(api, path)
-    bindings = [f"clusterrolebinding/{user.replace(':', '-')}" for user in (TENANT, BINDER, AGENT)]
-    chart_cluster.kubectl("delete", "clusterrole/tenants", *bindings)
+    bindings = [f"clusterrolebinding/{user.replace(':', '-')}" for user in (TENANT, BINDER, AGENT, EXPORTER)]
+    chart_cluster.kubectl("delete", "clusterrole/tenants", "rolebinding/tenants", *bindings)
 
 
 def labels(changes: dict[str, str | None]) -> dict[str, Any]:
@@ -92,12 +97,14 @@ RUNTIME_DEVICES = (
     *("cdi-devices.nri.io/pod", "cdi-devices.noderesource.dev/container.main", "devices.noderesource.dev/pod"),
     "devices.nri.io/container.main",
 )
+OBSERVED = ("kai.scheduler/numa-placement-observed", "kai.scheduler/numa-memory-groups-observed")
 # What KAI-Scheduler, or a plugin after the bind, reads of a pod.
 FACTS = (
     f"{names.RESOURCE_MIG_PREFIX}1g.5gb",
     names.RECEIVED_RESOURCE_TYPE,
     "kai.scheduler/numa-placement-predicted",
     "kai.scheduler/numa-memory-groups-predicted",
+    *OBSERVED,
     names.PREPARED_FOR,
     names.LABELLED_FOR,
 )
@@ -167,6 +174,10 @@ ALLOWED: dict[str, tuple[str, str, str, Any]] = {
     ),
     "the reconciler takes devices": (RECONCILER, "PATCH", FRACTIONED, annotations({NV_DEVICES: None})),
     "a trusted user changes devices": (BINDER, "PATCH", FRACTIONED, annotations({NV_DEVICES: "x"})),
+    "KAI-Scheduler's exporter reports a placement": (
+        *(EXPORTER, "PATCH", PLAIN),
+        annotations(dict.fromkeys(OBSERVED, "[]")),
+    ),
     "deleting a sharing pod": (TENANT, "DELETE", POD, None),
     "other labels by a Binding": (TENANT, "POST", BINDINGS, binding(labels={"a": "b"})),
     "an annotation beside many labels": (TENANT, "PATCH", LARGE, annotations({"a": "b"})),
@@ -198,6 +209,14 @@ def test_objects_that_hold_a_device_cannot_be_changed_by(
 def test_an_agent_changes_no_group_of_its_reservation(policies: Policies) -> None:
     denial = policies.denial(policies.as_user(AGENT), "PATCH", RESERVATION + DRY, labels({GROUP: None}))
     assert GROUP in denial
+
+
+@pytest.mark.parametrize(("user", "fact"), [(EXPORTER, FACTS[2]), (EXPORTER, GROUP), (FALSE_EXPORTER, OBSERVED[0])])
+def test_an_exporter_writes_nothing_else_and_needs_rights_on_all_pods(
+    policies: Policies, user: str, fact: str
+) -> None:
+    change = {"metadata": {"annotations": {fact: "x"}, "labels": {fact: "x"}}}
+    assert fact in policies.denial(policies.as_user(user), "PATCH", PLAIN + DRY, change)
 
 
 @pytest.mark.parametrize(("user", "method", "path", "body"), ALLOWED.values(), ids=ALLOWED)
