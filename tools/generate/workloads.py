@@ -12,14 +12,14 @@ HEADER = """\
 
 def as_yaml() -> str:
     """Return the chart's YAML document."""
-    kinds = [
+    rows = [
         {
             "group": workload.group,
             "kind": workload.kind,
             "resource": workload.resource,
             "templates": [path.text for path in workload.templates if path.metadata is None],
             "podSpecs": [
-                {"path": path.text, "metadata": _text(path.metadata)}
+                {"path": path.text, **({"metadata": _text(path.metadata)} if path.metadata else {})}
                 for path in workload.templates
                 if path.metadata is not None
             ],
@@ -30,6 +30,8 @@ def as_yaml() -> str:
         }
         for workload in (*BUILT_IN, *READY)
     ]
+    # What is empty is left out, but the group, by which a kind is found.
+    kinds = [{key: value for key, value in row.items() if value or key == "group"} for row in rows]
     return HEADER + yaml.safe_dump({"kinds": kinds}, sort_keys=False, width=110)
 
 

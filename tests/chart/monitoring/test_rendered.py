@@ -1,5 +1,6 @@
 """Monitoring objects: what is scraped, and alerts that are valid, exported, documented, and fire when they should."""
 
+import json
 import re
 import subprocess
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ from bowline.framework.reason import Reason
 from tests.chart.monitoring.binaries import find_binary
 from tests.chart.rendering import CHART, Chart, Rendered
 from tests.unit.reconciler.test_metrics import documented
-from tools.generate.dashboard import PANELS
 
 EVERY: Mapping[str, Any] = {
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -88,16 +88,22 @@ def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, 
         assert reasons <= {"Succeeded", *Reason}, rule["alert"]
 
 
-def test_every_metric_and_label_of_the_dashboard_is_exported() -> None:
+def test_every_metric_and_label_of_the_dashboard_is_exported(monitoring_manifests: Rendered) -> None:
+    dashboard = json.loads(monitoring_manifests.get("ConfigMap", "bowline-dashboard")["data"]["bowline.json"])
     exported = {row["name"]: {*re.findall(r"\w+", row["labels"]), "le"} for row in documented()}
-    for panel in PANELS:
-        for query, legend in panel.queries:
+    for panel in dashboard["panels"]:
+        assert [target["refId"] for target in panel["targets"]] == list("ABC"[: len(panel["targets"])])
+        for target in panel["targets"]:
+            query, legend, title = target["expr"], target["legendFormat"], panel["title"]
             names = {name.removesuffix("_bucket") for name in re.findall(r"\b(?:bowline|process)_\w+", query)}
             known = set().union(*(exported.get(name, set()) for name in names))
-            assert {name for name in names if name.startswith("bowline_")} <= set(exported), panel.title
+            assert {name for name in names if name.startswith("bowline_")} <= set(exported), title
+            assert 'namespace="$namespace"' in query, title
             grouped = {label for text in re.findall(r"by \(([^)]*)\)", query) for label in text.split(", ")}
-            assert grouped <= known | TARGET | {"pod"}, panel.title
-            assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= grouped, panel.title
+            assert grouped <= known | TARGET | {"pod"}, title
+            assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= grouped, title
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places) == 12
 
 
 def test_every_alert_has_a_section_that_its_annotation_names(rules: list[dict[str, Any]]) -> None:
