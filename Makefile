@@ -24,8 +24,8 @@ $(STAMP): requirements/dev.txt pyproject.toml examples/plugins/pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable examples/plugins
 	@touch $(STAMP)
 
-demo: setup ## Show each step on a real control plane; KEEP=1 leaves it running
-	$(BIN)/python -m bowline.localcluster demo $(if $(KEEP),--keep)
+demo: setup ## Show each step on a real control plane, then end it
+	$(BIN)/python -m bowline.localcluster demo
 
 up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real node (root)
 	$(BIN)/python -m $(if $(NODE),tests.localnode,bowline.localcluster) up

@@ -8,7 +8,7 @@ import pytest
 from bowline.localcluster.assets.cache import Cache
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.providers import Fetcher, ProviderAnswer
-from bowline.localcluster.assets.recipes import Platform, Recipe, Tool, recipe_for
+from bowline.localcluster.assets.recipes import Recipe, Tool, recipe_for
 from bowline.localcluster.assets.supply import Chain
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.errors import AssetsError
@@ -35,7 +35,7 @@ class Maker:
 
 def recipes(*tools: Tool) -> list[Recipe]:
     release = release_for("1.36", {})
-    return [recipe_for(tool, release, Platform("linux", "amd64")) for tool in tools]
+    return [recipe_for(tool, release, "amd64") for tool in tools]
 
 
 def chain(cache: Path, *fetchers: Fetcher) -> Chain:

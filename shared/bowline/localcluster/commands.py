@@ -67,7 +67,6 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--values", type=Path, action="append", default=[], metavar="FILE", help=what)
     up.set_defaults(run=_up)
     demo = commands.add_parser("demo", help="demonstrate Bowline on a cluster of its own")
-    demo.add_argument("--keep", action="store_true", help="leave the cluster running")
     demo.set_defaults(run=_demo)
     down = commands.add_parser("down", help="end the cluster and remove its folder")
     down.set_defaults(run=_down)
@@ -82,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         "--kai-peers", action="store_true", help="KAI-Scheduler's admission and binder, for benchmarks"
     )
     assets.set_defaults(run=_assets)
-    for command in (demo, up, down, status, env):
+    for command in (up, down, status, env):
         command.add_argument("--data-dir", type=Path, default=default_folder(), help="default: .cluster")
     for command in (demo, up, assets):
         command.add_argument("--kubernetes", metavar="MINOR", help="such as 1.35 (default: $BOWLINE_KUBERNETES)")
@@ -91,9 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _demo(options: argparse.Namespace) -> int:
     require_checkout("the demo")
-    if options.keep:
-        remove_ended(Layout(options.data_dir))
-    run_demo(options.kubernetes, options.keep, options.data_dir)
+    run_demo(options.kubernetes)
     return 0
 
 

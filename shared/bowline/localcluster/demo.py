@@ -18,7 +18,6 @@ from bowline.localcluster.errors import LocalClusterError
 from bowline.localcluster.helm import find_helm, helm_to_supply
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.state import later_command
 
 MANIFESTS = Path("examples") / "demo"
 NODES = 4
@@ -61,18 +60,14 @@ class DemoStage:
             time.sleep(0.1)
 
 
-def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
-    """Run the whole demo. With ``keep`` the cluster is left running in ``data_dir``."""
+def run_demo(kubernetes: str | None) -> None:
+    """Run the whole demo, and end the cluster."""
     progress = Progress()
     assets = ensure_assets((*CLUSTER_TOOLS, *helm_to_supply()), kubernetes, progress=progress)
     helm = find_helm(progress)
     began = time.monotonic()
     print("A real control plane: etcd, kube-apiserver, kube-controller-manager; kwok plays the kubelets.")
-    spec = ClusterSpec(kubernetes=kubernetes, data_dir=data_dir if keep else None)
-    cluster = Cluster.start(spec, assets=assets)
-    if keep:
-        cluster.detach()
-    try:
+    with Cluster.start(ClusterSpec(kubernetes=kubernetes), assets=assets) as cluster:
         print(f"Kubernetes {assets.release.kubernetes}, ready in {cluster.started_in_s:.1f} s.")
         cluster.make_nodes(NODES)
         cluster.make_runtime_class()
@@ -83,16 +78,8 @@ def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
         stage = DemoStage(cluster, pair)
         for scene in (_refused_pod, _refused_template, _bound, _explained):
             scene(stage)
-    except BaseException:
-        cluster.stop()
-        raise
     print(f"{_BOLD}That was Bowline, in {time.monotonic() - began:.0f} s.{_RESET}")
-    if keep:
-        print(f'It is still running. Go on:  eval "$({later_command("env", data_dir)})"; kubectl get bindrequests')
-        print(f"End it:                      {later_command('down', data_dir)}")
-    else:
-        cluster.stop()
-        print("Nothing is left running; make demo KEEP=1 leaves it up.")
+    print("Nothing is left running; make up starts a cluster that stays.")
 
 
 def _refused_pod(stage: DemoStage) -> None:

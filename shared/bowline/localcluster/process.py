@@ -131,10 +131,8 @@ class Process:
         """Suspend it, and return when it is: connections stay open and are not answered."""
         self.signal(signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        # The signal stops one thread after the other; until the last one, the process may still answer. macOS cannot
-        # report it.
-        is_reported = self._popen is not None and hasattr(os, "waitid")
-        while is_reported and self.alive and time.monotonic() < deadline:
+        # The signal stops one thread after the other; until the last one, the process may still answer.
+        while self._popen is not None and self.alive and time.monotonic() < deadline:
             if os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG) is not None:
                 return
             time.sleep(_POLL_S)
@@ -211,18 +209,11 @@ class ProcessWatchdog:
 
 def _started_at(pid: int) -> str | None:
     """Return a value that distinguishes this process from a later one with the same id; None if it has ended."""
-    stat = Path(f"/proc/{pid}/stat")
-    if Path("/proc/self/stat").exists():
-        try:
-            # The second field is the command in parentheses and may contain spaces; count from its end.
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        state, start_ticks = fields[0], fields[19]
-        # A zombie has ended; its parent may no longer exist to reap it.
-        return None if state in ("Z", "X") else start_ticks
-    result = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    state, _, started = result.stdout.strip().partition(" ")
-    return started.strip() if started and not state.startswith("Z") else None
+    try:
+        # The second field is the command in parentheses and may contain spaces; count from its end.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    state, start_ticks = fields[0], fields[19]
+    # A zombie has ended; its parent may no longer exist to reap it.
+    return None if state in ("Z", "X") else start_ticks

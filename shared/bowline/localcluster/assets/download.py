@@ -11,7 +11,6 @@ import re
 import tarfile
 import urllib.error
 import urllib.request
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -144,21 +143,17 @@ def _as_digest(word: str) -> str | None:
 
 
 def unpack(archive: Path, source: Download, target: Path) -> Path:
-    """Return the binary: the file itself, or the requested member of a tar or zip archive."""
+    """Return the binary: the file itself, or the requested member of a tar archive."""
     if source.member is None:
         return archive.rename(target)
     try:
-        if source.url.endswith(".zip"):
-            with zipfile.ZipFile(archive) as bundle:
-                target.write_bytes(bundle.read(source.member))
-        else:
-            # Only the bytes of one named member are read, so no path of the archive is ever followed.
-            with tarfile.open(archive) as tar:
-                member = tar.extractfile(source.member)
-                if member is None:
-                    raise _RefusedError(f"{source.member} in {source.url} is not a file")
-                target.write_bytes(member.read())
-    except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+        # Only the bytes of one named member are read, so no path of the archive is ever followed.
+        with tarfile.open(archive) as tar:
+            member = tar.extractfile(source.member)
+            if member is None:
+                raise _RefusedError(f"{source.member} in {source.url} is not a file")
+            target.write_bytes(member.read())
+    except (KeyError, tarfile.TarError) as error:
         raise _RefusedError(f"{source.url} does not hold {source.member}: {error}") from error
     archive.unlink()
     return target

@@ -46,14 +46,6 @@ ChecksumKind = Literal["sha256-file", "github-digest"]
 
 
 @dataclass(frozen=True, slots=True)
-class Platform:
-    """Operating system and processor, by Go's names (`linux`, `amd64`)."""
-
-    system: str
-    machine: str
-
-
-@dataclass(frozen=True, slots=True)
 class Download:
     """One published file: its URL, its checksum's URL, and the member to extract from an archive.
 
@@ -98,56 +90,52 @@ class Recipe:
     build: GoBuild
 
 
-# The platforms that each project publishes. All others must be built.
-_KUBERNETES_SERVER_SYSTEMS = ("linux",)
-_KUBECTL_SYSTEMS = ("linux", "darwin")
+# The processors for which each project publishes binaries, of Linux. All others must be built.
 _MACHINES = ("amd64", "arm64")
 KAI_MODULE = "github.com/NVIDIA/KAI-scheduler"
 
 
-def recipe_for(tool: Tool, release: KubernetesRelease, platform: Platform) -> Recipe:
-    """The recipe of one binary of a release on a platform."""
+def recipe_for(tool: Tool, release: KubernetesRelease, machine: str) -> Recipe:
+    """The recipe of one binary of a release, on a processor by Go's name (`amd64`)."""
     match tool:
         case Tool.ETCD:
-            return _etcd(release.etcd, platform)
+            return _etcd(release.etcd, machine)
         case Tool.KWOK:
-            return _kwok(release.kwok, platform)
+            return _kwok(release.kwok, machine)
         case Tool.HELM:
-            return _helm(release.helm, platform)
+            return _helm(release.helm, machine)
         case Tool.KAI_SCHEDULER | Tool.KAI_PODGROUPER | Tool.KAI_ADMISSION | Tool.KAI_BINDER:
             return _kai(tool, release.kai)
         case Tool.CONTAINERD | Tool.CONTAINERD_SHIM | Tool.CTR:
-            return _containerd(tool, release.containerd, platform)
+            return _containerd(tool, release.containerd, machine)
         case _:
-            return _kubernetes(tool, release.kubernetes, platform)
+            return _kubernetes(tool, release.kubernetes, machine)
 
 
-def _kubernetes(tool: Tool, version: str, platform: Platform) -> Recipe:
-    systems = _KUBECTL_SYSTEMS if tool is Tool.KUBECTL else _KUBERNETES_SERVER_SYSTEMS
+def _kubernetes(tool: Tool, version: str, machine: str) -> Recipe:
     download = None
-    if platform.system in systems and platform.machine in _MACHINES:
-        url = f"https://dl.k8s.io/release/{version}/bin/{platform.system}/{platform.machine}/{tool}"
+    if machine in _MACHINES:
+        url = f"https://dl.k8s.io/release/{version}/bin/linux/{machine}/{tool}"
         download = Download(url=url, checksum_url=f"{url}.sha256", checksum_kind="sha256-file")
     build = GoBuild("k8s.io/kubernetes", version, f"k8s.io/kubernetes/cmd/{tool}", staged=True)
     return Recipe(tool, version, version, download, build)
 
 
-def _etcd(version: str, platform: Platform) -> Recipe:
+def _etcd(version: str, machine: str) -> Recipe:
     download = None
-    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
-        stem = f"etcd-{version}-{platform.system}-{platform.machine}"
+    if machine in _MACHINES:
+        stem = f"etcd-{version}-linux-{machine}"
         base = f"https://github.com/etcd-io/etcd/releases/download/{version}"
-        suffix = "tar.gz" if platform.system == "linux" else "zip"
-        download = Download(f"{base}/{stem}.{suffix}", f"{base}/SHA256SUMS", "sha256-file", f"{stem}/etcd")
+        download = Download(f"{base}/{stem}.tar.gz", f"{base}/SHA256SUMS", "sha256-file", f"{stem}/etcd")
     module = "go.etcd.io/etcd/server/v3"
     return Recipe(Tool.ETCD, version, f"etcd-{version}", download, GoBuild(module, version, module))
 
 
-def _kwok(version: str, platform: Platform) -> Recipe:
+def _kwok(version: str, machine: str) -> Recipe:
     download = None
-    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
+    if machine in _MACHINES:
         repository = "kubernetes-sigs/kwok"
-        name = f"kwok-{platform.system}-{platform.machine}"
+        name = f"kwok-linux-{machine}"
         download = Download(
             f"https://github.com/{repository}/releases/download/{version}/{name}",
             f"https://api.github.com/repos/{repository}/releases/tags/{version}",
@@ -157,20 +145,20 @@ def _kwok(version: str, platform: Platform) -> Recipe:
     return Recipe(Tool.KWOK, version, f"kwok-{version}", download, GoBuild(module, version, f"{module}/cmd/kwok"))
 
 
-def _helm(version: str, platform: Platform) -> Recipe:
+def _helm(version: str, machine: str) -> Recipe:
     download = None
-    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
-        name = f"{platform.system}-{platform.machine}"
+    if machine in _MACHINES:
+        name = f"linux-{machine}"
         url = f"https://get.helm.sh/helm-{version}-{name}.tar.gz"
         download = Download(url, f"{url}.sha256sum", "sha256-file", f"{name}/helm")
     module = "helm.sh/helm/v4"
     return Recipe(Tool.HELM, version, f"helm-{version}", download, GoBuild(module, version, f"{module}/cmd/helm"))
 
 
-def _containerd(tool: Tool, version: str, platform: Platform) -> Recipe:
+def _containerd(tool: Tool, version: str, machine: str) -> Recipe:
     download = None
-    if platform.system == "linux" and platform.machine in _MACHINES:
-        stem = f"containerd-{version.removeprefix('v')}-{platform.system}-{platform.machine}.tar.gz"
+    if machine in _MACHINES:
+        stem = f"containerd-{version.removeprefix('v')}-linux-{machine}.tar.gz"
         url = f"https://github.com/containerd/containerd/releases/download/{version}/{stem}"
         download = Download(url, f"{url}.sha256sum", "sha256-file", f"bin/{tool}")
     module = "github.com/containerd/containerd/v2"

@@ -6,8 +6,7 @@ the lock may have supplied the missing binaries.
 """
 
 import os
-import platform as host
-import sys
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from bowline.localcluster.assets.download import Downloader
 from bowline.localcluster.assets.gobuild import GoBuilder
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.providers import Fetcher
-from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
+from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Recipe, Tool, recipe_for
 from bowline.localcluster.assets.versions import KubernetesRelease, release_for
 from bowline.localcluster.errors import AssetsError
 
@@ -34,10 +33,10 @@ class Assets:
         return self.paths[tool]
 
 
-def this_platform() -> Platform:
-    """The platform of this machine, by Go's names."""
-    machine = host.machine().lower()
-    return Platform(sys.platform, {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine))
+def this_machine() -> str:
+    """Return the processor of this machine, by Go's name."""
+    machine = platform.machine().lower()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 def ensure_assets(
@@ -51,7 +50,7 @@ def ensure_assets(
     env = os.environ if environ is None else environ
     progress_output = progress or Progress()
     release = release_for(minor, env)
-    recipes = [recipe_for(tool, release, this_platform()) for tool in tools]
+    recipes = [recipe_for(tool, release, this_machine()) for tool in tools]
     fetchers: list[Fetcher] = [Downloader(progress_output), GoBuilder(progress_output, env)]
     chain = Chain(Cache(cache_root(env)), fetchers, progress_output)
     return Assets(release, chain.supply(recipes))
@@ -60,7 +59,7 @@ def ensure_assets(
 def at_hand(tools: Iterable[Tool]) -> bool:
     """Return whether the cache has all of them, so that nothing is downloaded or built."""
     release, cache = release_for(None, os.environ), Cache(cache_root(os.environ))
-    return all(cache.find(recipe_for(tool, release, this_platform())) for tool in tools)
+    return all(cache.find(recipe_for(tool, release, this_machine())) for tool in tools)
 
 
 class Chain:
