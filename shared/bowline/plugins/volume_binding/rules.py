@@ -332,8 +332,10 @@ def choose(
 def _no_volume(claim: PersistentVolumeClaim) -> str:
     # Without the node: where no node has one, the cause is the same for each that is tried.
     modes = ", ".join(sorted(claim.access_modes))
-    kind = f"PersistentVolume of class {claim.spec.class_name} with at least {claim.size_text} and {modes}"
-    return f"the node can use no free {kind}, as {claim.ref} requests: create one"
+    kind = f"{claim.spec.mode} PersistentVolume of class {claim.spec.class_name} with at least {claim.size_text}"
+    has_selector = claim.selector is None or not claim.selector.selects({})
+    labels = " and labels that its selector selects" if has_selector else ""
+    return f"the node can use no free {kind}, {modes}{labels}, as {claim.ref} requests: create one"
 
 
 # --- writes ---

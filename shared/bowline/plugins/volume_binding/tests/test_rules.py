@@ -295,6 +295,21 @@ def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
     assert choose_names(a, b, volumes=(volume(),)) == (Fatal, Reason.VOLUME_CONFLICT, ELSEWHERE)
 
 
+@pytest.mark.parametrize(
+    ("fields", "mode", "labels"),
+    [
+        ({}, "Filesystem", ""),
+        ({"volumeMode": "Block"}, "Block", ""),
+        ({"selector": {"matchLabels": {"a": "b"}}}, "Filesystem", " and labels that its selector selects"),
+    ],
+)
+def test_what_a_missing_volume_must_have_is_named(fields: dict[str, Any], mode: str, labels: str) -> None:
+    status = choose((Unbound(claim(**fields), cls()),), NODE, (), lambda *_: False)
+    assert isinstance(status, Fatal)
+    kind = f"{mode} PersistentVolume of class late with at least 1Gi, ReadWriteOnce{labels}, as "
+    assert status.message.startswith(f"the node can use no free {kind}")
+
+
 def test_a_free_volume_is_preferred_to_provisioning() -> None:
     wants = Unbound(claim(), cls(CSI))
     assert choose_names(wants, volumes=(volume(),)) == [("data", "v")]
