@@ -215,7 +215,7 @@ SHARE_AND_NODE_NAME: Final = Rule(
 )
 SHARE_PRIVILEGED: Final = Rule(
     "gpu_request/share-privileged",
-    "the share's container is privileged, so it can use every GPU of its node",
+    "a container of a pod with a share is privileged, so it can use every GPU of its node",
     severity=Severity.WARNS,
 )
 SHARE_AND_DRA: Final = Rule(

@@ -240,8 +240,10 @@ def _exclusion_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
         )
     if pod.spec.get("nodeName"):
         yield _error(pod, rule_table.SHARE_AND_NODE_NAME, pod.share)
-    if pod.target is not None and pod.target.is_privileged:
-        message = f"{pod.target.label} is privileged and so can use every GPU of its node, not only its share"
+    privileged = [container.label for container in pod.containers if container.is_privileged]
+    if privileged:
+        what = _join_limited(privileged)
+        message = f"every GPU of the node, not only the share, can be used by what is privileged: {what}"
         yield _error(pod, rule_table.SHARE_PRIVILEGED, pod.share, message)
     yield from _claim_errors(pod, policy)
 
@@ -321,7 +323,7 @@ def _amount_errors(amount: Amount, *, is_share: bool) -> Iterator[FieldError]:
         message = "must be a whole number, such as 1"
         yield FieldError(rule_table.QUANTITY_FORMAT, amount.path, amount.raw_value, message)
     elif amount.quantity < 0 or amount.quantity != amount.quantity.to_integral_value():
-        message = "must be a whole number, 0 or more"
+        message = "must be a whole number, 0 or more, such as 1"
         if _is_part_of_gpu(amount):
             share = f"; for a part of a GPU use the annotation {names.GPU_FRACTION} instead"
             message += "; remove it, the annotation of the share already asks for a part" if is_share else share

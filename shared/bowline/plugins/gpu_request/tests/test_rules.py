@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.api.rule import Severity
 from bowline.plugins.gpu_request.rules import Policy, request_errors, update_errors
 from bowline.plugins.gpu_request.tests.builders import (
     CLASS,
@@ -134,6 +135,15 @@ def test_all_errors_together_in_a_fixed_order() -> None:
         init=[container("i")],
     )
     assert violations(reordered_pod, Policy(sharing=False)) == expected
+
+
+def test_every_privileged_container_beside_a_share_is_named() -> None:
+    side, log = ({**container(name), "securityContext": {"privileged": True}} for name in ("side", "log"))
+    raw = pod({"gpu-fraction": "0.5"}, container("main"), side, init=[log])
+    [warning] = request_errors(raw, DEFAULT)
+    assert (warning.rule.id, warning.rule.severity) == ("gpu_request/share-privileged", Severity.WARNS)
+    assert warning.message.endswith('privileged: container "log", container "side"')
+    assert request_errors(pod({}, side), DEFAULT) == []
 
 
 def test_a_message_names_a_bounded_number_of_containers() -> None:
