@@ -13,7 +13,7 @@ from bowline.api.bindrequest import BOUND, AllocationKind, BindRequest, BindRequ
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
-from bowline.framework.config import Settings
+from bowline.framework.config import CLUSTER_NAMESPACES, Settings
 from bowline.framework.plugin_status import Fatal, Status, is_word
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
@@ -214,6 +214,9 @@ def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: S
         ours = ", ".join(settings.scheduler_names)
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
         return Fail(Status.fatal(why, Reason.NOT_OURS))
+    if request.key.namespace in CLUSTER_NAMESPACES:
+        why = f"no pod of {', '.join(CLUSTER_NAMESPACES)} is bound: these namespaces are the cluster's own"
+        return Fail(Status.fatal(f"{why}; give pod {request.pod_key} another schedulerName", Reason.NOT_OURS))
     if pod.gates:
         times, limit = facts.times, settings.binding.wait_timeout
         left = times.wait_left(limit, GATES)

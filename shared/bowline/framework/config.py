@@ -30,6 +30,8 @@ _FILE: Final = Rule("config/file", "the file of the configuration cannot be read
 RULES: Final = (SCHEMA, _YAML, _FILE)
 # Never in scope, whatever the configuration: a webhook in their path can lock a cluster out of itself.
 SYSTEM_NAMESPACES = ("kube-system",)
+# Where Kubernetes' own objects are. The chart's policies deny the reconciler to write pods there.
+CLUSTER_NAMESPACES = (*SYSTEM_NAMESPACES, "kube-public", "kube-node-lease")
 
 
 def _duration(value: Any) -> timedelta:

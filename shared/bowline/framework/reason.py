@@ -104,7 +104,7 @@ class Reason(StrEnum):
     )
     NOT_OURS = (
         "NotOurs",
-        {None: "the pod's schedulerName is not in the configuration"},
+        {None: "the pod's schedulerName is not in the configuration, or its namespace is one of the cluster's own"},
     )
     NO_PLUGIN = (
         "NoPlugin",

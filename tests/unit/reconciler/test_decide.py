@@ -8,7 +8,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.api.meta import ObjectUID, ResourceVersion
+from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, GpuSharingSettings, Settings
@@ -143,6 +143,10 @@ def test_a_share_while_sharing_is_off_names_the_value_that_switches_it_on(sharin
         pytest.param(seen(request(resourceClaimAllocations=[{"name": "c", "allocation": {}}])), Reason.NO_PLUGIN,
             id="claims without a plugin"),
         pytest.param(seen(pod=replace(POD, scheduler="default-scheduler")), Reason.NOT_OURS, id="not ours"),
+        *(
+            pytest.param(seen(replace(request(), key=ObjectKey(namespace, "pod"))), Reason.NOT_OURS, id=namespace)
+            for namespace in ("kube-system", "kube-public", "kube-node-lease")
+        ),
         pytest.param(seen(node=Absent.NOT_FOUND), Reason.NODE_GONE, id="node deleted"),
         pytest.param(seen(node=NodeView(deleting=True)), Reason.NODE_GONE, id="node deleting"),
         pytest.param(seen(node=TAINTED), Reason.NODE_UNSCHEDULABLE, id="a taint that is not tolerated"),
