@@ -95,6 +95,10 @@ def test_the_mode_of_a_group_is_on_its_reservation(shares: Shares) -> None:
         return mode
 
     assert (mode_of("sm"), mode_of("sliced")) == ("sm-sharing", None)
+    shares.share("other-mode", "sm")
+    status = shares.live.phase("other-mode", "Failed")["status"]
+    assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
+    assert "group sm on node gpu-node-0 is in mode sm-sharing, not time-slicing" in status["reason"]
     for name in ("both", "new-only"):
         shares.delete(name)
     shares.await_release()
@@ -107,7 +111,9 @@ def test_a_device_is_not_given_away_twice(shares: Shares) -> None:
     # As KAI-Scheduler's binder leaves a pod: it uses its device all the same.
     metadata = {"labels": {names.LABEL_GPU_SHARING: None}, "annotations": {names.ANNOTATION_GPU_PORTION: None}}
     shares.api.patch(f"{shares.pods}/over-b", {"metadata": metadata})
-    shares.share("over-c", "over")
+    # A scheduler that could not read the pod's annotation has counted it as nothing.
+    shares.make("over-c")
+    shares.ask("over-c", ["over"], receivedGPU={"count": 1, "portion": "0.00"})
     status = shares.live.phase("over-c", "Failed")["status"]
     assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
     for part in ("group over on node gpu-node-0", "would use 1.5 ", "over-a (0.5)", "over-b (0.5)"):
@@ -117,6 +123,19 @@ def test_a_device_is_not_given_away_twice(shares: Shares) -> None:
     shares.live.until("the pod is gone", lambda: shares.live.not_found(f"{shares.pods}/over-a"))
     shares.share("over-d", "over")
     shares.live.phase("over-d", "Succeeded")
+
+
+def test_a_decision_of_another_share_than_its_pod_requests_is_invalid(shares: Shares) -> None:
+    shares.make("devices", {names.GPU_FRACTION_NUM_DEVICES: "2"})
+    shares.ask("devices", ["one-device"])
+    shares.make("slice")
+    shares.ask("slice", (), receivedResourceType="MigInstance")
+    for name, fault in (
+        ("devices", "spec.receivedGPU.count: 1 must be 2, the gpu-fraction-num-devices of pod "),
+        ("slice", "spec.receivedResourceType: MigInstance must be Fraction, with a group for each device: "),
+    ):
+        assert shares.live.phase(name, "Failed")["status"]["reason"].startswith(f"Invalid: {fault}")
+    assert shares.reservations("one-device") == []
 
 
 def left_over(shares: Shares, group: str, node: str) -> None:

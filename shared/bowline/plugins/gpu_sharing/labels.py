@@ -29,13 +29,14 @@ def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str,
 def least_portion(pod: Object, portion: Decimal) -> Decimal:
     """Return the least part of a device that a decided portion stands for: schedulers round it to two decimals.
 
-    The pod's own fraction if it rounds to the portion; of an amount of memory the least that does.
+    The pod's own fraction if it rounds to the portion or exceeds it, as where a scheduler could not read it; of an
+    amount of memory the least that rounds to it.
     """
     text = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION)
     if text is None:
         return _rounded(portion - _ROUNDING)
     fraction = portion_of(text)
-    return fraction if abs(fraction - portion) <= _ROUNDING else _rounded(portion)
+    return fraction if portion - fraction <= _ROUNDING else _rounded(portion)
 
 
 def used_portion(pod: Object, device_memory: int = 0) -> Decimal:

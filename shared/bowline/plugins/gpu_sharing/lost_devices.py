@@ -106,7 +106,7 @@ class LostDevices:
 
     async def _search(self, group: Group, loss: Loss, users: Sequence[User], is_release: bool) -> Loss:
         """Execute one step of the search for the lost device; returns what is known of it then."""
-        node, next_search = users[0].node, self._clock.monotonic() + SEARCH_INTERVAL.total_seconds()
+        node = users[0].node
         evidence = await self._client.evidence(group.name, node, users)
         step = next_step(group.name, node, group.reservations, evidence, loss.last_uid)
         blockers = tuple(reservation for reservation in group.reservations if reservation.is_blocker)
@@ -137,7 +137,9 @@ class LostDevices:
             case Abandon():
                 await self._remove_all(group, step.release)
                 await self._report_failure(group, loss, users, step.why)
-                return Loss(step.why, next_search)
+                # Once the node offers GPUs again, the first pod may get the device.
+                pause = RELEASE_RETRY if evidence.lacks_gpus else SEARCH_INTERVAL
+                return Loss(step.why, self._clock.monotonic() + pause.total_seconds())
             case _:
                 assert_never(step)
 

@@ -19,6 +19,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     REQUEUE_DELAY,
     Reservation,
     User,
+    other_mode,
     reason_suffix,
     reservation_name,
     unreported_reservations,
@@ -34,7 +35,8 @@ SEARCH_INTERVAL = timedelta(minutes=2)
 class Evidence:
     """What the pods on the device, and their node, show of it.
 
-    ``devices``: the possible UUIDs; empty if unknown. ``node_uid``: None if the node cannot be read.
+    ``devices``: the possible UUIDs; empty if unknown. ``node_uid``: None if the node cannot be read. ``lacks_gpus``:
+    it offers none, as while a device plugin or a driver is replaced.
     """
 
     devices: frozenset[str]
@@ -42,6 +44,7 @@ class Evidence:
     compute_mode: str = ""
     node_uid: ObjectUID | None = None
     is_cordoned: bool = False
+    lacks_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,7 @@ def possible_devices(group: str, groups: str, visible: str) -> frozenset[str]:
 def shown_mode(group: str, groups: str, modes: str) -> str:
     """Return the group's mode according to a share's ConfigMap; empty for time-slicing. See ``possible_devices``."""
     by_group = dict(zip(groups.split(","), modes.split(","), strict=False))
-    mode = by_group.get(group, "")
-    return "" if mode == names.TIME_SLICING else mode
+    return other_mode(by_group.get(group, ""))
 
 
 def common_devices(device_sets: Collection[frozenset[str]]) -> frozenset[str]:
@@ -131,10 +133,12 @@ def next_step(
         if reservation.has_ended and reservation.expected_devices and not reservation.device
     ]
     waiting = unreported_reservations(on_node)
-    if evidence.is_cordoned or not evidence.devices:
+    if evidence.is_cordoned or evidence.lacks_gpus or not evidence.devices:
         why = "the ConfigMaps of its pods do not agree on its device"
         if evidence.is_cordoned:
             why = f"node {node} is cordoned, so no scheduler gives its device to another pod"
+        elif evidence.lacks_gpus:
+            why = f"node {node} offers no {names.RESOURCE_GPU} (status.allocatable), so no pod gets its device either"
         replacements = (reservation for reservation in waiting if reservation.expected_devices)
         return Abandon(why, (*blockers, *rejections, *replacements))
     if waiting:

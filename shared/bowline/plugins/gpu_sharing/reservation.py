@@ -67,6 +67,7 @@ class Reservation:
     is_foreign: bool = False  # another binder's, or not decoded
     is_altered: bool = False  # it lacks what it was created with, its labels or its device: it serves no request
     finalizers: tuple[str, ...] = ()
+    compute_mode: str = ""  # of its device; empty: time-slicing
 
     @property
     def lives(self) -> bool:
@@ -207,7 +208,13 @@ def view_reservation(pod: Object) -> Reservation:
         is_foreign=AGENT not in _first_container(pod).get("command", ()),
         is_altered=_OWN_NAME.fullmatch(metadata["name"]) is not None and not _requests_device(pod),
         finalizers=tuple(metadata.get("finalizers") or ()),
+        compute_mode=other_mode(annotations.get(names.COMPUTE_MODE) or ""),
     )
+
+
+def other_mode(mode: str) -> str:
+    """Return a mode as claims have it: time-slicing is empty, as it is in whatever names no mode."""
+    return "" if mode == names.TIME_SLICING else mode
 
 
 def _first_container(pod: Object) -> Object:
@@ -236,6 +243,10 @@ def check_reservations(
         and (reservation.node, reservation.group) == (claim.node, claim.group)
     ]
     alive.sort(key=lambda reservation: (not reservation.device, reservation.key.name != name, reservation.key.name))
+    if alive and alive[0].compute_mode != claim.compute_mode:
+        modes = [mode or names.TIME_SLICING for mode in (alive[0].compute_mode, claim.compute_mode)]
+        why = f"the device of group {claim.group} on node {claim.node} is in mode {modes[0]}, not {modes[1]}"
+        return no_room(f"{why}; choose another group")
     if alive and alive[0].device:
         return Held(alive[0].device, alive[0].uid)
     previous = next((reservation for reservation in reservations if reservation.uid == claim.awaited_uid), None)

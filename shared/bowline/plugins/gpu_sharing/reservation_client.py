@@ -24,6 +24,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.api.node_view import lacks_gpus
 from bowline.framework.plugin_status import Status
 from bowline.kube.errors import (
     AlreadyExists,
@@ -147,8 +148,14 @@ class ReservationClient:
             live_node = await self.kube.get(NODES, "", node)
         except (NotFound, Unreadable):
             return Evidence(common_devices(device_sets), tolerations, mode)
-        is_cordoned = bool((live_node.get("spec") or {}).get("unschedulable"))
-        return Evidence(common_devices(device_sets), tolerations, mode, uid_of(live_node), is_cordoned)
+        return Evidence(
+            common_devices(device_sets),
+            tolerations,
+            mode,
+            uid_of(live_node),
+            is_cordoned=bool((live_node.get("spec") or {}).get("unschedulable")),
+            lacks_gpus=lacks_gpus(live_node),
+        )
 
     async def _shown(self, group: str, share: Share, user: User) -> tuple[frozenset[str], str]:
         """Return the possible devices and the mode of the group, according to the pod's ConfigMaps."""

@@ -59,13 +59,16 @@ def request_error(spec: BindRequestSpec) -> str | None:
         return f"{field}: [] must name one group for each shared device; have the scheduler fill it"
     if len(set(groups)) != len(groups):
         return f"{field}: {groups} must not name a group twice; each device has a group of its own"
-    if spec.received_gpu is None:
-        return "spec.receivedGPU: null must be the portion of each device; have the scheduler set it"
-    if spec.received_gpu.count != len(groups):
+    count = spec.received_gpu.count if spec.received_gpu is not None else None
+    if count != len(groups):
         return (
-            f"spec.receivedGPU.count: {spec.received_gpu.count} must be the number of {field}, "
-            f"{len(groups)}; have the scheduler name one group for each device"
+            f"spec.receivedGPU.count: {count} must be the number of {field}, {len(groups)}; have the scheduler name "
+            "one group for each device"
         )
+    modes = [mode for mode in spec.compute_modes.values() if mode != names.SM_SHARING]
+    if modes:
+        known = f"{names.TIME_SLICING} or {names.SM_SHARING}"
+        return f"{field}: computeSharingMode {modes[0]!r} must be {known}; have the scheduler name one of them"
     wrong = [group for group in groups if not _LABEL_VALUE.fullmatch(group)]
     if wrong:
         return (

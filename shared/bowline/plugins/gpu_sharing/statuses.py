@@ -3,6 +3,7 @@
 Pure.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -15,6 +16,8 @@ from bowline.plugin import BindContext, Object, ObjectRef, Settings, Status, Sug
 from bowline.plugins.gpu_sharing.admission import nri_errors
 from bowline.plugins.gpu_sharing.reservation import ELSEWHERE, RELEASE_RETRY, Held, Pending, Unreleased
 from bowline.plugins.gpu_sharing.rules import is_prepared, request_error, share_of
+
+_COUNT = re.compile(r"[0-9]{1,4}")
 
 
 def unreleased_status(release_failures: list[Unreleased]) -> Status:
@@ -40,6 +43,14 @@ def unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) 
             "share: it was created while the webhook was unavailable; create it again"
         )
         return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
+    asked = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION_NUM_DEVICES, "")
+    decided = len(ctx.spec.gpu_groups)
+    if _COUNT.fullmatch(asked) and int(asked) != decided:
+        why = (
+            f"spec.receivedGPU.count: {decided} must be {int(asked)}, the {names.GPU_FRACTION_NUM_DEVICES} of pod "
+            f"{ctx.request.pod_key}; have the scheduler name one group for each device"
+        )
+        return Status.fatal(why, Reason.INVALID)
     return undelivered_status(pod, ctx.node, mode, settings)
 
 
@@ -48,9 +59,9 @@ def undecided_status(ctx: BindContext) -> Status | None:
     if ctx.pod is None or not is_prepared(ctx.pod):
         return None
     why = (
-        f"spec.receivedResourceType: {ResourceType.REGULAR} must be {ResourceType.FRACTION}, with a group for each "
-        f"device: pod {ctx.request.pod_key} requests a share of a GPU, without which its containers do not start; "
-        "have the scheduler decide one"
+        f"spec.receivedResourceType: {ctx.spec.received_resource_type or ResourceType.REGULAR} must be "
+        f"{ResourceType.FRACTION}, with a group for each device: pod {ctx.request.pod_key} requests a share of a "
+        "GPU, without which its containers do not start; have the scheduler decide one"
     )
     return Status.fatal(why, Reason.INVALID)
 

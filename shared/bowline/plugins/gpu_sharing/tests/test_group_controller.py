@@ -289,6 +289,7 @@ async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
         pytest.param({"gpu-fraction": "0.125"}, "0.13", "0.125", id="the fraction that was rounded"),
         pytest.param({"gpu-fraction": "0.3333334"}, "0.33", "0.33333", id="three of them have room"),
         pytest.param({"gpu-fraction": "0.5"}, "0.80", "0.8", id="more than the pod asked for"),
+        pytest.param({"gpu-fraction": "0.5"}, "0.00", "0.5", id="the scheduler could not read the fraction"),
         pytest.param({"gpu-memory": "1024"}, "0.13", "0.125", id="of an amount, the least that rounds to it"),
         pytest.param({"gpu-memory": "1"}, "0.00", "0", id="hardly anything"),
         pytest.param({"gpu-fraction": "much"}, "0.50", "0.5", id="no number"),

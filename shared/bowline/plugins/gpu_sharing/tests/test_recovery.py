@@ -57,6 +57,8 @@ def test_a_search_continues(reservations: list[Reservation], step: Step) -> None
     [
         pytest.param([BLOCKER, NEW], replace(KNOWN, is_cordoned=True), "node n1 is cordoned", [BLOCKER, NEW],
             id="its node is being drained"),
+        pytest.param([NEW], replace(KNOWN, lacks_gpus=True), "node n1 offers no nvidia.com/gpu", [NEW],
+            id="its node's device plugin is being replaced"),
         pytest.param([BLOCKER], Evidence(frozenset()), "do not agree", [BLOCKER], id="its device is not known"),
         pytest.param([blocker(1), REFUSED], KNOWN, "no devices left", [blocker(1), REFUSED], id="the node is full"),
         pytest.param([blocker(n) for n in range(MOST_BLOCKERS)], KNOWN, "got other devices",

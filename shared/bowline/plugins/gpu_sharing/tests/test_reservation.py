@@ -80,6 +80,16 @@ def test_no_device_is_reserved_where_none_is_offered() -> None:
     assert check_reservations(dra_only, [reservation(device="GPU-1")], {}) == Held("GPU-1")
 
 
+@pytest.mark.parametrize("device", ["GPU-1", ""])
+def test_a_group_has_one_mode(device: str) -> None:
+    sm_sharing = reservation(device=device, compute_mode="sm-sharing")
+    assert not isinstance(check_reservations(replace(claim(), compute_mode="sm-sharing"), [sm_sharing], {}), Status)
+    verdict = check_reservations(claim(), [sm_sharing], {})
+    assert isinstance(verdict, Fatal)
+    assert "g1 on node n1 is in mode sm-sharing, not time-slicing" in verdict.message
+    assert verdict.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+
+
 @pytest.mark.parametrize(
     ("allocatable", "expected"),
     [
