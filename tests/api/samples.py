@@ -42,13 +42,10 @@ def bind_request(name: str, body: Mapping[str, Any], **metadata: Any) -> dict[st
 FRACTION = spec(
     receivedResourceType="Fraction", receivedGPU={"count": 1, "portion": "0.50"}, selectedGPUGroups=[GROUP]
 )
-# Every form the scheduler is known to write. None of these may ever be rejected.
+# Forms the scheduler is known to write, beside those of `kai.REQUESTS`. None of these may ever be rejected.
 ON_THE_WIRE = [
-    pytest.param(spec(receivedGPU={"portion": "0.00"}), id="a CPU pod: no count, portion 0.00"),
     pytest.param(spec(receivedGPU={"count": 0, "portion": "0.00"}), id="a CPU pod with a count of 0"),
-    pytest.param(spec(receivedGPU={"count": 1, "portion": "1.00"}), id="a whole device"),
     pytest.param(spec(receivedGPU={"count": 8, "portion": "1.00"}), id="all devices of a node"),
-    pytest.param(FRACTION, id="half a device"),
     pytest.param({**FRACTION, "receivedGPU": {"count": 1, "portion": "0.26"}}, id="a memory share"),
     pytest.param({**FRACTION, "receivedGPU": {"count": 1, "portion": "0.00"}}, id="a share rounded down to 0.00"),
     pytest.param({**FRACTION, "receivedGPU": {"count": 1, "portion": "1.00"}}, id="a share rounded up to 1.00"),
@@ -60,25 +57,6 @@ ON_THE_WIRE = [
     pytest.param(spec(receivedResourceType=""), id="an empty resource type"),
     pytest.param(spec(receivedResourceType=None), id="no resource type"),
     pytest.param(spec(selectedGPUGroups=[]), id="an empty list of groups"),
-    pytest.param(
-        spec(resourceClaimAllocations=[{"name": "dev", "allocation": ALLOCATION}]), id="a resource claim's allocation"
-    ),
-    pytest.param(
-        spec(
-            extendedResourceClaimAllocation={
-                "allocation": ALLOCATION,
-                "deviceRequests": [{"name": "container-0", "exactly": {"deviceClassName": "gpu", "count": 1}}],
-                "containerMappings": [
-                    {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "container-0"}
-                ],
-            }
-        ),
-        id="an extended resource's allocation",
-    ),
-    pytest.param(
-        spec(predictedNUMAZones=[{"zone": "node-0", "amount": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": 1}}]),
-        id="predicted NUMA zones",
-    ),
     pytest.param(spec(backoffLimit=0), id="a limit of no retries"),
     pytest.param(spec(podUID="6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"), id="Bowline's own field podUID"),
 ]

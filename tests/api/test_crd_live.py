@@ -6,7 +6,6 @@ import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
-from tests.api.kai import REQUESTS
 from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
 from tools.generate.crd import UNREPORTED
 
@@ -109,14 +108,6 @@ def test_a_field_of_a_newer_scheduler_is_stored_and_returned(crd_cluster: Cluste
 def test_a_misspelt_field_beside_the_spec_is_rejected_under_strict_validation(crd_cluster: Cluster) -> None:
     with pytest.raises(LocalApiError, match=r'unknown field "spek"'):
         crd_cluster.api.post(ALL + STRICT, {**bind_request("typo", spec()), "spek": {}})
-
-
-@pytest.mark.parametrize("version", REQUESTS)
-def test_requests_of_each_kai_scheduler_are_stored_as_written(crd_cluster: Cluster, version: str) -> None:
-    for number, body in enumerate(REQUESTS[version]):
-        name = f"kai-{version.replace('.', '-')}-{number}"
-        request = bind_request(name, body)
-        assert crd_cluster.api.post(ALL + STRICT, request)["spec"] == request["spec"]
 
 
 def test_a_request_has_the_name_of_its_pod(crd_cluster: Cluster) -> None:

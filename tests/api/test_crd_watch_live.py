@@ -1,12 +1,10 @@
 """Status, selections, watches and kubectl's view of BindRequests, on the real API server."""
 
 import re
-import subprocess
 from typing import Any
 
 import pytest
 
-from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from tests.api.samples import ALL, STRICT, bind_request, spec
@@ -96,27 +94,6 @@ def test_fields_select_requests(crd_cluster: Cluster) -> None:
         select_names(crd_cluster, "spec.backoffLimit=1")
 
 
-def test_a_request_that_succeeds_leaves_the_watch_with_its_old_content(crd_cluster: Cluster) -> None:
-    crd_cluster.api.post(ALL, bind_request("watched", spec()))
-    command = [
-        str(crd_cluster.assets.path(Tool.KUBECTL)),
-        f"--kubeconfig={crd_cluster.kubeconfig}",
-        *("get", "bindrequests", "--watch", "--output-watch-events", "--field-selector=status.phase!=Succeeded"),
-        "--output=jsonpath={.type} {.object.metadata.name} {.object.status.phase}{'\\n'}",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
-        assert watch.stdout is not None
-        try:
-            assert watch.stdout.readline().split() == ["ADDED", "watched"]
-            crd_cluster.api.patch(f"{ALL}/watched/status", {"status": {"phase": "Pending"}})
-            assert watch.stdout.readline().split() == ["MODIFIED", "watched", "Pending"]
-            crd_cluster.api.patch(f"{ALL}/watched/status", {"status": {"phase": "Succeeded"}})
-            assert watch.stdout.readline().split() == ["DELETED", "watched", "Pending"]
-        finally:
-            watch.terminate()
-    assert crd_cluster.api.get(f"{ALL}/watched")["status"]["phase"] == "Succeeded"
-
-
 def test_kubectl_shows_the_columns_and_knows_the_short_name(crd_cluster: Cluster) -> None:
     crd_cluster.api.post(ALL, bind_request("shown", spec()))
     status = {"phase": "Failed", "failedAttempts": 3, "reason": "NodeGone: gpu-node-0 is no more"}
@@ -131,12 +108,6 @@ def test_kubectl_shows_the_columns_and_knows_the_short_name(crd_cluster: Cluster
     row = crd_cluster.kubectl("get", "br", "shown", "--no-headers", "--output=wide").stdout
     assert re.search(r"\d+s +\d+s +NodeGone: ", row), row
     crd_cluster.api.patch(f"{ALL}/shown", {"metadata": {"finalizers": []}})
-
-
-def test_kubectl_explains_every_field(crd_cluster: Cluster) -> None:
-    text = crd_cluster.kubectl("explain", "bindrequest", "--recursive").stdout
-    for word in ("podUID", "extendedResourceClaimAllocation", "nextAttemptTime", "suggestion"):
-        assert word in text
 
 
 def test_the_api_server_keeps_all_of_the_definition(crd_cluster: Cluster) -> None:

@@ -94,33 +94,6 @@ def test_the_ca_of_a_running_webhook_survives_every_apply(chart: Chart, cluster:
         webhook.stop()
 
 
-def enforce(cluster: Cluster, configurations: list[Object]) -> None:
-    """Act as the admissions enforcer of Azure's AKS: take over selectors where no annotation forbids it."""
-    excluded = {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]}
-    for configuration in configurations:
-        metadata = configuration["metadata"]
-        if metadata.get("annotations", {}).get("admissions.enforcer/disabled") == "true":
-            continue
-        for hook in configuration["webhooks"]:
-            hook["namespaceSelector"]["matchExpressions"].append(excluded)
-        metadata.pop("managedFields", None)
-        enforced = json.dumps({**configuration, "metadata": {"name": metadata["name"]}})
-        options = ("--server-side", "--force-conflicts", "--field-manager=admissionsenforcer")
-        cluster.kubectl("apply", *options, "--filename=-", input=enforced)
-
-
-def test_azures_enforcer_causes_no_conflict_at_the_next_upgrade(chart: Chart, cluster: Cluster) -> None:
-    """Helm 4 applies without `--force-conflicts`, as its own field manager."""
-    objects = [o for o in chart.render(LOCAL).objects if o["kind"] in CONFIGURATIONS]
-    text = "\n".join(map(json.dumps, objects))
-    upgrade = ("apply", "--server-side", "--field-manager=helm", "--filename=-")
-    cluster.kubectl("delete", "--ignore-not-found", "--filename=-", input=text)  # of other tests
-    cluster.kubectl(*upgrade, input=text)
-    enforce(cluster, list(stored(cluster, text).values()))
-    assert cluster.kubectl(*upgrade, input=text, check=False).stderr == ""
-    cluster.kubectl("delete", "--filename=-", input=text)
-
-
 @pytest.mark.parametrize("values", [EVERYTHING, {"podSecurityContext": None, "containerSecurityContext": None}])
 def test_a_second_apply_changes_nothing(chart: Chart, cluster: Cluster, values: dict[str, Any]) -> None:
     text = "\n".join(manifest(chart, values))

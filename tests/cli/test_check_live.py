@@ -12,7 +12,6 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from bowline_cli.api import ClusterError
@@ -88,32 +87,6 @@ def test_nothing_is_missing_from_a_healthy_release(release: Release) -> None:
     assert [f"{name}: {image}" for name, image in document["images"].items()] == WELL.splitlines()[:-1]
 
 
-def test_a_namespace_without_a_release_is_named(release: Release) -> None:
-    completion = release.check("--namespace=default")
-    assert completion.status == 1
-    text = "missing: Deployments of Bowline in namespace default; next: helm list --all-namespaces"
-    assert text in completion.output
-    programs = release.check("--namespace=default", "--output=json")
-    document = json.loads(programs.output)
-    assert (programs.status, document["version"], document["well"]) == (1, 1, False)
-    assert [f"missing: {f['text']}; next: {f['next']}" for f in document["missing"]] == completion.output.splitlines()
-    assert (document["notChecked"], document["images"]) == ([], {})
-
-
-def test_a_deployment_whose_pods_are_not_ready(release: Release) -> None:
-    cluster = release.cluster
-    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/bowline-reconciler"
-    with release.repaired(lambda: cluster.api.patch(path, {"spec": {"replicas": 0}})):
-        cluster.api.patch(path, {"spec": {"replicas": 1}})
-        assert "ready replicas of Deployment bowline-reconciler: 0 of 1" in release.report()
-        pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        wait_until(lambda: cluster.api.get(pods)["items"], "the Deployment's pod exists")
-        pod_name = cluster.api.get(pods)["items"][0]["metadata"]["name"]
-        target = {"target": {"kind": "Node", "name": "gpu-node-0"}, "metadata": {"name": pod_name}}
-        cluster.api.post(f"{pods}/{pod_name}/binding", {"apiVersion": "v1", "kind": "Binding", **target})
-        release.assert_well()
-
-
 def test_a_webhook_that_is_stopped_and_a_missing_ca_bundle(release: Release) -> None:
     cluster, pair = release.cluster, release.pair
 
@@ -182,61 +155,6 @@ def test_an_api_server_that_does_not_answer_is_unknown_and_waited_for(
         assert status.result() == 0
     api.close()
     assert capsys.readouterr().out == WELL
-
-
-LABELS = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingAdmissionPolicy",
-    "metadata": {"name": "labels.example.com"},
-    "spec": {
-        "matchConstraints": {
-            "resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
-                {
-                    "apiGroups": [names.GROUP],
-                    "apiVersions": ["*"],
-                    "resources": [names.PLURAL],
-                    "operations": ["CREATE"],
-                },
-            ]
-        },
-        "validations": [
-            {
-                "expression": "has(object.metadata.labels) && 'team' in object.metadata.labels",
-                "message": "the label team is required",
-            }
-        ],
-    },
-}
-LABELS_BINDING = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingAdmissionPolicyBinding",
-    "metadata": {"name": "labels.example.com"},
-    "spec": {"policyName": "labels.example.com", "validationActions": ["Deny"]},
-}
-
-
-def test_a_policy_of_others_that_denies_the_objects_of_the_check_is_no_failure_of_bowline(release: Release) -> None:
-    cluster = release.cluster
-    policy, binding = f"{HOOKS}/validatingadmissionpolicies", f"{HOOKS}/validatingadmissionpolicybindings"
-
-    def remove() -> None:
-        cluster.api.delete(f"{binding}/labels.example.com")
-        cluster.api.delete(f"{policy}/labels.example.com")
-        wait_until(lambda: not is_denied(), "the API server applies the policy no more")
-
-    def is_denied() -> bool:
-        return "the label team" in release.check().output
-
-    with release.repaired(remove):
-        cluster.api.post(policy, LABELS)
-        cluster.api.post(binding, LABELS_BINDING)
-        wait_until(is_denied, "the API server applies the policy")
-        completion = release.check()
-        assert (completion.status, completion.error) == (0, "")
-        for what in ("a valid pod", "a BindRequest"):
-            assert f"not checked: the admission of {what} (" in completion.output
-        assert completion.output.endswith("all is well, as far as it was checked\n")
 
 
 def test_what_a_user_may_not_read_is_not_checked_and_nothing_is_missing(release: Release) -> None:

@@ -1,6 +1,5 @@
 """Admission on a real API server: the chart's configurations, the webhook's verdicts, and the stored objects."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from bowline.kube.errors import ApiStatus, Invalid
 from bowline.kube.resources import Resource
 from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
-from bowline.testing.builders import bind_request, pod
+from bowline.testing.builders import pod
 from tests.live import Live
 
 PODS = Resource("", "v1", "pods", "Pod")
@@ -90,35 +89,6 @@ class TestRefusals:
         assert fields == {f"metadata.annotations[{key}]" for key in raw["metadata"]["annotations"]}
         assert live.not_found(f"/api/v1/namespaces/{live.namespace}/pods/p")
 
-    def test_kubectl_shows_each_error_once(self, live: Live) -> None:
-        live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
-        result = live.kubectl("annotate", "pod", "p", f"{names.GPU_FRACTION}=0.4", "--overwrite", check=False)
-        assert result.returncode == 1
-        assert result.stderr.startswith('The Pod "p" is invalid: \n* metadata.annotations[gpu-fraction]: ')
-        assert result.stderr.count("metadata.annotations") == 1
-
-    def test_a_server_side_dry_run_is_validated(self, live: Live) -> None:
-        good, bad = (shared_pod(live, {names.GPU_FRACTION: share}) for share in ("0.5", "2"))
-        assert live.kubectl("create", "--dry-run=server", "-f", "-", objects=good).returncode == 0
-        result = live.kubectl("create", "--dry-run=server", "-f", "-", objects=bad, check=False)
-        assert "gpu-fraction" in result.stderr
-
-
-class TestPasses:
-    def test_a_share_for_another_scheduler_passes_with_a_warning(self, live: Live) -> None:
-        raw = shared_pod(live, {names.GPU_FRACTION: "2"}, schedulerName="default-scheduler")
-        result = live.kubectl("create", "-f", "-", objects=raw)
-        assert result.stderr.count("Warning: ") == 1
-
-    @pytest.mark.parametrize("namespace", ["kube-system", "bowline-system"])
-    def test_system_namespaces_make_no_call(self, live: Live, namespace: str) -> None:
-        before = calls(live, "/mutate/pods"), calls(live, "/validate/pods")
-        raw = pod(f"p-{live.namespace}", namespace)
-        raw["metadata"]["annotations"] = {names.GPU_FRACTION: "2"}
-        live.cluster.kubectl("create", "-f", "-", input=json.dumps(raw))
-        live.cluster.kubectl("delete", "pod", f"p-{live.namespace}", f"--namespace={namespace}", "--wait=false")
-        assert (calls(live, "/mutate/pods"), calls(live, "/validate/pods")) == before
-
 
 class TestUpdates:
     def test_an_old_invalid_pod_may_get_no_new_errors(self, live: Live) -> None:
@@ -136,55 +106,3 @@ class TestUpdates:
         assert calls(live, "/validate/workloads") == before
         result = live.kubectl("set", "image", "deployment/serve", "main=other:1", check=False)
         assert 'admission webhook "workloads.bowline.dev" denied the request' in result.stderr
-
-
-class TestBindRequests:
-    def test_the_pod_uid_is_filled_in_from_the_owner(self, live: Live) -> None:
-        live.create(pod("p"))
-        uid = live.pod("p")["metadata"]["uid"]
-        live.create(bind_request("p", "gpu-node-0", live.namespace, uid))
-        assert live.request("p")["spec"]["podUID"] == uid
-
-    def test_another_decision_is_denied_and_no_other_update_makes_a_call(self, live: Live) -> None:
-        """Another project's CRD has no rule against it."""
-        live.create(bind_request("p", "gpu-node-0", live.namespace))
-        before = calls(live, "/mutate/bindrequests")
-        for change in ({"metadata": {"labels": {"touched": "yes"}}}, {"status": {"failedAttempts": 1}}):
-            subresource = [f"--subresource={field}" for field in change if field == "status"]
-            live.kubectl("patch", "bindrequest", "p", "--type=merge", f"--patch={json.dumps(change)}", *subresource)
-        assert calls(live, "/mutate/bindrequests") == before
-        decision = json.dumps({"spec": {"selectedNode": "gpu-node-1"}})
-        result = live.kubectl("patch", "bindrequest", "p", "--type=merge", f"--patch={decision}", check=False)
-        reason = "cannot change: another decision is another request; delete this one and create a new one"
-        assert f'spec.selectedNode: "gpu-node-1": {reason} (bindrequest/immutable)' in result.stderr
-
-
-class TestStart:
-    """/readyz reports what is missing at start; the process becomes ready once it exists."""
-
-    def test_without_its_configurations(self, live: Live) -> None:
-        for kind in ("mutating", "validating"):
-            live.kubectl("delete", f"{kind}webhookconfiguration", NAME)
-        process = another(live)
-        live.until(
-            "it reports the missing configuration", lambda: is_not_ready(process, f"there is no configuration {NAME}")
-        )
-        live.pair.upgrade()
-        process.wait_ready()
-        process.stop()
-
-
-def another(live: Live, *arguments: str) -> LocalProcess:
-    """Start one more webhook, which no API server calls."""
-    return live.pair._launch(
-        "webhook", WorkloadOptions(name="another", extra_args=(*NO_DRAIN.extra_args, *arguments))
-    )
-
-
-def is_not_ready(process: LocalProcess, part: str) -> bool | None:
-    """Return whether /readyz reports that the process is not ready for this reason."""
-    try:
-        status, text = process.get("/readyz")
-    except OSError:
-        return None
-    return status == 503 and part in text

@@ -8,7 +8,6 @@ import pytest
 from bowline.api import names
 from bowline.localcluster.podsplace import has_pods_place
 from bowline.localcluster.workload import WorkloadOptions
-from tests.audit import PLAIN_BIND, writes_about
 from tests.live import Live
 
 
@@ -32,14 +31,6 @@ def test_a_request_becomes_a_bound_pod(pair: Live) -> None:
     pair.event("pod", "Bound")
     # kwok acts as the kubelet: the pod starts there.
     pair.until("the pod runs", lambda: pair.pod()["status"]["phase"] == "Running" or None)
-
-
-def test_a_bind_costs_two_writes_and_one_event(pair: Live) -> None:
-    pair.create_pod("cheap")
-    pair.request_bind("cheap")
-    pair.phase("cheap", "Succeeded")
-    pair.event("cheap", "Bound")
-    assert writes_about(pair, "bowline-reconciler", PLAIN_BIND) == PLAIN_BIND
 
 
 def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) -> None:

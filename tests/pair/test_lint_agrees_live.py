@@ -11,18 +11,14 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.framework.admission import AdmissionChain
-from bowline.framework.config import parse_settings
-from bowline.framework.registry import Registry
 from bowline.framework.templates import Workload
 from bowline.framework.workload_kinds import BUILT_IN, READY
-from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import pod
 from bowline_cli.main import main
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
 from tests.foreign_kinds import api_version, filled
 from tests.live import Live
-from tests.manifest_files import read_manifests
+from tests.manifest_files import read_manifests, released_chain
 from tests.plugins.sharing import Shares
 
 # The field of the last cause of each denial.
@@ -37,17 +33,8 @@ def live(pair: Live, kinds: None) -> Live:
     return pair
 
 
-def configuration(live: Live) -> str:
-    """Return the configuration with which the webhook runs."""
-    maps = live.cluster.api.get("/api/v1/namespaces/bowline-system/configmaps")["items"]
-    (text,) = [item["data"]["config.yaml"] for item in maps if "config.yaml" in (item.get("data") or {})]
-    return str(text)
-
-
 def lint(live: Live, path: Path) -> list[LintResult]:
-    settings = parse_settings(configuration(live))
-    built_in = settings.model_copy(update={"plugins": ()})  # a test's plugin reviews nothing
-    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(built_in), settings)
+    chain = released_chain(live)
     return [review_manifest(chain, manifest) for manifest in read_manifests(str(path))]
 
 

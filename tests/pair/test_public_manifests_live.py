@@ -15,18 +15,15 @@ import yaml
 
 from bowline.api.rule import Severity
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.config import Settings, parse_settings
-from bowline.framework.registry import Registry
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.errors import LocalApiError
-from bowline.plugins.catalog import BUILTINS
 from bowline_cli.manifests import Manifest, UnreadableError
 from bowline_cli.rules import admission_rules
 from bowline_cli.schema import open_schema
-from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
+from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
 from tests.live import Live
-from tests.manifest_files import read_manifests
+from tests.manifest_files import read_manifests, released_chain
 from tests.rule_examples import example_object
 
 # Not part of this repository: the folder that the environment names, else the nearest one beside the checkout.
@@ -94,22 +91,13 @@ def submitter(pair: Live, kinds: None) -> Iterator[Submitter]:
     pair.kubectl("delete", "clusterrolebinding", f"{pair.namespace}-submitter")
 
 
-def chain_of(live: Live) -> AdmissionChain:
-    """Return the chain of lint with the configuration of the webhook."""
-    maps = live.cluster.api.get("/api/v1/namespaces/bowline-system/configmaps")["items"]
-    (text,) = [item["data"]["config.yaml"] for item in maps if "config.yaml" in (item.get("data") or {})]
-    settings = with_ready_kinds(parse_settings(text))
-    built_in: Settings = settings.model_copy(update={"plugins": ()})
-    return AdmissionChain(Registry(BUILTINS, discover=dict).build(built_in), settings)
-
-
 def reviewed(chain: AdmissionChain, raw: Any) -> LintResult:
     return review_manifest(chain, Manifest("x", 1, copy.deepcopy(raw)), SCHEMA)
 
 
 @pytest.mark.skipif(not FILES, reason=ABSENT)
 def test_public_manifests_have_the_api_servers_verdict(pair: Live, submitter: Submitter) -> None:
-    chain, comparisons, wrong = chain_of(pair), 0, []
+    chain, comparisons, wrong = released_chain(pair), 0, []
     for file in FILES:
         try:
             manifests = read_manifests(str(file))
@@ -148,7 +136,7 @@ SCHEDULERS = ("example-scheduler", "default-scheduler", "volcano")
 
 @needs_validation
 def test_while_the_webhook_is_down_nothing_is_admitted_that_lint_denies(pair: Live, submitter: Submitter) -> None:
-    chain, wrong = chain_of(pair), []
+    chain, wrong = released_chain(pair), []
     webhook = pair.pair.webhook
     assert webhook is not None
     webhook.stop()

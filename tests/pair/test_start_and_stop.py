@@ -9,7 +9,6 @@ import pytest
 
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import pod
 from tests.live import LiveCluster
@@ -55,7 +54,6 @@ plugins: [{name: pair_exits}]
             ["plugins[0].name", "plugins[2].name", "plugins[3].args.anotation", "featureGates.Levitation"],
             id="reconciler, unknown plugin, duplicate, wrong argument, unknown gate",
         ),
-        pytest.param("reconciler", "{", ["not a YAML document"], id="not YAML"),
     ],
 )
 def test_an_invalid_configuration_is_rejected_with_every_error(
@@ -104,21 +102,6 @@ def test_an_api_server_unavailable_at_start_is_awaited(
     live.create(pod("early"))
     live.request_bind("early")
     live.phase("early", "Succeeded")
-    assert process.stop()
-
-
-def test_a_token_written_late_is_awaited(
-    bare_cluster: Cluster, bare_reconcilers: BareReconcilers, tmp_path: Path
-) -> None:
-    late = tmp_path / "token"
-    process = bare_reconcilers.start("without-token", "", f"--token-file={late}", is_awaited=False)
-    live = LiveCluster(bare_cluster, "default")
-    text = live.until("it reports the missing file", lambda: _not_ready(process))
-    assert str(late) in text
-    token_file = api_server(bare_cluster.kubeconfig).token_file
-    assert token_file is not None
-    late.write_bytes(token_file.read_bytes())
-    process.wait_ready()
     assert process.stop()
 
 

@@ -4,6 +4,8 @@ import asyncio
 import io
 import re
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +13,12 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
+from bowline.runtime.address import ListenAddress
 from bowline_webhook.metrics import WebhookMetrics
 from bowline_webhook.server import AdmissionServer
+from bowline_webhook.tls.ca import Leaf, to_pem
 from bowline_webhook.tls.serving import ServingContext
+from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import encode
 
 JSON = {"Content-Type": "application/json"}
@@ -51,6 +56,23 @@ class Served:
     def sample(self, name: str, **labels: str) -> float | None:
         """Return a metric's value; None if there is no such series."""
         return self.registry.get_sample_value(name, labels)
+
+
+@asynccontextmanager
+async def served(leaf: Leaf, **options: Any) -> AsyncIterator[Served]:
+    """A listener, with these options of `AdmissionServer`, whose chain is `marking`; and a client."""
+    registry = CollectorRegistry()
+    metrics = WebhookMetrics(registry, ["marker"])
+    chain = marking(lambda plugin, point, error: metrics.plugin_errors.labels(plugin=plugin, point=point).inc())
+    serving = ServingContext()
+    serving.swap(leaf.pem())
+    server = AdmissionServer(ListenAddress("127.0.0.1", 0), serving.context, chain, metrics, **options)
+    await server.start()
+    trust = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())
+    connector = aiohttp.TCPConnector(ssl=trust, limit=1)
+    async with aiohttp.ClientSession(f"https://{server.address}", connector=connector) as client:
+        yield Served(server, client, registry, trust, serving, metrics)
+    await server.stop()
 
 
 def head(path: str, length: int) -> bytes:

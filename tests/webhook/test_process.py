@@ -215,12 +215,3 @@ class TestModes:
             assert process.wait_for_line("not denied: admission.mode is Warn")["rules"] == [
                 "gpu_request/fraction-range"
             ]
-
-    def test_off_neither_denies_nor_mutates(
-        self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path
-    ) -> None:
-        with running(tmp_path, *tls_flags, configuration(tmp_path, "admission: {mode: Off}")) as process:
-            for hook in (Hook.MUTATE_PODS, Hook.VALIDATE_PODS):
-                for pod_review in (POD, SHARE):
-                    _, body = post(process, trust, hook, pod_review)
-                    assert orjson.loads(body)["response"] == {"uid": "uid-1", "allowed": True}

@@ -63,17 +63,6 @@ async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
     assert (await listener.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
 
-async def test_a_new_ca_is_trusted_only_with_a_bundle_of_both(listener: Served) -> None:
-    """Without an overlap every call fails so: shows that the test above can fail."""
-    now = datetime.now(UTC)
-    new = make_authority(now, LIFE)
-    listener.serving.swap(sign_leaf(new, ["127.0.0.1"], now, LIFE).pem())
-    with pytest.raises(aiohttp.ClientConnectorCertificateError):
-        await review_over_tls(f"https://{listener.server.address}", listener.trust)
-    new_trust = ssl.create_default_context(cadata=to_pem([new.certificate]).decode())
-    assert await review_over_tls(f"https://{listener.server.address}", new_trust) == 200
-
-
 @pytest.mark.parametrize(
     "version",
     [pytest.param(ssl.TLSVersion.TLSv1_2, id="TLS 1.2"), pytest.param(ssl.TLSVersion.TLSv1_3, id="TLS 1.3")],

@@ -30,7 +30,7 @@ from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_w
 from bowline.runtime.tasks import cancel_and_wait
 from bowline.testing.builders import pod
 from bowline.testing.clock import SteppedClock
-from bowline_webhook.tls.ca import from_pem, make_authority, to_pem
+from bowline_webhook.tls.ca import from_pem, to_pem
 from bowline_webhook.tls.ca_controller import CAController, SelfSignedConfig
 from bowline_webhook.tls.metrics import CertificateMetrics
 from bowline_webhook.tls.rotation import CertLifetimes
@@ -260,17 +260,6 @@ async def test_a_rotation_of_two_replicas_serves_only_what_is_trusted(live: Live
         (current,) = signers()
         clock.step(timedelta(days=7))
         await until(lambda: trusted_bundles(live.cluster) == {to_pem([current])})
-
-
-def test_its_own_namespace_and_kube_system_need_no_webhook(
-    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
-) -> None:
-    """No webhook runs: covered objects are denied; those that a start of the webhook needs are not covered."""
-    trust(live.cluster, to_pem([make_authority(datetime.now(UTC), LIFE).certificate]))
-    assert not answers(live)
-    for namespace in (NAMESPACE, "kube-system"):
-        path = PODS.replace("/default/", f"/{namespace}/")
-        assert live.cluster.api.post(path, pod("own", namespace))["metadata"]["name"] == "own"
 
 
 def test_a_pod_beyond_a_mebibyte_is_validated(cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster) -> None:
