@@ -106,3 +106,22 @@ class TestUpdates:
         assert calls(live, "/validate/workloads") == before
         result = live.kubectl("set", "image", "deployment/serve", "main=other:1", check=False)
         assert 'admission webhook "workloads.bowline.dev" denied the request' in result.stderr
+
+
+def test_without_its_configurations_it_is_not_ready_and_says_so(live: Live) -> None:
+    for kind in ("mutating", "validating"):
+        live.kubectl("delete", f"{kind}webhookconfiguration", NAME)
+    # One more webhook, which no API server calls.
+    process = live.pair._launch("webhook", WorkloadOptions(name="another", extra_args=NO_DRAIN.extra_args))
+
+    def reported() -> bool:
+        try:
+            status, text = process.get("/readyz")
+        except OSError:
+            return False
+        return status == 503 and f"there is no configuration {NAME}" in text
+
+    live.until("it reports the missing configuration", reported)
+    live.pair.upgrade()
+    process.wait_ready()
+    process.stop()
