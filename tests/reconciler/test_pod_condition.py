@@ -1,7 +1,7 @@
-"""The PodBound condition: best effort after the request's status, and never False for a bound pod."""
+"""The status of a pod that waits or fails: its PodBound condition and ``nominatedNodeName``.
 
-from datetime import UTC, datetime
-from typing import Any
+Both are best effort after the request's status, and neither is written of a bound pod.
+"""
 
 import pytest
 
@@ -10,69 +10,75 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.config import ClusterAccess
-from bowline.kube.messages import PatchType
-from bowline.kube.resources import PODS
+from bowline.kube.resources import CONFIGMAPS, PODS
+from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.binding.pod_conditions import PodConditions
-from bowline_reconciler.decide.actions import PodBound
+from bowline_reconciler.decide.actions import Nomination, PodBound
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.reconciler.test_waits import needs
+from tests.waiting import until, until_awaited
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-WHY = PodBound("False", "Rejected", "no luck")
-
-
-async def seen(stage: Stage) -> dict[str, Any]:
-    """Create the pod and return it as an attempt has read it."""
-    await stage.create_pod()
-    return await stage.pod()
+NODE = "gpu-node-0"
 
 
-async def pod_bound(stage: Stage) -> list[tuple[str, str]]:
-    conditions = (await stage.pod())["status"].get("conditions") or ()
-    return [
-        (condition["status"], condition["reason"])
-        for condition in conditions
-        if condition["type"] == names.CONDITION_POD_BOUND
-    ]
+async def nominated(stage: Stage) -> str:
+    node: str = (await stage.pod())["status"].get("nominatedNodeName", "")
+    return node
 
 
-async def bind(stage: Stage) -> None:
-    """Bind the pod as a new leader does, and set its condition."""
-    target = {"metadata": {"name": "pod"}, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
-    await stage.client.create(PODS, stage.namespace, target, name="pod", subresource="binding")
-    condition = {"type": names.CONDITION_POD_BOUND, "status": "True", "reason": "Bound"}
-    body = {"status": {"conditions": [condition]}}
-    await stage.client.patch(
-        PODS, stage.namespace, "pod", body, subresource="status", content_type=PatchType.STRATEGIC
-    )
-
-
-async def touch(stage: Stage) -> None:
-    """Change the pod as a plugin does during an attempt."""
-    await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "yes"}}})
-
-
-async def nothing(stage: Stage) -> None:
-    """Leave the pod unchanged."""
+async def test_a_pod_is_nominated_while_its_attempt_waits_and_then_bound(stage: Stage) -> None:
+    async with stage.working(needs("data")) as working:
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.past_the_silent_period(working, "pod")
+        await until_awaited(lambda: nominated(stage), lambda node: node == NODE)
+        assert not (await stage.pod())["status"].get("conditions"), "a wait is no failure"
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        await stage.phase("pod", "Succeeded")
+    assert (await stage.pod())["spec"]["nodeName"] == NODE
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "condition"),
+    ("stored_node", "expectation"),
     [
-        pytest.param(nothing, [("False", "Rejected")], id="no change since"),
-        pytest.param(touch, [("False", "Rejected")], id="the pod has changed and is unbound"),
-        pytest.param(bind, [("True", "Bound")], id="the pod has been bound"),
+        pytest.param("other", "other", id="another component's is not removed"),
+        pytest.param(NODE, "", id="removed"),
     ],
 )
-async def test_the_condition_of_a_pod_that_was_not_bound(
-    stage: Stage, meanwhile: Any, condition: list[tuple[str, str]]
-) -> None:
-    pod = await seen(stage)
-    await meanwhile(stage)
-    await PodConditions(stage.client).patch(pod, WHY, None, NOW)
-    assert await pod_bound(stage) == condition
+async def test_the_status_of_a_pod_that_has_changed_since(stage: Stage, stored_node: str, expectation: str) -> None:
+    await stage.create_pod()
+    pod = await stage.pod()
+    await stage.client.patch(
+        PODS, stage.namespace, "pod", {"status": {"nominatedNodeName": stored_node}}, subresource="status"
+    )
+    rejected, withdrawn = PodBound("False", "Rejected", "no luck"), Nomination(NODE, is_withdrawn=True)
+    await PodConditions(stage.client).patch(pod, rejected, withdrawn, stage.clock.now())
+    assert await nominated(stage) == expectation
+    (condition,) = (await stage.pod())["status"]["conditions"]
+    assert condition["type"] == names.CONDITION_POD_BOUND
+    assert (condition["status"], condition["reason"]) == ("False", "Rejected")
+
+
+async def test_a_pod_that_is_bound_meanwhile_is_neither_nominated_nor_reported_as_unbound(stage: Stage) -> None:
+    """The report was queued for an unbound pod; another component has bound it before the write."""
+    await stage.create_pod()
+    unbound = await stage.pod()
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+    body = {"metadata": {"name": "pod", "uid": unbound["metadata"]["uid"]}, "target": target}
+    await stage.client.create(PODS, stage.namespace, body, name="pod", subresource="binding")
+    bound = await stage.pod()
+    conditions, retry = PodConditions(stage.client), PodBound("False", "BindingRetry", "not yet")
+    await conditions.patch(unbound, retry, Nomination("gpu-node-1"), stage.clock.now())
+    conditions.start()
+    conditions.schedule(unbound, retry)
+    conditions.schedule(bound, None)  # another report of the pod, which replaces the queued one
+    await until(lambda: not len(conditions))
+    await conditions.stop()
+    assert await stage.pod() == bound
 
 
 async def test_a_hanging_webhook_on_pods_status_occupies_no_worker(

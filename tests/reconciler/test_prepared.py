@@ -84,6 +84,7 @@ async def by_another_client(stage: Stage, ctx: BindContext, store: Store) -> Sta
     [
         pytest.param(acknowledged, stored(), "Succeeded", "", id="as asked"),
         pytest.param(acknowledged, stored(replaced=True), "Failed", "PodGone", id="other UID"),
+        pytest.param(acknowledged, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="other node"),
         pytest.param(reply_lost, stored(without=LABEL), "Succeeded", LABEL, id="no reply, label missing"),
         pytest.param(
             by_a_plugin, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="by a plugin, other node"
