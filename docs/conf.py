@@ -29,6 +29,8 @@ exclude_patterns = [".*", "build", "dist", "docs/site"]
 myst_heading_anchors = 3
 
 SITE = Path(__file__).parent / "site"
+# Two dashes are those of a flag.
+smartquotes = False
 html_theme = "furo"
 html_title = "Bowline"
 html_show_sphinx = False

@@ -40,7 +40,6 @@ EXECUTORS = {
     "docs/operations.md": "tests/chart/test_operations_live.py",
     "docs/stuck-pods.md": "tests/pair/test_pages_live.py",
     "docs/tutorial.md": "tests/examples/test_tutorial_live.py",
-    "docs/uninstall.md": "tests/chart/test_operations_live.py",
     "docs/with-kai-scheduler.md": "tests/chart/test_with_kai.py",
 }
 # Blocks that are no commands.

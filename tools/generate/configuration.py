@@ -86,4 +86,4 @@ def _default(field: FieldInfo) -> str:
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple | list):
         return ", ".join(f"`{entry}`" for entry in value) or "none"
-    return f"`{value}`" if value not in ("", {}) else "none"
+    return f"`{value}`" if value not in ("", None, {}) else "none"

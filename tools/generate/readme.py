@@ -35,7 +35,7 @@ helm install bowline {reference} --namespace bowline-system --create-namespace{r
 ```
 
 The procedures are [install]({pages}/install.md), [operate]({pages}/operations.md) and
-[uninstall]({pages}/uninstall.md). Invalid values are refused before anything is installed: by the
+[uninstall]({pages}/install.md#uninstall). Invalid values are refused before anything is installed: by the
 chart's schema, and by a Job of the release's image that checks the configuration. `helm upgrade`
 with `--reset-then-reuse-values` keeps your values and takes the defaults of the new chart.
 """
