@@ -24,71 +24,24 @@ class Ports:
     kwok: int
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The paths of a cluster's files, below its data folder."""
 
-    root: Path
-
-    @property
-    def pki(self) -> Path:
-        """Certificates and keys."""
-        return self.root / "pki"
-
-    @property
-    def logs(self) -> Path:
-        """One file per process."""
-        return self.root / "logs"
-
-    @property
-    def cgroups(self) -> Path:
-        """The cgroups that were created for a real node, one path per line; absent without one."""
-        return self.root / "node" / "cgroups"
-
-    @property
-    def etcd(self) -> Path:
-        """etcd's data."""
-        return self.root / "etcd"
-
-    @property
-    def etcd_socket(self) -> Path:
-        """etcd's client socket. It requires no credentials, so only the folder's mode protects it."""
-        return self.root / "etcd.sock"
-
-    @property
-    def audit_log(self) -> Path:
-        """The API server's audit log, one JSON event per line."""
-        return self.root / "audit.log"
-
-    @property
-    def audit_policy(self) -> Path:
-        """The audit log's policy."""
-        return self.root / "audit-policy.yaml"
-
-    @property
-    def kwok_config(self) -> Path:
-        """kwok's configuration; kept here so that the user's own ~/.kwok is never read."""
-        return self.root / "kwok.yaml"
-
-    @property
-    def state(self) -> Path:
-        """The state file by which a later command finds and stops the processes."""
-        return self.root / "state.json"
-
-    @property
-    def workloads(self) -> Path:
-        """Files of processes started from rendered objects."""
-        return self.root / "workloads"
-
-    @property
-    def ca_file(self) -> Path:
-        """The CA of the API server."""
-        return self.pki / "ca.crt"
-
-    @property
-    def tokens(self) -> Path:
-        """The static tokens that the API server accepts: the administrator's."""
-        return self.pki / "tokens.csv"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.pki = root / "pki"  # certificates and keys
+        self.ca_file = self.pki / "ca.crt"  # the CA of the API server
+        self.tokens = self.pki / "tokens.csv"  # static tokens that the API server accepts: the administrator's
+        self.logs = root / "logs"  # one file per process
+        self.cgroups = root / "node" / "cgroups"  # of a real node, one path per line; absent without one
+        self.etcd = root / "etcd"
+        # It requires no credentials, so only the folder's mode protects it.
+        self.etcd_socket = root / "etcd.sock"
+        self.audit_log = root / "audit.log"  # one JSON event per line
+        self.audit_policy = root / "audit-policy.yaml"
+        self.kwok_config = root / "kwok.yaml"  # here, so that the user's own ~/.kwok is never read
+        self.state = root / "state.json"  # by which a later command finds and stops the processes
+        self.workloads = root / "workloads"  # files of processes started from rendered objects
 
     def kubeconfig(self, user: str) -> Path:
         """The kubeconfig of one of the cluster's own users."""
