@@ -1,17 +1,22 @@
-"""A Handle for a plugin that a test calls instead of the reconciler.
+"""The Handle and the context of a plugin that a test calls instead of the reconciler.
 
-Its workers do nothing: they need the running reconciler.
+Workers do nothing: they need the running reconciler.
 """
 
+import logging
 from collections.abc import Callable
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from bowline.api.meta import ObjectKey
+from bowline.api.bindrequest import decode_bind_request
+from bowline.api.meta import Object, ObjectKey
+from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import Clock, SystemClock
+from bowline.testing.clock import START
 
 
 def handle_for(
@@ -23,6 +28,15 @@ def handle_for(
     """Return the argument of ``BindingPlugin.setup``; the plugin's metrics are in ``registry``."""
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
     return Handle(client, clock or SystemClock(), _idle, metrics)
+
+
+def context_for(
+    request: Object, pod: Object | None, node: Object | None = None, client: KubeClient | None = None, **fields: Any
+) -> BindContext:
+    """Return the context of the first attempt for a stored request. Without a client a plugin makes no call."""
+    log = logging.LoggerAdapter(logging.getLogger(__name__))
+    attempt = cast(KubeClient, client)
+    return BindContext(decode_bind_request(request), pod, node, 1, "request-1", START, attempt, log, **fields)
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

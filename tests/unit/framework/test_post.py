@@ -1,13 +1,11 @@
 """A Binding without a reply: a transient failure, and recorded, because it may still take effect."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
@@ -22,7 +20,8 @@ from bowline.kube.accounting import api_time
 from bowline.kube.client import KubeClient
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing.builders import bind_request, pod, stored
-from bowline.testing.clock import START, SteppedClock
+from bowline.testing.clock import SteppedClock
+from bowline.testing.handles import context_for
 from tests.unit.framework.test_runner import RecordingObserver
 
 pytestmark = pytest.mark.looptime
@@ -53,22 +52,16 @@ class SlowBinder(DefaultBinder):
         return await bind_by_post(ctx)
 
 
-def posting(client: KubeClient) -> BindContext:
-    request = decode_bind_request(stored(bind_request(uid="pod-uid"), uid="request-uid"))
-    log = logging.LoggerAdapter(logging.getLogger(__name__))
-    return BindContext(request, stored(pod(), uid="pod-uid"), None, 1, "a", START, client, log)
-
-
 @pytest.mark.parametrize("binder", [DefaultBinder, SlowBinder])
 async def test_a_binding_without_a_reply_is_transient_and_recorded(binder: Callable[..., Plugin]) -> None:
-    c = posting(Unanswered())
+    c = context_for(stored(bind_request()), stored(pod()), client=Unanswered())
     status = await Runner([binder(PluginConfig(), Settings())], PluginCaller(RecordingObserver())).run_bind(c)
     assert c.posts.last_unknown == 0.0
     assert isinstance(status, Transient)
 
 
 async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> None:
-    c = posting(Unanswered(is_queued=True))
+    c = context_for(stored(bind_request()), stored(pod()), client=Unanswered(is_queued=True))
     status = await Runner([DefaultBinder(PluginConfig(), Settings())], PluginCaller(RecordingObserver())).run_bind(c)
     assert c.posts.last_unknown is None
     assert isinstance(status, Transient)

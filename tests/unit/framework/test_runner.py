@@ -2,11 +2,10 @@
 
 import asyncio
 import copy
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -22,9 +21,9 @@ from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Done, Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, ApiStatus, ConnectionFailed, Forbidden, Invalid, TooManyRequests, Unreadable
 from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.handles import context_for
 from tests.unit.framework.recording import Calls, RecordingPlugin
 
 WAIT_A = Status.wait("a", ObjectRef("v1", "ConfigMap", ObjectKey("default", "a")))
@@ -46,16 +45,8 @@ class RecordingObserver:
 
 
 def context() -> BindContext:
-    return BindContext(
-        request=decode_bind_request(stored(bind_request(uid="pod-uid"), uid="request-uid")),
-        pod=stored(pod(), uid="pod-uid"),
-        node={"metadata": {"name": "node-0"}},
-        attempt=1,
-        attempt_id="request-1",
-        deadline=datetime.now(UTC),
-        client=cast(KubeClient, None),  # no plugin here calls the API server
-        log=logging.LoggerAdapter(logging.getLogger(__name__)),
-    )
+    request = stored(bind_request(uid="pod-uid"), uid="request-uid")
+    return context_for(request, stored(pod(), uid="pod-uid"), {"metadata": {"name": "node-0"}})
 
 
 def runner(*plugins: Plugin) -> tuple[Runner, RecordingObserver]:

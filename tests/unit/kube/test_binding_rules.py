@@ -14,7 +14,6 @@ OTHER_POD = (Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),)
 @pytest.mark.parametrize(
     "key",
     [
-        pytest.param("received-resource-type", id="a plain name"),
         pytest.param("EXAMPLE.com/x", id="a prefix in capitals"),
         pytest.param("x" * 63, id="the longest name"),
         pytest.param(f"{'a.' * 126}a/x", id="the longest prefix"),

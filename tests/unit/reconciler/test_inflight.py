@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectUID, ResourceVersion
-from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.binding.in_flight import existed_before, in_flight_for
 from bowline_reconciler.decide.snapshot import Absent, PodView
+from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)
@@ -24,12 +23,7 @@ UNKNOWN = (20 * SECOND, None)
 INHERITED = (None, 50 * SECOND)
 
 
-def request(*finalizers: str, **status: Any) -> BindRequest:
-    raw = stored(bind_request(uid="pod-uid"), finalizers=list(finalizers)) | {"status": status}
-    return decode_bind_request(raw)
-
-
-HELD = request(names.FINALIZER)
+HELD = request(finalizers=[names.FINALIZER])
 
 
 @pytest.mark.parametrize(
@@ -41,7 +35,7 @@ HELD = request(names.FINALIZER)
         pytest.param(request(), POD, INHERITED, 10, id="a previous leader may have sent one"),
         pytest.param(request(), POD, (None, 3 * LIMIT), 0, id="the second interval has ended, too"),
         pytest.param(request(), POD, (20 * SECOND, 50 * SECOND), 40, id="the last one counts"),
-        pytest.param(request(conditions=[{"type": "RolledBack", "status": "False"}]), POD, INHERITED, 0,
+        pytest.param(request({"conditions": [{"type": "RolledBack", "status": "False"}]}), POD, INHERITED, 0,
             id="the previous leader has waited before it rolled back"),
         pytest.param(HELD, Absent.NOT_FOUND, INHERITED, 10, id="side effects of a previous leader need no pod"),
         pytest.param(HELD, replace(POD, uid=ObjectUID("next")), INHERITED, 10, id="nor the same pod"),

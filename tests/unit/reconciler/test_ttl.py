@@ -37,7 +37,6 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
         pytest.param(shared(OLD, ["a", "b"], owner=""), True, id="several groups, no owner"),
         pytest.param(completed(OLD | {"phase": "Failed"}), False, id="Failed, with an owner: deleted with its pod"),
         pytest.param(completed(OLD | {"phase": "Failed"}, owner=""), True, id="Failed, no owner"),
-        pytest.param(completed(NEW | {"phase": "Failed"}, owner=""), False, id="Failed, no owner, before the TTL"),
         pytest.param(
             completed(OLD | {"phase": "Failed"}, owner="", finalizers=[names.FINALIZER]),
             False,

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import Object, ObjectUID, key_of
+from bowline.api.meta import ObjectUID, key_of
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotStoredError
 from bowline.kube.object_client import Body
@@ -14,6 +13,7 @@ from bowline.kube.stored import require_stored
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.binding.writer import Writer
+from tests.builders import request
 
 
 class Storing(KubeClient):
@@ -29,11 +29,6 @@ class Storing(KubeClient):
         reply = stored(bind_request(), version="2") | {"metadata": stored(bind_request())["metadata"] | metadata}
         require_stored(resource, key_of(reply), essential or {}, reply)
         return reply
-
-
-def request() -> BindRequest:
-    raw: Object = stored(bind_request())
-    return decode_bind_request(raw)
 
 
 def writer(client: KubeClient) -> Writer:

@@ -1,22 +1,18 @@
 """Common parts of tests of observing: an Observation with its own clock, and a context for plugins."""
 
 import asyncio
-import logging
-from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
-from bowline.kube.client import KubeClient
-from bowline.runtime.logging import with_fields
 from bowline.testing.builders import bind_request, pod, stored
-from bowline.testing.clock import START, SteppedClock
+from bowline.testing.clock import SteppedClock
+from bowline.testing.handles import context_for
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.reconciles import OverdueMonitor, points_of
 from bowline_reconciler.observe.tracker import Observation
@@ -70,14 +66,4 @@ class Stuck(BindingPlugin):
 
 def context(name: str = "train") -> BindContext:
     """A context of an attempt without calls of the API server."""
-    request = decode_bind_request(stored(bind_request(name, uid="pod-uid"), uid="0123456789"))
-    return BindContext(
-        request=request,
-        pod=stored(pod(name), uid="pod-uid"),
-        node=None,
-        attempt=1,
-        attempt_id="01234567-1",
-        deadline=START,
-        client=cast(KubeClient, None),
-        log=with_fields(logging.getLogger(__name__)),
-    )
+    return context_for(stored(bind_request(name)), stored(pod(name)))

@@ -1,8 +1,13 @@
-"""AdmissionReviews as an API server sends them, for the webhook's tests."""
+"""AdmissionReviews as an API server sends them, and the responses that it gets, for the webhook's tests."""
 
 from typing import Any
 
 import orjson
+
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.plugin import Inventory
+from bowline_webhook.hooks import Hook
+from bowline_webhook.review import MAX_ANSWER, decode_review, encode_answer, review_object
 
 
 def review(
@@ -31,6 +36,19 @@ def review(
 def encode(document: Any) -> bytes:
     """Return the document as a body."""
     return orjson.dumps(document)
+
+
+def response_of(
+    hook: Hook, document: Any, chain: AdmissionChain, inventory: Inventory | None = None
+) -> dict[str, Any]:
+    """Return the response that the listener would send to the review."""
+    incoming = decode_review(encode(document))
+    body = encode_answer(incoming, review_object(hook, incoming, chain, inventory))
+    assert len(body) <= MAX_ANSWER
+    answer = orjson.loads(body)
+    assert (answer["kind"], answer["apiVersion"]) == ("AdmissionReview", document["apiVersion"])
+    response: dict[str, Any] = answer["response"]
+    return response
 
 
 def pod(annotations: Any = None, **spec: Any) -> dict[str, Any]:

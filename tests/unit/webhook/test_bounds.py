@@ -26,17 +26,9 @@ from bowline_webhook.review import (
 from bowline_webhook.workloads import MAX_TEMPLATES
 from tests import hostile
 from tests.unit.webhook.chains import built_in
-from tests.unit.webhook.reviews import deployment, encode, pod, review
+from tests.unit.webhook.reviews import deployment, encode, pod, response_of, review
 
 MIG = {f"nvidia.com/mig-{i}": "0.5" for i in range(MAX_RESOURCES)}
-
-
-def response_of(hook: Hook, document: Any, chain: Any = None) -> dict[str, Any]:
-    incoming = decode_review(encode(document))
-    body = encode_answer(incoming, review_object(hook, incoming, chain or built_in()))
-    assert len(body) <= MAX_ANSWER
-    response: dict[str, Any] = orjson.loads(body)["response"]
-    return response
 
 
 @pytest.mark.parametrize(
@@ -48,7 +40,7 @@ def response_of(hook: Hook, document: Any, chain: Any = None) -> dict[str, Any]:
     ],
 )
 def test_a_denial_states_that_errors_beyond_the_limit_are_left_out(containers: Any) -> None:
-    status = response_of(Hook.MUTATE_PODS, review(pod(containers=containers)))["status"]
+    status = response_of(Hook.MUTATE_PODS, review(pod(containers=containers)), built_in())["status"]
     causes = status["details"]["causes"]
     assert len(causes) == MAX_ERRORS + 2
     assert causes[-1]["reason"].endswith(",admission/more")
@@ -84,7 +76,7 @@ def test_an_error_behind_many_warnings_denies_and_warnings_alone_do_not() -> Non
     ],
 )  # fmt: skip
 def test_a_pod_with_too_many_values_is_denied_before_any_plugin(spec: Any, rule: str) -> None:
-    response = response_of(Hook.VALIDATE_PODS, review(pod(**spec)))
+    response = response_of(Hook.VALIDATE_PODS, review(pod(**spec)), built_in())
     assert response["auditAnnotations"]["rules"] == rule
 
 
@@ -144,7 +136,7 @@ def test_a_uid_is_bounded(uid: str) -> None:
 def test_long_names_are_cut_and_keys_with_controls_are_escaped() -> None:
     key = "nvidia.com/mig-\x1b[31m\u202e" + "x" * 5000
     bad = pod(containers=[{"name": "m", "resources": {"limits": {key: "0.5"}}}])
-    response = response_of(Hook.MUTATE_PODS, review(bad, name="o" * 2_000_000))
+    response = response_of(Hook.MUTATE_PODS, review(bad, name="o" * 2_000_000), built_in())
     text = orjson.dumps(response).decode()
     assert len(text) < 4096
     assert text.isprintable()

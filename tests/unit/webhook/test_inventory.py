@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-import orjson
 import pytest
 
 from bowline.api.field_error import FieldError
@@ -15,9 +14,9 @@ from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
 from bowline_webhook.hooks import Hook
 from bowline_webhook.inventory import inventory_of, transform_node
-from bowline_webhook.review import decode_review, encode_answer, review_object
+from bowline_webhook.review import decode_review, review_object
 from tests.unit.webhook.chains import built_in
-from tests.unit.webhook.reviews import encode, pod, review
+from tests.unit.webhook.reviews import encode, pod, response_of, review
 
 COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
 
@@ -65,15 +64,6 @@ class Validates(AdmissionPlugin):
 
 
 # --- through the review ---
-
-
-def response_of(
-    hook: Hook, document: Any, chain: AdmissionChain, inventory: Inventory | None = None
-) -> dict[str, Any]:
-    incoming = decode_review(encode(document))
-    verdict = review_object(hook, incoming, chain, inventory)
-    response: dict[str, Any] = orjson.loads(encode_answer(incoming, verdict))["response"]
-    return response
 
 
 def validating_chain() -> AdmissionChain:

@@ -19,7 +19,6 @@ def test_the_namespace_is_taken_from_the_pod() -> None:
         pytest.param(["--feature-gates", "A"], "must be NAME=true", id="a gate without a value"),
         pytest.param(["--tls-cert-file", "c"], "go together", id="a certificate without its key"),
         pytest.param(["--tls-private-key-file", "k"], "go together", id="a key without its certificate"),
-        pytest.param(["--leaf-life", "1h"], "unrecognized", id="a lifetime of certificates"),
         pytest.param(["--client-allowed-name", "a"], "needs --client-ca-file", id="a name without an authority"),
         pytest.param(["--log-format", "xml"], "invalid choice", id="an unknown format"),
         pytest.param(["--conf", "x"], "unrecognized", id="an abbreviation"),

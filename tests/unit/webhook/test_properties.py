@@ -23,12 +23,12 @@ from bowline.framework.workload_kinds import READY
 from bowline_cli.manifests import Manifest
 from bowline_cli.verdicts import review_manifest
 from bowline_webhook.hooks import Hook
-from bowline_webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
+from bowline_webhook.review import MalformedReviewError, decode_review
 from tests.foreign_kinds import job_set, pytorch_job, ray_cluster
 from tests.generated_pods import generated_pod
 from tests.unit.json_values import json_values
 from tests.unit.webhook.chains import built_in
-from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
+from tests.unit.webhook.reviews import bind_request, deployment, pod, response_of, review
 
 EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "20"))
 many = settings(max_examples=EXAMPLES, deadline=None)
@@ -66,13 +66,6 @@ def chains() -> Iterator[Chains]:
     assert not chains.bugs
 
 
-def answer(chain: AdmissionChain, hook: Hook, document: Any) -> dict[str, Any]:
-    """Return the response that the listener would send."""
-    incoming = decode_review(encode(document))
-    response: dict[str, Any] = orjson.loads(encode_answer(incoming, review_object(hook, incoming, chain)))["response"]
-    return response
-
-
 def apply(raw: Any, response: dict[str, Any]) -> Any:
     """Return the object after the response's patch."""
     patch = orjson.loads(base64.b64decode(response.get("patch", "W10=")))
@@ -85,7 +78,7 @@ def new_pod(seed: int) -> Any:
 
 def admit(chain: AdmissionChain, raw: Any) -> tuple[dict[str, Any], Any]:
     """Return the mutating hook's response to a new pod, and the pod after it."""
-    response = answer(chain, Hook.MUTATE_PODS, review(raw, name=raw["metadata"].get("name", "")))
+    response = response_of(Hook.MUTATE_PODS, review(raw, name=raw["metadata"].get("name", "")), chain)
     return response, apply(raw, response)
 
 
@@ -106,11 +99,11 @@ def test_mutating_twice_is_mutating_once(chains: Chains, config: Settings, seed:
 def test_validation_agrees_with_admission(chains: Chains, config: Settings, seed: int) -> None:
     chain = chains.of(config)
     response, mutated_pod = admit(chain, new_pod(seed))
-    final = answer(chain, Hook.VALIDATE_PODS, review(mutated_pod))
+    final = response_of(Hook.VALIDATE_PODS, review(mutated_pod), chain)
     assert final["allowed"] is response["allowed"]
     # Once stored, its other fields can be changed, and it can be deleted, whatever its errors.
     touched_pod = {**mutated_pod, "metadata": {**mutated_pod["metadata"], "finalizers": []}}
-    assert answer(chain, Hook.VALIDATE_PODS, review(touched_pod, mutated_pod))["allowed"]
+    assert response_of(Hook.VALIDATE_PODS, review(touched_pod, mutated_pod), chain)["allowed"]
 
 
 @pytest.mark.parametrize("config", CONFIGURED)
@@ -126,7 +119,7 @@ def test_reinvocation_sees_the_changes_of_another_webhook(
     again, complete_pod = admit(chain, mutated_pod)
     assert "patch" not in admit(chain, complete_pod)[0]
     if again["allowed"]:
-        assert answer(chain, Hook.VALIDATE_PODS, review(complete_pod))["allowed"]
+        assert response_of(Hook.VALIDATE_PODS, review(complete_pod), chain)["allowed"]
     if not first:  # the first one is the share's container
         assert again["allowed"] is response["allowed"]
 
@@ -200,7 +193,7 @@ def template_of(raw: Any) -> Any:
 @given(seed=SEEDS)
 def test_lint_and_webhook_agree_on_a_pod_and_its_workloads(chains: Chains, seed: int) -> None:
     chain, raw = chains.of(EVERYTHING), new_pod(seed)
-    errors = errors_in(answer(chain, Hook.MUTATE_PODS, review(raw)))
+    errors = errors_in(response_of(Hook.MUTATE_PODS, review(raw), chain))
     assert lint(chain, raw) == errors
     template = template_of(raw)
     workloads = {
@@ -213,7 +206,7 @@ def test_lint_and_webhook_agree_on_a_pod_and_its_workloads(chains: Chains, seed:
     for path, workload in workloads.items():
         group = workload["apiVersion"].partition("/")[0]
         document = review(copy.deepcopy(workload), group=group, kind=workload["kind"])
-        response = answer(chain, Hook.VALIDATE_WORKLOADS, document)
+        response = response_of(Hook.VALIDATE_WORKLOADS, document, chain)
         assert errors_in(response) == [f"{path}.{fault}" for fault in errors]
         assert lint(chain, workload) == errors_in(response)
 
@@ -257,7 +250,7 @@ def mutated_reviews(draw: st.DrawFn) -> tuple[Hook, dict[str, Any]]:
 def test_any_review_with_a_uid_gets_a_response_with_it(
     chains: Chains, config: Settings, hook_and_review: tuple[Hook, dict[str, Any]]
 ) -> None:
-    response = answer(chains.of(config), *hook_and_review)
+    response = response_of(*hook_and_review, chains.of(config))
     assert response["uid"] == "uid-1"
     assert response["allowed"] or response["status"]["code"] == 422
     assert not chains.bugs
@@ -272,7 +265,7 @@ def test_a_null_in_the_metadata_gets_a_response(chains: Chains, config: Settings
             reviewed_object = document["request"].get(name)
             if reviewed_object is not None:
                 reviewed_object["metadata"][field] = None
-        response = answer(chains.of(config), hook, document)
+        response = response_of(hook, document, chains.of(config))
         assert response["allowed"] or response["status"]["code"] == 422
     assert not chains.bugs
 

@@ -10,7 +10,7 @@ import pytest
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule, Severity
-from bowline.framework.admission import AdmissionChain, Verdict
+from bowline.framework.admission import Verdict
 from bowline_webhook.hooks import Hook
 from bowline_webhook.review import (
     MAX_WARNING_CHARACTERS,
@@ -21,16 +21,11 @@ from bowline_webhook.review import (
     review_object,
 )
 from tests.unit.webhook.chains import built_in, marking
-from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
+from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, response_of, review
 
 
-def answer(hook: Hook, document: Any, chain: AdmissionChain | None = None) -> dict[str, Any]:
-    incoming = decode_review(encode(document))
-    answer = orjson.loads(encode_answer(incoming, review_object(hook, incoming, chain or marking())))
-    assert answer["kind"] == "AdmissionReview"
-    assert answer["apiVersion"] == document["apiVersion"]
-    response: dict[str, Any] = answer["response"]
-    return response
+def answer(hook: Hook, document: Any) -> dict[str, Any]:
+    return response_of(hook, document, marking())
 
 
 class TestAnswers:
@@ -171,7 +166,9 @@ class TestHooks:
     def test_the_validating_hook_is_final_and_the_mutating_is_not(self) -> None:
         # A share that mutation has not prepared is denied at validation, which cannot correct it.
         hooks = (Hook.MUTATE_PODS, Hook.VALIDATE_PODS)
-        audits = [answer(hook, review(pod({"gpu-fraction": "2"})), built_in())["auditAnnotations"] for hook in hooks]
+        audits = [
+            response_of(hook, review(pod({"gpu-fraction": "2"})), built_in())["auditAnnotations"] for hook in hooks
+        ]
         assert [annotations["rules"] for annotations in audits] == [
             "gpu_request/fraction-range",
             "gpu_request/fraction-range,gpu_sharing/unprepared,runtime_class/missing",
@@ -183,14 +180,12 @@ class TestMalformed:
         ("body", "part"),
         [
             pytest.param(b"", "not JSON", id="nothing"),
-            pytest.param(b"\xff\xfe{}", "not JSON", id="no UTF-8"),
             pytest.param(b"[" * 100_000, "not JSON", id="nothing but brackets"),
             pytest.param(b"[]", "kind must be", id="a list"),
             pytest.param(b'{"kind":"AdmissionReview"}', "apiVersion must be", id="no version"),
             pytest.param(b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}', '"admission.k8s.io/v2"',
                 id="another"),
             pytest.param(encode({**review(pod()), "request": None}), "request must be", id="no request"),
-            pytest.param(encode({**review(pod()), "request": []}), "request must be", id="a request that is a list"),
             pytest.param(encode(review(pod(), uid="")), "request.uid", id="an empty uid"),
             pytest.param(encode(review(pod(), uid=7)), "request.uid", id="a uid that is a number"),
         ],

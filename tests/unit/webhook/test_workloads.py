@@ -133,7 +133,6 @@ def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> Non
     ("owners", "is_denied"),
     [
         pytest.param(owned_by("Deployment", "apps/v1"), False, id="a ReplicaSet of a Deployment passes"),
-        pytest.param(owned_by("CronJob", "batch/v1"), False, id="a Job of a CronJob"),
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="an object of a configured kind"),
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v9"), False, id="in any version of it"),
         pytest.param(owned_by("Pod", "v1"), False, id="an object of a pod, which was validated itself"),

@@ -1,32 +1,26 @@
 """The allocations of the plugin and its annotations. Its Binding is tested on a real API server, in tests/pair."""
 
-import logging
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from bowline.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.api.bindrequest import AllocationKind
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
-from bowline.kube.client import KubeClient
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing.builders import bind_request, pod, stored
-from bowline.testing.clock import START
+from bowline.testing.handles import context_for
 
 
 def context(**spec: Any) -> BindContext:
-    request = decode_bind_request(stored(bind_request(uid="pod-uid", **spec), uid="request-uid"))
-    log = logging.LoggerAdapter(logging.getLogger(__name__))
-    no_client = cast(KubeClient, None)  # nothing here calls the API server
-    return BindContext(request, stored(pod(), uid="pod-uid"), None, 1, "a", START, no_client, log)
+    return context_for(stored(bind_request(**spec)), stored(pod()))
 
 
 @pytest.mark.parametrize(
     ("fields", "annotation"),
     [
         pytest.param({}, "Regular", id="an empty request, of a CPU pod"),
-        pytest.param({"receivedResourceType": "MigInstance"}, "MigInstance", id="MIG devices"),
         pytest.param({"receivedResourceType": "Fraction"}, "Fraction", id="a share, prepared by another plugin"),
     ],
 )

@@ -105,8 +105,6 @@ def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as
 @pytest.mark.parametrize(
     ("owner", "requirement"),
     [
-        pytest.param(group_owner("other", "other-uid"), required_claim(allocation(), is_generated=True,
-            shared_by=GROUP_REFERENCE), id="of another group"),
         pytest.param(group_owner(uid="former-uid"), required_claim(allocation(), is_generated=True,
             shared_by=GROUP_REFERENCE), id="of a former group of that name"),
         pytest.param(group_owner(version="v1alpha2"), required_claim(allocation(), is_generated=True),

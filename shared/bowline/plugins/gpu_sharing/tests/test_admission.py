@@ -73,7 +73,6 @@ def test_environment(env: list[Json], becomes: list[Json]) -> None:
 @pytest.mark.parametrize(
     ("env", "paths"),
     [
-        pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], ["env[0].value"], id="every device"),
         pytest.param([{"name": "A"}, {"name": "GPU_PORTION", "value": "1"}, {"name": "RUNAI_NUM_OF_GPUS",
             "value": "2"}], ["env[1].value", "env[2].value"], id="what the share says of itself"),
         pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],

@@ -1,11 +1,11 @@
-"""How CDI and fake GPUs are detected, and how a change of their sources is."""
+"""How a change of the sources of CDI and of fake GPUs is detected. The modes: tests/unit/api/test_gpu_operator.py."""
 
 from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.api.gpu_operator import GpuRuntime, OperatorMode, is_at_least, operator_mode, transform_policy
+from bowline.api.gpu_operator import GpuRuntime, OperatorMode, is_at_least, transform_policy
 from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.framework.plugin import AdmissionInfo, Inventory
 from bowline.framework.reason import Suggestion
@@ -18,32 +18,11 @@ from bowline.plugins.gpu_sharing.tests.pods import sharing_pod
 Json = dict[str, Any]
 
 
-def policy(cdi: Any = None, version: str = "", name: str = "cluster-policy") -> Json:
+def policy(cdi: Any = None, version: str = "") -> Json:
     """A ClusterPolicy as the API server returns it."""
-    metadata = {"name": name, "uid": "u", "resourceVersion": "1", "annotations": {"large": "x"}}
+    metadata = {"name": "cluster-policy", "uid": "u", "resourceVersion": "1", "annotations": {"large": "x"}}
     labels = {"labels": {"app.kubernetes.io/version": version}} if version else {}
     return {"metadata": metadata | labels, "spec": {"driver": {"enabled": True}, **({"cdi": cdi} if cdi else {})}}
-
-
-CASES = [
-    pytest.param([], False, id="no GPU operator"),
-    pytest.param([policy({"enabled": False}, "v25.10.0")], False, id="disabled"),
-    pytest.param([policy({"enabled": True})], False, id="enabled without a version"),
-    pytest.param([policy({"enabled": True}, "v25.3.4")], False, id="enabled, but not the default"),
-    pytest.param([policy({"enabled": True, "default": True}, "v25.3.4")], True, id="the default by setting"),
-    pytest.param([policy({"enabled": True}, "v25.10.0")], True, id="the default since 25.10"),
-    pytest.param([policy({"enabled": True, "default": False}, "v25.10.1")], True, id="a setting that is ignored"),
-    pytest.param([policy({"enabled": True}, "v25.10.0-rc.1")], False, id="a pre-release of 25.10"),
-    pytest.param([policy({"enabled": True}, "latest")], False, id="a version that is none"),
-    pytest.param([policy({"enabled": "true", "default": "true"})], False, id="texts, as no CRD stores them"),
-    pytest.param([policy(name="b"), policy({"enabled": True}, "v26.1.0", name="a")], True, id="the first by name"),
-]
-
-
-@pytest.mark.parametrize(("policies", "expected"), CASES)
-def test_cdi_follows_from_the_cluster_policy(policies: list[Json], expected: bool) -> None:
-    mode = operator_mode([transform_policy(entry) for entry in policies])
-    assert (mode is OperatorMode.CDI) is expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +83,6 @@ def setting(nv_fractions: Any = False, runtime_class: str = "nvidia") -> Setting
     [
         pytest.param({}, NO_AGENTS, NRI, setting(), None, id="NRI mode"),
         pytest.param({}, NO_AGENTS, LEGACY, setting(), ELSEWHERE, id="NRI mode switched off since the admission"),
-        pytest.param({}, NO_AGENTS, UNKNOWN, setting(), ELSEWHERE, id="mode not known any more"),
         pytest.param({"runtimeClassName": "nvidia"}, NO_AGENTS, LEGACY, setting(), None, id="a class"),
         pytest.param({}, NO_AGENTS, LEGACY, setting(runtime_class=""), None, id="no class configured"),
         pytest.param({}, READY, LEGACY, setting("Auto"), None, id="agents on the node"),

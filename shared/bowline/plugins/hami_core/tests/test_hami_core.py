@@ -1,16 +1,12 @@
 """The limit in numbers, and its way into the container's environment."""
 
-import logging
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from bowline.api.bindrequest import decode_bind_request
 from bowline.api.gpu_share import memory_limit
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import ConfigurationError, GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo, PluginConfig
 from bowline.framework.plugin_status import Done, Fatal, Status
@@ -19,6 +15,7 @@ from bowline.framework.registry import Builtin, Registry
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.hami_core import HamiCore
 from bowline.testing.builders import bind_request, stored
+from bowline.testing.handles import context_for
 
 Json = dict[str, Any]
 
@@ -48,7 +45,6 @@ def test_memory_limit(labels: dict[str, str], portion: str, limit: str, fault: s
         pytest.param({"reservedMemory": "0"}, "2000", "1000m", id="nothing"),
         pytest.param({"reservedMemory": "1G"}, "2000", "523m", id="a decimal amount, rounded down to 953 MiB"),
         pytest.param({"reservedMemory": "1048575"}, "2000", "1000m", id="less than a MiB is nothing"),
-        pytest.param({}, "81559", "40267m", id="two halves are less than a device"),
     ],
 )
 def test_the_memory_that_the_driver_keeps_is_not_shared(setting: Json, label: str, limit: str) -> None:
@@ -160,18 +156,8 @@ def test_the_plugin_is_off_by_default_and_requires_gpu_sharing() -> None:
 async def test_a_share_without_a_known_limit_is_not_bound(
     labels: Json, annotations: Json | None, kind: type[Status]
 ) -> None:
-    no_client: Any = None
     request = bind_request("p", "n", "ns", "u", receivedGPU={"count": 1, "portion": "0.50"}, selectedGPUGroups=["g"])
-    c = BindContext(
-        request=decode_bind_request(stored(request)),
-        pod=pod(annotations=annotations),
-        node={"metadata": {"name": "n", "labels": labels}},
-        attempt=1,
-        attempt_id="a",
-        deadline=datetime.max.replace(tzinfo=UTC),
-        client=no_client,
-        log=logging.LoggerAdapter(logging.getLogger("test")),
-    )
+    c = context_for(stored(request), pod(annotations=annotations), {"metadata": {"name": "n", "labels": labels}})
     status = await HamiCore(PluginConfig(), Settings()).pre_bind(c)
     assert type(status) is kind
     assert not isinstance(status, Fatal) or status.suggestion is Suggestion.RESCHEDULE_ELSEWHERE

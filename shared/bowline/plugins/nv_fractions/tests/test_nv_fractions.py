@@ -1,14 +1,11 @@
 """The plugin in the admission chain beside those that share GPUs, and its binding methods."""
 
-import logging
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.api.bindrequest import decode_bind_request
 from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
@@ -20,6 +17,7 @@ from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.nv_fractions import NvFractions
 from bowline.testing.builders import bind_request, stored
+from bowline.testing.handles import context_for
 
 Json = dict[str, Any]
 REQUEST = "nvidia.com/container.other.gpu-memory.request"
@@ -89,20 +87,10 @@ def test_a_share_in_nvidias_form_excludes_other_devices(resources: Json) -> None
 
 
 def context(annotations: Json, labels: Json, **spec: Any) -> BindContext:
-    no_client: Any = None
     fields = {"receivedResourceType": "Fraction", "receivedGPU": {"count": 1, "portion": "0.50"}, **spec}
     request = bind_request("p", "n", "ns", "u", **fields)
-    return BindContext(
-        request=decode_bind_request(stored(request)),
-        pod=pod(annotations),
-        node={"metadata": {"name": "n", "labels": labels}},
-        attempt=1,
-        attempt_id="a",
-        deadline=datetime.max.replace(tzinfo=UTC),
-        client=no_client,
-        log=logging.LoggerAdapter(logging.getLogger("test")),
-        shared={SHARED_DEVICES: "GPU-1"},
-    )
+    node = {"metadata": {"name": "n", "labels": labels}}
+    return context_for(stored(request), pod(annotations), node, shared={SHARED_DEVICES: "GPU-1"})
 
 
 LABELS = {names.NODE_GPU_MEMORY: "2000"}

@@ -74,13 +74,9 @@ def info(mode: str, *classes: str, is_final: bool = False) -> AdmissionInfo:
     [
         pytest.param("cdi", ["nvidia"], {}, "", "nvidia", id="the class exists"),
         pytest.param("nri", [], {}, "", None, id="NRI mode"),
-        pytest.param("nri", ["nvidia"], {}, "", None, id="NRI mode needs no class"),
         pytest.param(OLD, [], {}, "runtime_class/absent", None, id="an old NRI plugin"),
         pytest.param(OLD, [], {"nv_fractions": True}, "", None, id="an old NRI plugin with GPU fractioning"),
-        pytest.param(OLD, [], {"nv_fractions": "Auto"}, "", None, id="the same on some nodes"),
-        pytest.param(OLD, ["nvidia"], {"nv_fractions": True}, "", "nvidia", id="a class beside an old NRI plugin"),
         pytest.param("cdi", ["other"], {}, "runtime_class/absent", None, id="another class"),
-        pytest.param("unknown", [], {}, "runtime_class/absent", None, id="no operator"),
         pytest.param(OLD, [], {"enabled": False}, "", None, id="sharing is off"),
         pytest.param("cdi", [], {"runtime_class_name": ""}, "", None, id="no class is configured"),
     ],

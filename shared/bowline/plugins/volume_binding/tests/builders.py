@@ -13,6 +13,7 @@ from bowline.plugins.volume_binding.volumes import (
     read_class,
     read_volume,
 )
+from bowline.testing import builders
 
 NODE = Node("node-0", {"kubernetes.io/hostname": "node-0", "zone": "a", "rank": "5"})
 WANTED = PodVolume(ObjectKey("ns", "data"), "v", ephemeral=False)
@@ -30,23 +31,9 @@ def raw_claim(
     **spec: Any,
 ) -> dict[str, Any]:
     """Return a claim of class ``late``."""
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "ns",
-            "uid": f"uid-{name}",
-            "resourceVersion": "7",
-            "annotations": annotations or {},
-            **(meta or {}),
-        },
-        "spec": {
-            "storageClassName": "late",
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": size}},
-            **spec,
-        },
-        "status": status or {"phase": "Pending"},
-    }
+    raw = builders.persistent_volume_claim(name, "ns", size, **{"storageClassName": "late", **spec})
+    metadata = {"annotations": annotations or {}, **(meta or {})}
+    return builders.stored(raw, f"uid-{name}", "7", **metadata) | {"status": status or {"phase": "Pending"}}
 
 
 def claim(name: str = "data", **fields: Any) -> PersistentVolumeClaim:
@@ -77,8 +64,7 @@ def cls(
     provisioner: str = "kubernetes.io/no-provisioner", mode: str = "WaitForFirstConsumer", **fields: Any
 ) -> StorageClass:
     """Return the class ``late``."""
-    raw = {"metadata": {"name": "late"}, "provisioner": provisioner, "volumeBindingMode": mode, **fields}
-    return read_class(raw)
+    return read_class(builders.storage_class("late", provisioner, volumeBindingMode=mode, **fields))
 
 
 def reference(name: str = "data", **fields: str) -> dict[str, str]:

@@ -41,13 +41,15 @@ SELECTED = "volume.kubernetes.io/selected-node"
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-def facts_of(status: Any) -> tuple[type[Status], Reason | None, Suggestion | None]:
+def facts_of(status: Any) -> tuple[type[Status], Reason | timedelta | None, Suggestion | None]:
     assert isinstance(status, Status), status
-    return type(status), getattr(status, "reason", None), getattr(status, "suggestion", None)
+    cause = status.timeout if isinstance(status, Waiting) else getattr(status, "reason", None)
+    return type(status), cause, getattr(status, "suggestion", None)
 
 
 ELSEWHERE = Suggestion.RESCHEDULE_ELSEWHERE
-FINE, WAITING = (Done, None, None), (Waiting, None, None)
+# What the scheduler could have awaited is awaited briefly.
+FINE, WAITING = (Done, None, None), (Waiting, PREREQUISITE, None)
 ENDED = Fatal, Reason.VOLUME_CONFLICT, None
 ENDED_HERE = Fatal, Reason.VOLUME_CONFLICT, ELSEWHERE
 POD_ENDED = Fatal, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD
@@ -186,21 +188,6 @@ UNPROVISIONED: list[Any] = [
 def test_a_volume_that_cannot_be_provisioned_is_not_awaited(its_class: Any, expected: Any, before: bool) -> None:
     selected_claim = claim(annotations={SELECTED: "node-0"})
     assert facts_of(check_unbound(selected_claim, its_class, NODE, requested_before=before)) == expected
-
-
-@pytest.mark.parametrize(
-    "status",
-    [
-        pytest.param(check_claim(WANTED, None, POD), id="a missing claim"),
-        pytest.param(check_claim(SCRATCH, None, POD), id="a claim for an ephemeral volume not made yet"),
-        pytest.param(check_unbound(claim(), None, NODE, requested_before=False), id="a missing class"),
-        pytest.param(check_unbound(claim(), cls(mode="Immediate"), NODE, requested_before=False), id="Immediate"),
-        pytest.param(check_unbound(claim(volumeName="v"), cls(), NODE, requested_before=False), id="bound by hand"),
-    ],
-)
-def test_objects_that_the_scheduler_could_have_awaited_are_awaited_briefly(status: Any) -> None:
-    assert isinstance(status, Waiting)
-    assert (status.timeout, status.suggestion) == (PREREQUISITE, None)
 
 
 def test_an_unbound_claim_to_continue_with() -> None:
