@@ -12,20 +12,24 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import Object, ObjectUID
+from bowline.api.meta import Object, ObjectKey, ObjectUID, pod_owner
 from bowline.framework.config import Settings
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, Credentials
 from bowline.kube.errors import NotFound, NotStoredError
 from bowline.kube.messages import Answer, Request
-from bowline.kube.resources import CONFIGMAPS
+from bowline.kube.resources import PERSISTENTVOLUMES
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient
 from bowline.plugins.dynamic_resources.rules import ClaimStatus, Delete, Finalizers, Write
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.configmaps import _replace_own
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.gpu_sharing.reservation import view_reservation
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
+from bowline.plugins.gpu_sharing.tests.pods import claim as device_request
+from bowline.plugins.volume_binding.binder import VolumeBinder
+from bowline.plugins.volume_binding.storage import Storage
 from bowline.testing.builders import bind_request, pod, resource_claim, stored
 from bowline.testing.clock import START, SteppedClock
 from bowline.testing.handles import handle_for
@@ -157,8 +161,29 @@ async def test_a_write_requires_what_it_was_decided_on(write: Call, guards: set[
     assert {name: metadata.get(name) for name in guards} == {name: values[name] for name in guards}
 
 
-async def test_a_label_that_is_not_stored_is_an_error_of_the_write() -> None:
-    labelled = {"metadata": {"labels": {"a": "b"}}}
-    async with client_of(NoObjects(200, b'{"metadata": {"labels": {}}}')) as client:
+CONFIGMAP = {"metadata": {"name": "map", "namespace": "default"}, "data": {names.VISIBLE_DEVICES: "1"}}
+STORED = stored(pod(), UID, VERSION, ownerReferences=[pod_owner(POD["metadata"]["name"], ObjectUID(UID))])
+
+
+def volumes(client: KubeClient) -> VolumeBinder:
+    return VolumeBinder(client, Storage(client, client.clock), None)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda client: reservations(client).label(POD, {"a": "b"}), id="labels"),
+        pytest.param(lambda client: reservations(client).create(device_request()), id="a reservation pod"),
+        pytest.param(lambda client: _replace_own(client, CONFIGMAP, POD), id="a ConfigMap in place of another"),
+        pytest.param(
+            lambda client: volumes(client)._patch(
+                PERSISTENTVOLUMES, ObjectKey("", "v"), {"spec": {"claimRef": {"uid": "a"}}}
+            ),
+            id="the claim of a volume",
+        ),
+    ],
+)
+async def test_what_is_not_stored_is_an_error_of_the_write(write: Call) -> None:
+    async with client_of(NoObjects(200, json.dumps(STORED).encode())) as client:
         with pytest.raises(NotStoredError):
-            await client.patch(CONFIGMAPS, "default", "name", labelled, essential=labelled)
+            await write(client)
