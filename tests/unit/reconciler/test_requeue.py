@@ -11,12 +11,13 @@ from bowline.kube.availability import Availability
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.binding.effects import Work
-from bowline_reconciler.binding.requeue import DEFER, MAX_DEFERRED, Requeue, WaitIndex
+from bowline_reconciler.binding.requeue import ATTEMPT_PAUSE, DEFER, MAX_DEFERRED, Requeue, WaitIndex
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Complete
 from bowline_reconciler.decide.snapshot import Snapshot
 from bowline_reconciler.decide.step import Facts
+from bowline_reconciler.decide.transient import QUIET_FAILURES
 from bowline_reconciler.reconciler import is_resumable
 
 NO_WRITER = cast(Writer, None)
@@ -36,6 +37,13 @@ def test_only_a_retry_after_holds_the_request() -> None:
     requests.extend_streak(failing, None)
     assert requests.error("429", failing, timedelta(seconds=17)).retry_after == timedelta(seconds=17)
     assert requests.error("unreachable", failing).retry_after is None
+
+
+def test_a_request_whose_failures_go_on_rests_whatever_is_patched() -> None:
+    requests, failing = requeue(SteppedClock()), state()
+    for rest in (*[timedelta()] * QUIET_FAILURES, ATTEMPT_PAUSE):
+        requests.extend_streak(failing, None)
+        assert requests.error("unreachable", failing).rest == rest
 
 
 def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() -> None:
