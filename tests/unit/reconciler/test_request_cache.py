@@ -207,6 +207,14 @@ def test_after_a_restore_of_etcd_what_was_known_is_read_live_again() -> None:
     assert not cache.is_stale(KEY), "nothing is known of it that could be read live"
 
 
+def test_a_request_that_was_gone_before_the_watch_shows_it_is_not_cached() -> None:
+    cache = Watch("5", shown=()).cache
+    cache.confirm(version(7), None)
+    cache.end(KEY, version(7))
+    cache.deliver(KEY, version(7))
+    assert KEY not in cache
+
+
 def test_a_stale_request_stays_stale_until_it_is_read_live() -> None:
     watch = Watch("7")
     cache = watch.cache

@@ -112,6 +112,29 @@ async def test_a_claim_whose_node_a_policy_keeps_keeps_no_other_from_being_withd
     assert written == ["data", "more"]
 
 
+def test_a_request_to_a_provisioner_that_is_stored_otherwise_is_withdrawn() -> None:
+    class Webhook(Cluster):
+        async def patch(self, *args: Any, **_: Any) -> dict[str, Any]:
+            self.patches.append(args[-1])
+            if len(self.patches) == 1:
+                raise NotStoredError("another node", raw_claim(annotations={names.SELECTED_NODE: "other"}))
+            return raw_claim()
+
+    cluster = Webhook(raw_claim())
+    with pytest.raises(NotStoredError):
+        status_for(cluster)
+    nodes = [patch["metadata"]["annotations"][names.SELECTED_NODE] for patch in cluster.patches]
+    assert nodes == ["node-0", None]
+
+
+async def test_a_failure_withdraws_what_was_asked_of_a_provisioner() -> None:
+    request = decode_bind_request(stored(bind_request()))
+    cluster = Cluster(raw_claim(annotations={names.SELECTED_NODE: "node-0", names.PREPARED_FOR: request.uid}))
+    binder = VolumeBinder(cast(Any, cluster), Storage(cast(Any, cluster), cluster.clock), None)
+    await binder.advise(request, POD, Status.fatal("denied"))
+    assert [patch["metadata"]["annotations"][names.SELECTED_NODE] for patch in cluster.patches] == [None]
+
+
 class Hanging(Cluster):
     """No driver's object is found, after an hour."""
 
