@@ -33,19 +33,12 @@ from bowline import (
     Settings,
     Status,
 )
-from bowline.errors import AlreadyExists, ApiError, Forbidden, InfrastructureError, KubeError
+from bowline.errors import AlreadyExists, Forbidden, InfrastructureError, KubeError
 from bowline.resources import CONFIGMAPS, NODES, Resource
 from tests.testing.licence import SEATS, Licence
 from tests.testing.right_plugins import SERVER, Outside
 
 _KEPT: list[asyncio.Task[None]] = []
-
-
-class WrongResult(BindingPlugin):
-    name = "wrong_result"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        return True  # type: ignore[return-value]
 
 
 class Raising(AdmissionPlugin):
@@ -88,19 +81,6 @@ class Hanging(BindingPlugin):
         return Status.ok()
 
 
-class Swallowing(BindingPlugin):
-    name = "swallowing"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        end = time.monotonic() + 6
-        while time.monotonic() < end:
-            try:
-                await asyncio.sleep(1)
-            except asyncio.CancelledError:
-                continue
-        return Status.ok()
-
-
 class CatchingAll(Outside):
     """Takes a cancellation, at what is no call of the API server, for a failure."""
 
@@ -123,33 +103,11 @@ class Leaking(BindingPlugin):
         return Status.ok()
 
 
-class Random(AdmissionPlugin):
-    name = "random"
-
-    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        pod.set_annotation(SEATS, str(random.random()))  # noqa: S311 - the mistake
-
-
 class Appending(AdmissionPlugin):
     name = "appending"
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         pod.set_annotation(SEATS, pod.annotations.get(SEATS, "") + "1")
-
-
-class ReturningNone(AdmissionPlugin):
-    name = "returning_none"
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        return None  # type: ignore[return-value]
-
-
-class Reading(AdmissionPlugin):
-    name = "reading"
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        time.sleep(0.001)
-        return ()
 
 
 class Sweeping(Licence):
@@ -180,23 +138,6 @@ class WithoutSideEffects(Licence):
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return False
-
-
-class Undeclared(Licence):
-    name = "undeclared"
-    access = BindingPlugin.access
-
-
-class NotRepeatable(Licence):
-    name = "not_repeatable"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        key = ctx.request.key
-        try:
-            await ctx.client.create(CONFIGMAPS, key.namespace, {"metadata": {"name": f"licence-{key.name}"}})
-        except ApiError as error:
-            return Status.fatal(str(error))
-        return Status.ok()
 
 
 class Counting(Licence):
@@ -465,13 +406,6 @@ class Misspelt(BindingPlugin):
         return Status.ok()
 
 
-class WrongArguments(BindingPlugin):
-    name = "wrong_arguments"
-
-    async def pre_bind(self, ctx: BindContext, pod: Object) -> Status:  # type: ignore[override]
-        return Status.ok()
-
-
 class RetryingAtOnce(BindingPlugin):
     name = "retrying_at_once"
 
@@ -691,13 +625,6 @@ class ReleasingInAnOutage(Outside):
     release_in_an_outage = Status.ok()
 
 
-class HangingAfterTheBind(BindingPlugin):
-    name = "hanging_after_the_bind"
-
-    async def post_bind(self, ctx: BindContext) -> None:
-        await asyncio.Event().wait()
-
-
 class _Unclosed:
     """A client as of HTTP."""
 
@@ -821,15 +748,6 @@ class Unwoken(Licence):
         status, is_first, self.has_waited = await super().pre_bind(ctx), not self.has_waited, True
         stored = await ctx.client.get(CONFIGMAPS, ctx.request.key.namespace, f"licence-{ctx.request.key.name}")
         return Status.wait("the seat is not paid", CONFIGMAPS.ref(stored)) if is_first else status
-
-
-class Unwatched(Unwoken):
-    """Watches nothing of what it waits for."""
-
-    name = "unwatched"
-
-    def event_sources(self) -> Iterable[EventSource]:
-        return ()
 
 
 class NotEnding(BindingPlugin):
