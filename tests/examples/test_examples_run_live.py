@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.localcluster.checkout import EXAMPLES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.scheduler import SCHEDULER, start_scheduler
@@ -20,7 +19,6 @@ PAGE = (FOLDER / "README.md").read_text()
 ENDS = {
     name: end or "Running" for name, end in re.findall(r"\[([a-z0-9-]+)\]\(good/[^)]+\)(?: \((\w[\w ]*)\))?", PAGE)
 }
-ONE_NODE = {"kubernetes.io/hostname": "gpu-node-0"}
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +48,6 @@ def pods(live: Live) -> list[dict[str, Any]]:
 def node_of(live: Live, name: str) -> str:
     """Wait until the pod is bound; the request may be absent before, between two decisions."""
     return live.until(f"{name} is bound", lambda: str(live.pod(name)["spec"].get("nodeName") or "") or None)
-
-
-def groups_of(live: Live, name: str) -> list[str]:
-    """The GPU groups that the scheduler has decided on."""
-    groups: list[str] = live.request(name)["spec"]["selectedGPUGroups"]
-    return groups
 
 
 def phases(live: Live) -> set[str]:
@@ -97,26 +89,6 @@ def test_the_scheduler_spreads_pods(live: Live) -> None:
         live.create_pod(f"whole-{index}", containers=[container])
     live.until("all run", lambda: phases(live) == {"Running"})
     assert len({p["spec"]["nodeName"] for p in pods(live)}) == 4
-
-
-def test_the_scheduler_fills_shared_devices(live: Live) -> None:
-    for index in range(3):
-        live.create_pod(f"half-{index}", {names.GPU_FRACTION: "0.5"}, nodeSelector=ONE_NODE)
-    live.until("all run", lambda: phases(live) == {"Running"})
-    groups = [groups_of(live, f"half-{index}") for index in range(3)]
-    assert all(len(group) == 1 for group in groups)
-    assert sorted(groups.count(group) for group in groups) == [1, 2, 2]
-
-
-def test_a_pod_that_fits_no_node_has_a_condition(live: Live) -> None:
-    resources = {"requests": {"nvidia.com/gpu": "9"}, "limits": {"nvidia.com/gpu": "9"}}
-    live.create_pod("large", containers=[{"name": "main", "image": "registry.example/x:1", "resources": resources}])
-
-    def reason() -> str | None:
-        conditions = live.pod("large")["status"].get("conditions", [])
-        return next((c["reason"] for c in conditions if c["type"] == "PodScheduled"), None)
-
-    live.until("the condition", lambda: reason() == "Unschedulable")
 
 
 def test_the_scheduler_is_short() -> None:

@@ -1,19 +1,15 @@
 """The API server's replies to a Binding POST and the outcomes derived from them."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from bowline.api.meta import Object, ObjectKey, ObjectUID, uid_of
 from bowline.kube.binding import BindingResult, BindOutcome, post_binding
-from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess
+from bowline.kube.client import KubeClient
 from bowline.kube.resources import PODS
-from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.versions import release_for
-from bowline.localcluster.cluster import Cluster
-from tests.kube.conftest import connect
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
 
@@ -119,28 +115,4 @@ async def test_a_bind_with_a_lost_reply_is_repeated_and_read_from_the_pod(
     result = await bind(wired, namespace, uid_of(made))
     assert (result.outcome, result.code) == (BindOutcome.CONFLICT, 409)
     assert result.last_unknown is not None
-    assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"
-
-
-@pytest.fixture
-async def impatient(access: ClusterAccess) -> AsyncIterator[KubeClient]:
-    """A client with a short request timeout."""
-    async with KubeClient(access, ClientOptions(timeout_s=0.2)) as client:
-        yield client
-
-
-async def test_the_outcome_of_posts_without_a_reply_is_unknown(
-    bare_cluster: Cluster, client: KubeClient, impatient: KubeClient, namespace: str, made: Object
-) -> None:
-    await connect(impatient)
-    bare_cluster.process(Tool.APISERVER).pause()
-    try:
-        result = await bind(impatient, namespace, uid_of(made))
-    finally:
-        bare_cluster.process(Tool.APISERVER).resume()
-    assert result.outcome is BindOutcome.UNKNOWN
-    assert result.last_unknown is not None
-    # After the API server has resumed, either an earlier POST was executed, or this one binds.
-    later = await bind(client, namespace, uid_of(made))
-    assert later.outcome in (BindOutcome.BOUND, BindOutcome.CONFLICT)
     assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"

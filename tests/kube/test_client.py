@@ -17,7 +17,6 @@ from bowline.kube.errors import (
     Invalid,
     NoResponse,
     NotFound,
-    TooManyRequests,
     Unauthorized,
     UndeclaredWriteError,
     UnrecognizedReply,
@@ -43,7 +42,7 @@ from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.conftest import connect
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
-from tests.waiting import LIMIT_S, until_awaited
+from tests.waiting import LIMIT_S
 
 
 async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespace: str) -> None:
@@ -201,39 +200,6 @@ async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
         token_file.write_text(good)
         with pytest.raises(Forbidden, match='cannot list resource "pods"'):  # authenticated, without rights
             await client.list(PODS, namespace)
-
-
-async def test_a_429_of_priority_and_fairness_is_too_many_requests(
-    client: KubeClient, unprivileged: KubeClient, namespace: str
-) -> None:
-    """A priority level without shares has one seat; further requests get a 429."""
-    group = "flowcontrol.apiserver.k8s.io"
-    levels = Resource(group, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False)
-    flows = Resource(group, "v1", "flowschemas", "FlowSchema", namespaced=False)
-    limited = {"nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0}
-    limited |= {"limitResponse": {"type": "Reject"}}  # type: ignore[dict-item]  # JSON
-    await client.create(
-        levels, "", {"metadata": {"name": namespace}, "spec": {"type": "Limited", "limited": limited}}
-    )
-    subject = {"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": "unprivileged"}}
-    rules = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}
-    spec = {
-        "matchingPrecedence": 2,
-        "priorityLevelConfiguration": {"name": namespace},
-        "rules": [{"subjects": [subject], "resourceRules": [rules]}],
-    }
-    await client.create(flows, "", {"metadata": {"name": namespace}, "spec": spec})
-
-    async def refusals() -> list[BaseException]:
-        lists = (unprivileged.list(PODS, namespace) for _ in range(50))
-        answers = await asyncio.gather(*lists, return_exceptions=True)
-        return [answer for answer in answers if isinstance(answer, TooManyRequests)]
-
-    error, *_ = await until_awaited(refusals, bool)
-    assert isinstance(error, TooManyRequests)
-    assert error.retry_after is not None
-    await client.delete(flows, "", namespace)
-    await client.delete(levels, "", namespace)
 
 
 @pytest.mark.parametrize("asked_before", [0, 1], ids=["before the connection", "when the connection is there"])

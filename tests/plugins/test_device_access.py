@@ -7,23 +7,11 @@ from bowline.api import names
 from tests.live import Live
 
 VOID = {"name": names.VISIBLE_DEVICES, "value": "void"}
-EMPTY = {"name": names.VISIBLE_DEVICES, "value": ""}
 ALL = {"name": names.VISIBLE_DEVICES, "value": "all"}
 
 
 def container(name: str = "main", *env: dict[str, str], **rest: Any) -> dict[str, Any]:
     return {"name": name, "image": "registry.example/app:1", **({"env": list(env)} if env else {}), **rest}
-
-
-def test_containers_without_a_gpu_are_stored_with_none(strict_pair: Live) -> None:
-    gpu = {"limits": {names.RESOURCE_GPU: "1"}}
-    strict_pair.create_pod(
-        initContainers=[container("init")],
-        containers=[container(), container("empty", EMPTY), container("train", resources=gpu)],
-    )
-    spec = strict_pair.pod()["spec"]
-    assert spec["initContainers"][0]["env"] == [VOID]
-    assert [c.get("env") for c in spec["containers"]] == [[VOID], [VOID], None]
 
 
 def debug(live: Live, *containers: dict[str, Any]) -> Any:

@@ -25,11 +25,3 @@ def test_a_half_is_limited_to_half_of_the_memory(strict_pair: Live) -> None:
     env = {entry["name"]: entry for entry in stored_pod["spec"]["containers"][0]["env"]}
     reference = {"name": name, "key": names.DEVICE_MEMORY_LIMIT, "optional": True}
     assert env[names.DEVICE_MEMORY_LIMIT]["valueFrom"] == {"configMapKeyRef": reference}
-
-
-def test_a_share_of_an_amount_of_memory_is_limited_to_exactly_that(strict_pair: Live) -> None:
-    shares = Shares(strict_pair)
-    shares.make("memory", annotations={names.GPU_FRACTION: None, names.GPU_MEMORY: "4100"})
-    shares.ask("memory", ["exact"], receivedGPU={"count": 1, "portion": "0.03"})
-    strict_pair.phase("memory", "Succeeded")
-    assert limit_of(shares, "memory") == "4100m"

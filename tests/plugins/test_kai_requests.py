@@ -76,4 +76,6 @@ def test_a_request_of_kai_scheduler_is_bound_and_returned_without_loss(pair: Liv
     assert bool(record) == (spec["receivedResourceType"] == "Fraction" or has_claims(spec))
     bound = pair.pod(name)
     assert bound["spec"]["nodeName"] == spec["selectedNode"]
-    assert bound["metadata"]["annotations"][names.RECEIVED_RESOURCE_TYPE] == spec["receivedResourceType"]
+    annotations = bound["metadata"]["annotations"]
+    assert annotations[names.RECEIVED_RESOURCE_TYPE] == spec["receivedResourceType"]
+    assert (names.NUMA_PLACEMENT_PREDICTED in annotations) == ("predictedNUMAZones" in spec)

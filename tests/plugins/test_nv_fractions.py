@@ -59,13 +59,6 @@ def test_a_request_in_nvidias_form_is_a_share_of_several_devices(shares: Shares)
     assert shares.maps()[f"{prefix}-0"][names.VISIBLE_DEVICES] == devices
 
 
-def test_a_rejected_share_leaves_no_annotation(shares: Shares) -> None:
-    shares.make("rejected")
-    shares.ask("rejected", ["r"], receivedGPU={"count": 2, "portion": "0.50"})
-    shares.live.phase("rejected", "Failed")
-    assert fractions(shares, "rejected") == {}
-
-
 def denial(live: Live, method: str, path: str, body: Any) -> str:
     """The message of a request that must be denied."""
     with pytest.raises(LocalApiError) as error_info:

@@ -76,20 +76,3 @@ def test_a_pod_that_needs_agents_is_bound_where_they_work_and_follows_their_cond
     shares.ask("stopped", ["auto-e"], node=READY_NODE)
     shares.live.phase("stopped", "Failed")
     report(shares.live, READY_NODE, "True")
-
-
-def test_two_containers_get_the_device(shares: Shares) -> None:
-    other_prefix = f"{names.NV_CONTAINER}other"
-    containers = [{"name": "main", "image": "i"}, {"name": "other", "image": "i"}]
-    annotations = {names.GPU_FRACTION: None, REQUEST: "8Gi", f"{other_prefix}{names.NV_MEMORY_REQUEST}": "24Gi"}
-    admitted_pod = shares.make("two", annotations, containers=containers)
-    assert admitted_pod["metadata"]["annotations"][names.GPU_MEMORY] == str(32 * 1024)
-    shares.ask("two", ["auto-f"], node=READY_NODE, receivedGPU={"count": 1, "portion": "0.40"})
-    shares.live.phase("two", "Succeeded")
-    device = shares.device("auto-f")
-    assert fractions(shares, "two") == {
-        REQUEST: "8Gi",
-        DEVICES: device,
-        f"{other_prefix}{names.NV_MEMORY_REQUEST}": "24Gi",
-        f"{other_prefix}{names.NV_DEVICES}": device,
-    }
