@@ -149,7 +149,7 @@ class Controller:
         if not self._availability.available:
             self._paused_keys.add(key)
             return DONE
-        with self._observation.track(key), self._memory.reconciling(key) as note_result:
+        with self._observation.track(key), self._memory.work.reconciling(key) as note_result:
             result = await self._reconciler.reconcile(key)
             note_result(result)
             return result

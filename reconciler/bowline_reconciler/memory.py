@@ -3,15 +3,14 @@
 Losing it is safe: a term starts from the API objects, as any other process would. Nothing is decided here.
 """
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.runner import Runner
-from bowline.runtime.workers import Result
-from bowline_reconciler.binding.reads import Reads
+from bowline_reconciler.binding.driver import Driver
+from bowline_reconciler.binding.in_flight import InFlightWrites
 from bowline_reconciler.binding.requeue import Requeue
 from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.binding.writer import Writer
@@ -27,8 +26,9 @@ class Memory:
 
     states: RequestStates
     requests: RequestCache
-    reads: Reads
+    in_flight: InFlightWrites
     requeue: Requeue
+    driver: Driver
     writer: Writer
     runner: Runner
     observation: Observation
@@ -40,20 +40,23 @@ class Memory:
         return {
             "requests": len(self.states),
             "pluginStates": self.runner.remembered,
-            **self.requeue.sizes,
+            "waitIndex": len(self.requeue.index),
+            "reportTurns": len(self.requeue.report_turns),
+            "deferredCompletions": len(self.driver.deferred),
             "podConditions": self.writer.pending_conditions,
             **self.requests.sizes,
             **self.observation.sizes,
             "unfinished": len(self.work),
         }
 
-    def reconciling(self, key: ObjectKey) -> AbstractContextManager[Callable[[Result], None]]:
-        """Context of one reconcile. See ``UnfinishedWork.reconciling``."""
-        return self.work.reconciling(key)
-
     def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
-        """Begin a leadership term. See ``Reads.start_term``."""
-        self.reads.start_term(since, stale, newest)
+        """Begin a leadership term at ``since`` (monotonic).
+
+        ``stale``: keys whose cached request may be older than the previous leader's last writes. ``newest``: the
+        latest creationTimestamp of the stored requests.
+        """
+        self.in_flight.start_term(since, newest)
+        self.requests.mark_stale(stale)
         self.writer.start()
 
     def reset_failures(self) -> None:
@@ -70,9 +73,11 @@ class Memory:
     async def end_term(self) -> None:
         """Drop all state: this process's next term starts from the API objects, as any other process would."""
         await self.writer.stop()
-        self.reads.end_term()
+        self.requests.end_term()
         for key, uid in self.states.clear():
             await self.runner.drop_request(key, uid)
-        self.requeue.clear()
+        self.requeue.index.clear()
+        self.requeue.report_turns.clear()
+        self.driver.deferred.clear()
         self.observation.clear()
         self.work.clear()

@@ -26,8 +26,8 @@ from bowline.kube.availability import Availability
 from bowline.kube.errors import InfrastructureError, KubeError
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import ReconcileError, Result
-from bowline_reconciler.binding.effects import Effects
 from bowline_reconciler.binding.reads import Reads
+from bowline_reconciler.binding.reporter import Reporter
 from bowline_reconciler.binding.requeue import Requeue, report_pause
 from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.decide.report import Unfinished
@@ -165,7 +165,7 @@ class ProgressReports:
     work: UnfinishedWork
     states: RequestStates
     reads: Reads
-    effects: Effects
+    reporter: Reporter
     requeue: Requeue
     availability: Availability
     calls: Callable[[], Collection[PluginCall]]
@@ -204,8 +204,8 @@ class ProgressReports:
                 continue
             if counts.total() >= _MAX_REPORTS or counts[key.namespace] >= _MAX_OF_NAMESPACE:
                 continue
-            if not self.requeue.take_turn(key):
-                continue
+            if self.requeue.report_turns.reserve(key, key.namespace, now):
+                continue  # in turn with the reports of waits
             counts[key.namespace] += 1
             task = asyncio.create_task(self._report(key, work, state, cause), name=f"report of {key}")
             self.tasks[task] = key.namespace
@@ -219,7 +219,7 @@ class ProgressReports:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.
                 is_isolated = self.clock.monotonic() - self.availability.last_success <= REPORT_AFTER_S
-                work.versions[request.resource_version] = await self.effects.report_unfinished(
+                work.versions[request.resource_version] = await self.reporter.unfinished(
                     request, state, cause, is_isolated=is_isolated
                 )
             why = cause.why

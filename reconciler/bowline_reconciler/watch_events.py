@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from bowline.api.meta import ObjectKey
 from bowline.kube.resources import Resource
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.binding.requeue import Requeue
+from bowline_reconciler.binding.driver import Driver
+from bowline_reconciler.binding.requeue import WaitIndex
 from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.decide.snapshot import is_finished
 from bowline_reconciler.informers import Informers
@@ -21,7 +22,8 @@ class WatchEvents:
     queue: WorkQueue[ObjectKey]
     states: RequestStates
     informers: Informers
-    requeue: Requeue
+    driver: Driver
+    index: WaitIndex
 
     def on_cached(self, key: ObjectKey) -> None:
         """Withdraw the attempt of a request if, by the caches, the request was withdrawn."""
@@ -33,7 +35,7 @@ class WatchEvents:
     def on_change(self, key: ObjectKey) -> None:
         """Enqueue a request after a change of it, its pod or its node, unless that cannot require a reconcile."""
         self.on_cached(key)
-        if self.requeue.is_deferred(key):
+        if key in self.driver.deferred:
             return  # bound by this process, and queued with low priority
         request = self.informers.request(key)
         if request is None or not is_finished(request) or self.states.get(key) is not None:
@@ -46,7 +48,7 @@ class WatchEvents:
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
         """Enqueue the requests that wait for a changed object."""
-        for request in self.requeue.waiters_of(resource, key):
+        for request in self.index.waiters_of(resource, key):
             self.wake(request)
 
     def wake(self, key: ObjectKey) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectRef
@@ -22,10 +23,12 @@ from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.reflector import Reflector
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.binding.effects import Effects
+from bowline_reconciler.binding.driver import Driver
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.hand_over import hand_over
+from bowline_reconciler.binding.in_flight import InFlightWrites
 from bowline_reconciler.binding.reads import Reads
+from bowline_reconciler.binding.reporter import Reporter
 from bowline_reconciler.binding.requeue import Requeue, WaitIndex, WaitSource
 from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.binding.writer import Writer
@@ -117,12 +120,34 @@ async def build(
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
     work = UnfinishedWork(clock)
     writer = Writer(client, recorder.record, requests.learn, work.stored_since)
-    requeue = Requeue(wait_index, writer, client.availability, clock, jitter, lambda: queue.is_busy)
-    events = WatchEvents(queue, states, informers, requeue)
-    gangs = Gangs(client, states, events.wake) if settings.feature_gates.get(GANG_BINDING, False) else None
-    effects = Effects(reads, requests, informers.bound_pods, runner, writer, observation.metrics, clock, gangs)
-    reconciler = Reconciler(requests, reads, states, effects, requeue, observation)
-    memory = Memory(states, requests, reads, requeue, writer, runner, observation, work)
+    requeue = Requeue(wait_index, writer, client.availability, clock, jitter)
+    reporter = Reporter(writer, observation.metrics, clock)
+    gangs = (
+        Gangs(client, states, partial(queue.add, ends_rest=True))
+        if settings.feature_gates.get(GANG_BINDING)
+        else None
+    )
+    in_flight = InFlightWrites(client, binding.in_flight_timeout)
+    driver = Driver(
+        reads,
+        requests,
+        states,
+        informers.bound_pods,
+        in_flight,
+        runner,
+        writer,
+        reporter,
+        requeue,
+        observation,
+        clock,
+        binding,
+        jitter,
+        lambda: queue.is_busy,
+        gangs,
+    )
+    events = WatchEvents(queue, states, informers, driver, wait_index)
+    reconciler = Reconciler(requests, reads, states, driver, requeue, observation)
+    memory = Memory(states, requests, in_flight, requeue, driver, writer, runner, observation, work)
     overdue = _overdue_monitor(observation, caller, memory)
     return Components(
         settings,
@@ -138,7 +163,7 @@ async def build(
         runner,
         caller,
         ProgressReports(
-            work, states, reads, effects, requeue, client.availability, lambda: caller.in_progress, overdue, clock
+            work, states, reads, reporter, requeue, client.availability, lambda: caller.in_progress, overdue, clock
         ),
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock),

@@ -387,7 +387,7 @@ ATTEMPTS = (
     Mutant(
         "rollback-does-nothing",
         "A rollback calls no plugin.",
-        f"{_BINDING}effects.py",
+        f"{_BINDING}driver.py",
         "result = await self.runner.run_rollback(ctx, effect.why)",
         "result = Status.ok()",
         live=("tests/reconciler/test_rollback.py",),
@@ -396,7 +396,7 @@ ATTEMPTS = (
     Mutant(
         "late-rollback-complete",
         "A rollback is complete although a write of it may still take effect.",
-        f"{_BINDING}effects.py",
+        f"{_BINDING}driver.py",
         "is_quiet = quiet_in <= timedelta()",
         "is_quiet = True",
         simulation=("late",),
@@ -404,15 +404,15 @@ ATTEMPTS = (
     Mutant(
         "nomination-stays",
         "The nomination of an abandoned request stays on the pod.",
-        f"{_BINDING}effects.py",
-        "        self._withdraw_nomination(request, work.snapshot.named_pod)\n        if request.phase is Phase.FAILED:",
+        f"{_BINDING}reporter.py",
+        "        self.withdraw_nomination(snapshot)\n        if request.phase is Phase.FAILED:",
         "        if request.phase is Phase.FAILED:",
         simulation=("share/withdraw",),
     ),
     Mutant(
         "failure-forgotten",
         "The failure of a request is not remembered until it is stored.",
-        f"{_RECONCILER}reconciler.py",
+        f"{_BINDING}driver.py",
         "            state.rollback.ending = action\n",
         "            pass\n",
         simulation=_RANDOM,

@@ -20,9 +20,9 @@ FRAMEWORK = (
         "A plugin sees in its rollback what it has remembered of the attempt.",
         f"{_FRAMEWORK}binding/runner.py",
         "        self._states.pop(ctx.request.uid, None)\n"
-        "        results = []\n"
+        "        results, left = [], self._left_by(ctx.request)\n"
         "        for plugin in self._recorded(BindingPlugin.rollback, ctx):\n",
-        "        results = []\n        for plugin in self._recorded(BindingPlugin.rollback, ctx):\n",
+        "        results, left = [], self._left_by(ctx.request)\n        for plugin in self._recorded(BindingPlugin.rollback, ctx):\n",
     ),
     Mutant(
         "rollback-in-order",

@@ -10,10 +10,13 @@ No wall clock of this process takes part: ages are measured, and whether a reque
 lead follows from creation timestamps alone, which the API server sets. Decision 10.
 """
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from bowline.api.bindrequest import ROLLED_BACK, BindRequest
-from bowline.runtime.clock import Clock
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiError
+from bowline.kube.late_writes import noting
 from bowline_reconciler.binding.state import AttemptState
 from bowline_reconciler.decide.snapshot import Absent, PodView
 
@@ -23,8 +26,8 @@ _ZERO = timedelta()
 class InFlightWrites:
     """Which writes may be in flight during this leadership term. ``limit``: see ``in_flight_for``."""
 
-    def __init__(self, clock: Clock, limit: timedelta) -> None:
-        self._clock = clock
+    def __init__(self, client: KubeClient, limit: timedelta) -> None:
+        self._client = client
         self._limit = limit
         self._leading_since = 0.0  # start of the present term, by the monotonic clock
         self._newest_before: datetime | None = None  # see ``existed_before``
@@ -38,9 +41,22 @@ class InFlightWrites:
         """Return whether a previous leader may have started on the request: it was created before this term."""
         return existed_before(request, self._newest_before)
 
-    def time_left(self, request: BindRequest, pod: PodView | Absent, attempt: AttemptState) -> timedelta:
-        """Return for how long a write for the request may still take effect. ``pod`` must have been read live."""
-        now = self._clock.monotonic()
+    async def time_left(self, request: BindRequest, pod: PodView | Absent, attempt: AttemptState) -> timedelta:
+        """Return for how long a write for the request may still take effect; zero if none can.
+
+        ``pod`` must have been read live. Reads the objects that the writes would change: another version proves that
+        they cannot land. Raises InfrastructureError.
+        """
+        if (left := self._left(request, pod, attempt)) <= _ZERO:
+            return left
+        with noting(attempt.writes):
+            for target in attempt.writes.guarded_objects():
+                with suppress(ApiError):
+                    await self._client.get(target.resource, target.key.namespace, target.key.name)
+        return self._left(request, pod, attempt)
+
+    def _left(self, request: BindRequest, pod: PodView | Absent, attempt: AttemptState) -> timedelta:
+        now = self._client.clock.monotonic()
         bindings = (attempt.unacknowledged_at, attempt.writes.last(now, bindings=True))
         binding_at = max((moment for moment in bindings if moment is not None), default=None)
         write_at = attempt.writes.last(now, bindings=False)

@@ -9,42 +9,31 @@ restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to t
 """
 
 import logging
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
-from bowline.api.meta import Object, ObjectKey
+from bowline.api.meta import Object, ObjectKey, version_of
 from bowline.api.node_view import reduced_node
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Answers, Waiting
+from bowline.framework.plugin_status import Answers
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ApiError, NotFound, Unreadable
-from bowline.kube.late_writes import LateWrites, noting
+from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
-from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.state import (
-    NO_WAIT,
-    AttemptState,
-    RequestState,
-    RequestStates,
-    Running,
-)
-from bowline_reconciler.bound_pods import AwaitedBind
-from bowline_reconciler.decide.actions import Action, OutcomeAction, RequeueAfter
+from bowline_reconciler.binding.state import NO_WAIT, RequestState, RequestStates, Running
+from bowline_reconciler.decide.actions import Action, RequeueAfter
 from bowline_reconciler.decide.decide import ReadLive, decide
-from bowline_reconciler.decide.outcome import backoff, classify_outcome
+from bowline_reconciler.decide.outcome import backoff
 from bowline_reconciler.decide.snapshot import (
     Absent,
     Observed,
-    Outcome,
     Snapshot,
     Target,
     Times,
@@ -79,12 +68,10 @@ class Reads:
         self._client = client
         self._informers = informers
         self._requests = informers.request_cache
-        self._bound_pods = informers.bound_pods
         self._states = states
         self._runner = runner
         self._settings = settings
         self._clock = client.clock
-        self._in_flight = InFlightWrites(client.clock, settings.binding.in_flight_timeout)
         self._jitter = jitter
         self._uninstalling = uninstalling
 
@@ -98,11 +85,10 @@ class Reads:
     ) -> tuple[Snapshot, Action] | Absent:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
 
-        ``request``: as cached; ``state``: of it. Absent if a live read shows that there is no such request. Raises
-        the client's errors.
+        ``request``: as cached, None if it must be read live; ``state``: of it. Absent if a live read shows that there
+        is no such request. Raises the client's errors.
         """
-        is_stale = self._requests.is_stale(key)
-        snapshot = self.from_cache(request, state) if request is not None and not is_stale else None
+        snapshot = self.from_cache(request, state) if request is not None else None
         while True:
             if snapshot is None:
                 live_request = await self._informers.read_request(key)
@@ -122,19 +108,6 @@ class Reads:
             is_of_request = decision.target is Target.REQUEST
             snapshot = None if is_of_request else await self.read_live(snapshot, decision.target)
 
-    def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
-        """Begin a leadership term at ``since`` (monotonic).
-
-        ``stale``: keys whose cached request may be older than the previous leader's last writes. ``newest``: the
-        latest creationTimestamp of the stored requests.
-        """
-        self._in_flight.start_term(since, newest)
-        self._requests.mark_stale(stale)
-
-    def end_term(self) -> None:
-        """Drop what is known of the previous leader's writes."""
-        self._requests.end_term()
-
     async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
         """Return the snapshot with its pod or node read live. Raises the client's errors, except NotFound."""
         live = snapshot.live | {target}
@@ -145,10 +118,12 @@ class Reads:
         raw = await self._get(PODS, snapshot.request.pod_key)
         if raw is Absent.UNREADABLE:
             return replace(snapshot, pod=await self._bound_unreadable_pod(snapshot.request), live=live, answers=None)
-        pod = raw if isinstance(raw, Absent) else reduced_pod(raw)
-        if not isinstance(pod, Absent):
-            self._informers.offer_pod(pod)
-        return replace(snapshot, pod=pod, live=live, answers=None)
+        if isinstance(raw, Absent):
+            return replace(snapshot, pod=raw, live=live, answers=None)
+        pod, former = reduced_pod(raw), snapshot.pod
+        self._informers.offer_pod(pod)
+        is_same = not isinstance(former, Absent) and version_of(former) == version_of(pod)
+        return replace(snapshot, pod=pod, live=live, answers=snapshot.answers if is_same else None)
 
     def still_wanted(self, running: Running) -> bool:
         """Return whether, by the caches, the attempt may continue."""
@@ -163,33 +138,6 @@ class Reads:
         """Return the snapshot of a request with its pod, read live."""
         return await self.read_live(self.from_cache(request, state), Target.POD)
 
-    async def with_bound_pod(self, snapshot: Snapshot, awaited: AwaitedBind | None) -> Snapshot:
-        """Return the snapshot with its pod as read after the bind: live, or from the event of an awaited bind."""
-        if Target.POD in snapshot.live:
-            return snapshot
-        pod = await self._bound_pods.pod_of(awaited) if awaited is not None else None
-        return replace(snapshot, pod=pod) if pod is not None else await self.read_live(snapshot, Target.POD)
-
-    def may_predate_term(self, request: BindRequest) -> bool:
-        """Return whether a previous leader may have started on the request: it was created before this term."""
-        return self._in_flight.may_predate_term(request)
-
-    async def writes_in_flight(self, snapshot: Snapshot, attempt: AttemptState) -> timedelta:
-        """Return for how long a write for the request without a reply may still take effect; zero if none can.
-
-        The pod must have been read live. Raises InfrastructureError.
-        """
-        if self._in_flight.time_left(snapshot.request, snapshot.pod_view, attempt) > _ZERO:
-            await self._refute(attempt.writes)
-        return self._in_flight.time_left(snapshot.request, snapshot.pod_view, attempt)
-
-    async def _refute(self, writes: LateWrites) -> None:
-        """Read the objects that the writes would change: another version proves that they cannot land."""
-        with noting(writes):
-            for target in writes.guarded_objects():
-                with suppress(ApiError):
-                    await self._client.get(target.resource, target.key.namespace, target.key.name)
-
     def from_cache(self, request: BindRequest, state: RequestState | None) -> Snapshot:
         """Return the snapshot of a request with the cached objects around it. ``state``: the request's, if any."""
         contact, node_ill_for = self._informers.in_contact(), self._informers.node_ill_for(request.selected_node)
@@ -201,6 +149,10 @@ class Reads:
             self._times(request, state, contact),
             node_ill_for=node_ill_for,
         )
+
+    def times(self, request: BindRequest, state: RequestState) -> Times:
+        """Return the request's times, with those of its present wait, as they are now."""
+        return self._times(request, state, self._informers.in_contact())
 
     def context(self, snapshot: Snapshot, running: Running | None = None) -> BindContext:
         """Return the context of which each plugin receives a view of its own. It has the cached objects themselves.
@@ -225,13 +177,6 @@ class Reads:
             answers=snapshot.answers,
         )
 
-    def follow_up(self, request: BindRequest, outcome: Outcome, state: RequestState) -> OutcomeAction:
-        """Return what an attempt's outcome means for the request."""
-        times = Times()
-        if isinstance(outcome.status, Waiting):
-            times = self._times(request, state, self._informers.in_contact())
-        return classify_outcome(request, outcome, self._settings.binding, self._jitter(), times, self._clock.now())
-
     def decide_on(self, snapshot: Snapshot, state: RequestState | None) -> Action | ReadLive:
         """Return the decision for the snapshot, or the live read that it still requires.
 
@@ -250,7 +195,7 @@ class Reads:
             snapshot.node_ill_for,
             self._uninstalling,
             bool(answers.holders),
-            state is not None and state.was_delayed,
+            state is not None and (bool(state.wait.cause) or state.failures.count > 0),
         )
         return decide(observed, self._settings, state.rollback.ending if state is not None else None)
 

@@ -7,11 +7,6 @@ watch event that may change the result comes first, except before the API server
 longer one is written to the status and reported in one event per message, so that ``kubectl describe`` shows what the
 pod waits for, without a flood of events; while an attempt waits, the pod is nominated to its node. Objects that no
 watch shows are polled.
-
-**Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
-and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
-requeued with low priority; that lane always has a share of the workers. Losing this state is safe: after a restart
-the pod is found on its node, and the request is completed.
 """
 
 from collections import Counter
@@ -29,7 +24,6 @@ from bowline.kube.store import Store
 from bowline.runtime.clock import Clock
 from bowline.runtime.turns import Turns
 from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
-from bowline_reconciler.binding.effects import Work
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Nomination, RetryAt, Wait
@@ -53,9 +47,6 @@ POLL = timedelta(seconds=30)
 # Between two attempts of a request whose awaited objects have not changed, whatever else changes: tenants patch their
 # pods as often as they like. A plugin's own shorter poll ends it.
 ATTEMPT_PAUSE = timedelta(seconds=1)
-# After a crash the next process needs one live read for each of them; 500 take a few seconds.
-MAX_DEFERRED = 500
-DEFER = Result(timedelta(), Priority.LOW)
 
 
 class Registration(Enum):
@@ -180,10 +171,7 @@ class WaitIndex:
 
 
 class Requeue:
-    """Answers when a request is processed next.
-
-    ``is_busy`` returns whether more keys are ready than there are workers; ``jitter`` a random number in [0, 1).
-    """
+    """Answers when a request is processed next. ``jitter`` returns a random number in [0, 1)."""
 
     def __init__(
         self,
@@ -192,43 +180,13 @@ class Requeue:
         availability: Availability,
         clock: Clock,
         jitter: Callable[[], float],
-        is_busy: Callable[[], bool],
     ) -> None:
-        self._index = index
+        self.index = index
+        self.report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
         self._writer = writer
         self._availability = availability
         self._clock = clock
         self._jitter = jitter
-        self._is_busy = is_busy
-        self._report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
-        self._deferred: dict[ObjectKey, Work] = {}
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The numbers of requests that wait for an object, that have a turn to report, and that are deferred."""
-        return {
-            "waitIndex": len(self._index),
-            "reportTurns": len(self._report_turns),
-            "deferredCompletions": len(self._deferred),
-        }
-
-    def take(self, key: ObjectKey) -> Work | None:
-        """Begin to process a request: it waits for nothing. Returns its deferred completion, if that is to be done.
-
-        If that fails, an ordinary reconcile follows.
-        """
-        self._index.unregister(key)
-        return self._deferred.pop(key, None)
-
-    def waiters_of(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
-        """Return the requests that wait for the object, and whose wait its cached state may end."""
-        return self._index.waiters_of(resource, key)
-
-    def clear(self) -> None:
-        """Drop everything: this process is no longer the leader."""
-        self._index.clear()
-        self._report_turns.clear()
-        self._deferred.clear()
 
     # --- failures ---
 
@@ -246,10 +204,6 @@ class Requeue:
         # A longer backoff must not be added to the time after which the failure is counted.
         return ReconcileError(why, at_most=max(timedelta(seconds=mark_in), _SOON), rest=rest)
 
-    def take_turn(self, key: ObjectKey) -> bool:
-        """Return whether it is the request's turn to report something: in turn with the reports of waits."""
-        return not self._report_turns.reserve(key, key.namespace, self._clock.monotonic())
-
     async def after_attempt(
         self, request: BindRequest, state: RequestState, action: RetryAt, pod: Object | None
     ) -> Result:
@@ -266,27 +220,7 @@ class Requeue:
         state.attempt.retry_at = self._clock.monotonic() + pause.total_seconds()
         return Result(pause)
 
-    # --- deferred completions ---
-
-    @property
-    def may_defer(self) -> bool:
-        """Whether a completion is to be deferred: others are not bound yet, and not too many are deferred."""
-        return self._is_busy() and len(self._deferred) < MAX_DEFERRED
-
-    def defer(self, work: Work) -> Result:
-        """Defer a completion."""
-        self._deferred[work.snapshot.request.key] = work
-        return DEFER
-
-    def is_deferred(self, key: ObjectKey) -> bool:
-        """Return whether the completion of the request is deferred."""
-        return key in self._deferred
-
     # --- waits ---
-
-    def discard_turn(self, key: ObjectKey) -> None:
-        """Give up the turn of a request that has nothing to report any more."""
-        self._report_turns.discard(key, key.namespace)
 
     async def after_wait(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> Result:
         """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again.
@@ -299,17 +233,17 @@ class Requeue:
         if wait_state.report_at is None:
             # Spread the first report over the time that reporting all waiters of the namespace takes, so that they
             # are not all reconciled together.
-            spread_s = self._jitter() * self._index.count(request.key.namespace) / REPORT_QPS
+            spread_s = self._jitter() * self.index.count(request.key.namespace) / REPORT_QPS
             wait_state.report_at = now + REPORT_WAIT_AFTER.total_seconds() + spread_s
         if wait_state.last_report != wait.why and now >= (wait_state.report_at or 0.0):
-            turn_s = self._report_turns.reserve(request.key, request.key.namespace, now)
+            turn_s = self.report_turns.reserve(request.key, request.key.namespace, now)
             wait_state.report_at = now + turn_s
             if not turn_s:
                 await self._report(request, state, wait, pod)
                 wait_state.report_at = now + report_pause(wait_state.reports).total_seconds()
         quiet_until = wait_state.report_at if wait_state.last_report != wait.why else None
         # Last, with no await after it: a change from here on finds the request in the index.
-        registration = self._index.register(request.key, wait.on, wait_state.versions)
+        registration = self.index.register(request.key, wait.on, wait_state.versions)
         if registration is Registration.STALE:
             return REQUEUE
         latest = wait.left

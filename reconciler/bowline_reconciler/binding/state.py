@@ -1,7 +1,7 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
 It holds only what cannot be read from the API objects: by key, each entry valid for one UID and decision, until the
-request has ended. An entry has five values: the attempt, the side effects and their rollback (used by ``effects``),
+request has ended. An entry has five values: the attempt, the side effects and their rollback (used by ``driver``),
 the wait and the failures (``requeue``), and the part in a gang (``gangs``). Times are monotonic, in seconds.
 """
 
@@ -197,11 +197,6 @@ class RequestState:
     def leftover(self) -> BindRequest | None:
         """The request as it was when it left side effects, or writes without a reply; None if it has left neither."""
         return self.rollback.side_effects or (self.begun_request if self.attempt.may_have_late_writes else None)
-
-    @property
-    def was_delayed(self) -> bool:
-        """Whether the request has waited, or its calls have failed."""
-        return bool(self.wait.cause) or self.failures.count > 0
 
     def is_of(self, request: BindRequest) -> bool:
         """Return whether it is the state of that request; not if what has begun was for another decision.

@@ -106,7 +106,7 @@ class Writer:
         await self.patch_status(request, report.status)
         if report.event is not None:
             self.record_event(request, report.event, on_pod=pod is not None)
-        if pod is not None:
+        if pod is not None and (report.condition is not None or report.nomination is not None):
             self._conditions.schedule(pod, report.condition, report.nomination)
 
     def nominate(self, pod: Object, nomination: Nomination) -> None:

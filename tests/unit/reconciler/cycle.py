@@ -22,9 +22,11 @@ from bowline.kube.errors import ApiStatus, Conflict, NoResponse
 from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.binding.effects import Effects
+from bowline_reconciler.binding.driver import Driver
+from bowline_reconciler.binding.in_flight import InFlightWrites
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.binding.reads import Reads
+from bowline_reconciler.binding.reporter import Reporter
 from bowline_reconciler.binding.requeue import Requeue, WaitIndex
 from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.binding.writer import Writer
@@ -214,14 +216,28 @@ class Cycle:
         self.reads = Reads(client, caches, self.states, runner, settings, lambda: 0.5)
         self.state: RequestState = self.states.ensure(self.request)
         writer = RecordingWriter(self.log, self.requests, self.denials)
-        requeue = Requeue(
-            WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
+        index, clock = WaitIndex({}), self.clock
+        requeue = Requeue(index, writer, Availability(clock), clock, lambda: 0.5)
+        self.in_flight = InFlightWrites(client, settings.binding.in_flight_timeout)
+        self.is_busy = False
+        self.driver = Driver(
+            self.reads,
+            self.requests,
+            self.states,
+            caches.bound_pods,
+            self.in_flight,
+            runner,
+            writer,
+            Reporter(writer, observation.metrics, clock),
+            requeue,
+            observation,
+            clock,
+            settings.binding,
+            lambda: 0.5,
+            lambda: self.is_busy,
         )
-        effects = Effects(
-            self.reads, self.requests, caches.bound_pods, runner, writer, observation.metrics, self.clock
-        )
-        self.reconciler = Reconciler(self.requests, self.reads, self.states, effects, requeue, observation)
-        self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, requeue)
+        self.reconciler = Reconciler(self.requests, self.reads, self.states, self.driver, requeue, observation)
+        self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, self.driver, index)
 
     @property
     def request(self) -> BindRequest:

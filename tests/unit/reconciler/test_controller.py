@@ -1,7 +1,5 @@
 """A leader whose workers fail stops leading, instead of continuing with fewer workers."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import cast
 
@@ -11,9 +9,11 @@ from bowline.api.meta import ObjectKey
 from bowline.kube.availability import Availability
 from bowline.runtime.workers import Result
 from bowline.runtime.workqueue import WorkQueue
+from bowline.testing.clock import SteppedClock
 from bowline_reconciler.controller import Controller, Term, new_queue
 from bowline_reconciler.informers import Informers, Listed
 from bowline_reconciler.memory import Memory
+from bowline_reconciler.progress import UnfinishedWork
 from bowline_reconciler.reconciler import Reconciler
 from tests.unit.reconciler.watching import Watched
 
@@ -39,13 +39,10 @@ class SoonAgain:
     def __init__(self) -> None:
         self.reconciles = 0
         self.ended = False
+        self.work = UnfinishedWork(SteppedClock())
 
     def start_term(self, *_: object) -> None:
         """Do nothing."""
-
-    @contextmanager
-    def reconciling(self, _: ObjectKey) -> Iterator[Callable[[Result], None]]:
-        yield lambda _: None
 
     async def reconcile(self, _: ObjectKey) -> Result:
         self.reconciles += 1

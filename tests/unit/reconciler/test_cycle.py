@@ -1,11 +1,15 @@
 """The order of calls and writes of one binding cycle, as far as no real race shows it each time."""
 
+from typing import Any, cast
+
 import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
+from bowline_reconciler.binding.driver import DEFER, MAX_DEFERRED, Work
 from tests.unit.reconciler.cycle import Act, Cycle, bound
 
 NOT_BOUND = ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
@@ -86,7 +90,7 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound(has_left_the_watch: 
 async def test_the_first_attempt_for_a_request_of_an_earlier_term_is_fenced(is_of_an_earlier_term: bool) -> None:
     cycle = Cycle()
     cycle.show(cycle.held())
-    cycle.reads.start_term(0.0, (), cycle.request.created if is_of_an_earlier_term else None)
+    cycle.in_flight.start_term(0.0, cycle.request.created if is_of_an_earlier_term else None)
     await cycle.attempt()
     assert cycle.log[:2] == (["fence", "pre_bind"] if is_of_an_earlier_term else ["pre_bind", "bind"])
 
@@ -149,3 +153,47 @@ async def test_what_was_read_before_a_former_request_has_ended_is_not_decided_on
     assert await cycle.attempt() == REQUEUE
     assert cycle.log == ["read pod", "rollback", "end the nomination to node-0"]
     assert not len(cycle.states)
+
+
+@pytest.mark.parametrize(
+    ("is_busy", "deferred_count", "is_deferred"),
+    [
+        pytest.param(False, 0, False, id="a worker for each waiting request"),
+        pytest.param(True, 0, True, id="more waiting requests than workers"),
+        pytest.param(True, MAX_DEFERRED - 1, True, id="the last one there is room for"),
+        pytest.param(True, MAX_DEFERRED, False, id="too many are deferred already"),
+    ],
+)
+async def test_a_completion_is_deferred_while_others_are_not_bound(
+    is_busy: bool, deferred_count: int, is_deferred: bool
+) -> None:
+    cycle = Cycle()
+    cycle.is_busy = is_busy
+    deferred = cycle.driver.deferred
+    deferred.update((ObjectKey("default", f"before-{number}"), cast(Work, None)) for number in range(deferred_count))
+    result = await cycle.attempt()
+    assert (result is DEFER, cycle.key in deferred, "post_bind" in cycle.log) == (
+        is_deferred,
+        is_deferred,
+        not is_deferred,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "first_call"),
+    [
+        pytest.param({}, "post_bind", id="an irrelevant later write"),
+        pytest.param({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, "read pod", id="it is deleted"),
+        pytest.param({"status": {"phase": "Failed"}}, "read pod", id="another leader has ended it"),
+    ],
+)
+async def test_a_deferred_completion_is_of_a_pending_request(changes: dict[str, Any], first_call: str) -> None:
+    cycle = Cycle()
+    cycle.is_busy = True
+    await cycle.attempt()
+    metadata = {**cycle.request.raw["metadata"], "resourceVersion": "9", **changes.get("metadata", {})}
+    cycle.show(decode_bind_request({**cycle.request.raw, **changes, "metadata": metadata}))
+    cycle.log.clear()
+    await cycle.reconciler.reconcile(cycle.key)
+    assert cycle.log[0] == first_call
+    assert not cycle.driver.deferred

@@ -6,19 +6,24 @@ from datetime import timedelta
 
 import pytest
 
+from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.calls import PluginCall
 from bowline.kube.accounting import OpenCall, open_call
 from bowline.kube.calls import Call
 from bowline.kube.resources import NODES, PODS
 from bowline.runtime.workers import DONE, ReconcileError, Result
+from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.progress import UnfinishedWork, unfinished_by
-from tests.unit.reconciler.test_requeue import request
 
 KEY = ObjectKey("default", "train")
 ANSWER = Unfinished("Retrying", "429 TooManyRequests: busy")
+
+
+def request(version: str, uid: str = "request-uid") -> BindRequest:
+    return decode_bind_request(stored(bind_request(uid="pod-uid"), uid=uid, version=version))
 
 
 def call(since: float, plugin: str = "devices") -> PluginCall:

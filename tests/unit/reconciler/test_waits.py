@@ -48,9 +48,7 @@ class Crowd:
         self._began = self._clock.monotonic()
         self.writer = RecordingWriter()
         availability = Availability(self._clock)
-        self._requeue = Requeue(
-            WaitIndex({}), self.writer, availability, self._clock, lambda: jitter, is_busy=lambda: False
-        )
+        self._requeue = Requeue(WaitIndex({}), self.writer, availability, self._clock, lambda: jitter)
         bodies = [bind_request(f"r{n}", namespace="default" if n < count else "other") for n in range(total)]
         self._requests = [decode_bind_request(stored(body, uid=f"r{n}")) for n, body in enumerate(bodies)]
         self._memories = [RequestState(request.uid) for request in self._requests]

@@ -95,7 +95,7 @@ class Runner:
     def _ask(
         self, request: BindRequest, pod: Object | None, copies: Callable[[], tuple[BindRequest, Object | None]]
     ) -> Answers:
-        idle, defects, errors = set(), [], []
+        holders, idle, defects, errors = self.holders(request), set(), [], []
         for plugin in self._plugins[BindingPlugin.applies] if pod is not None else ():
             request_copy, pod_copy = copies()
             applies = self._caller.ask(
@@ -120,7 +120,6 @@ class Runner:
                 errors.append(f"{plugin.name}: {result.status.message}")
             else:
                 demands.update(result)
-        holders = self.holders(request)
         return Answers(
             frozenset(demands), tuple(errors), frozenset(effects), holders, frozenset(idle), tuple(defects)
         )
@@ -270,23 +269,23 @@ class Runner:
         describes what is prepared, and an attempt that followed would rely on it.
         """
         self._states.pop(ctx.request.uid, None)
-        results = []
+        results, left = [], self._left_by(ctx.request)
         for plugin in self._recorded(BindingPlugin.rollback, ctx):
             call, budget_s, plugin_ctx = plugin.rollback, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
             results.append(await self._caller.run(plugin, "rollback", as_status, budget_s, plugin_ctx, call, why))
         self._states.pop(ctx.request.uid, None)
-        return undone([*results, *self._left_by(ctx.request)])
+        return undone([*results, *left])
 
     async def run_release(self, ctx: BindContext) -> Done | Retriable | Transient:
         """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
-        results = []
+        results, left = [], self._left_by(ctx.request)
         try:
             for plugin in self._recorded(BindingPlugin.release, ctx):
                 call, budget_s, plugin_ctx = plugin.release, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
                 results.append(await self._caller.run(plugin, "release", as_status, budget_s, plugin_ctx, call))
         finally:  # no state of the reconciler outlives a release, so nobody else drops it after a cancellation
             self._states.pop(ctx.request.uid, None)
-        return undone([*results, *self._left_by(ctx.request)])
+        return undone([*results, *left])
 
     def _left_by(self, request: BindRequest) -> list[Status]:
         """Return a Done for each plugin that the request records and that cannot undo anything, with the reason."""

@@ -1,0 +1,489 @@
+"""Drives a request: asks ``decide.step`` for the next effect, executes it, and adds what it has learnt.
+
+Each effect is a few calls. Nothing here decides what follows. Without failures, no API call precedes the Binding
+except the finalizer's and those of plugins. From its beginning an attempt is withdrawn by the events of the caches
+(``watch_events``), which are not read once more before the Binding; the Binding's own preconditions cover the rest.
+
+**Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
+and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
+requeued with low priority; that lane always has a share of the workers. Losing this state is safe: after a restart
+the pod is found on its node, and the request is completed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from bowline.api.gang import gang_of
+from bowline.api.meta import ObjectKey, uid_of
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Binding
+from bowline.framework.plugin_status import Cancelled, Done, Fatal, Status, Transient, Waiting
+from bowline.kube.late_writes import noting
+from bowline.runtime.clock import Clock
+from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result
+from bowline_reconciler.binding.gangs import Gangs
+from bowline_reconciler.binding.in_flight import InFlightWrites
+from bowline_reconciler.binding.reads import Reads
+from bowline_reconciler.binding.reporter import Reporter
+from bowline_reconciler.binding.requeue import Requeue
+from bowline_reconciler.binding.state import RequestState, RequestStates
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.bound_pods import BoundPodWatch
+from bowline_reconciler.decide.actions import (
+    Action,
+    Attempt,
+    Complete,
+    DropFinalizer,
+    Fail,
+    Forget,
+    OutcomeAction,
+    RequeueAfter,
+    RetryAt,
+    Rollback,
+    SetOwner,
+    Wait,
+    sentence,
+)
+from bowline_reconciler.decide.outcome import classify_outcome
+from bowline_reconciler.decide.report import BindingContent, Unfinished
+from bowline_reconciler.decide.snapshot import Absent, Outcome, Snapshot, Target, Times, is_bound_as_asked
+from bowline_reconciler.decide.step import (
+    Abandon,
+    Advise,
+    AttemptFacts,
+    Blame,
+    CallFailed,
+    Conclude,
+    Do,
+    Facts,
+    Following,
+    Gather,
+    Last,
+    Record,
+    ReportCause,
+    ReportFailed,
+    ReportRolledBack,
+    Stage,
+    Undo,
+    step,
+)
+from bowline_reconciler.decide.transient import NO_FAILURES, classify
+from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.request_cache import RequestCache
+
+ROLLBACK_PAUSE = timedelta(seconds=1)
+# After a crash the next process needs one live read for each of them; 500 take a few seconds.
+MAX_DEFERRED = 500
+DEFER = Result(timedelta(), Priority.LOW)
+
+
+@dataclass(slots=True)
+class Work:
+    """A request in one reconcile: what was decided on, and what is known so far. It grows with each effect.
+
+    ``context``: of the attempt, which post_bind receives as well. ``started_at``: when that attempt began.
+    """
+
+    snapshot: Snapshot
+    state: RequestState
+    action: Action | OutcomeAction | CallFailed | Abandon
+    facts: Facts | AttemptFacts
+    context: BindContext | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Executes decisions. Methods raise the client's errors; repeating an effect after an error or a crash is safe.
+
+    ``is_busy`` returns whether more keys are ready than there are workers; ``jitter`` a random number in [0, 1).
+    """
+
+    reads: Reads
+    requests: RequestCache
+    states: RequestStates
+    bound_pods: BoundPodWatch
+    in_flight: InFlightWrites
+    runner: Runner
+    writer: Writer
+    reporter: Reporter
+    requeue: Requeue
+    observation: Observation
+    clock: Clock
+    limits: Binding
+    jitter: Callable[[], float]
+    is_busy: Callable[[], bool]
+    gangs: Gangs | None = None
+    deferred: dict[ObjectKey, Work] = field(default_factory=dict)  # completions
+
+    async def drive(
+        self,
+        snapshot: Snapshot,
+        state: RequestState,
+        action: Action | CallFailed | Abandon,
+        *,
+        deferred: Work | None = None,
+    ) -> Result:
+        """Execute one effect after another, until the request is closed or rests; returns when to continue.
+
+        ``deferred``: the completion that goes on. Raises ReconcileError if an effect must be repeated.
+        """
+        former = (deferred.context, deferred.started_at) if deferred is not None else ()
+        work: Work | Result = self._begin(snapshot, state, action, *former)
+        while isinstance(work, Work):
+            try:
+                effect = await self._run(work)
+            except BaseException:
+                state.attempt.stop()
+                raise
+            work = await self._follow(effect, work)
+        return work
+
+    def failure(
+        self, key: ObjectKey, state: RequestState | None, why: str, retry_after: timedelta | None = None
+    ) -> ReconcileError:
+        """Return the error that requeues a request whose reconcile has failed."""
+        self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
+        return self.requeue.error(why, state, retry_after)
+
+    # --- what is begun ---
+
+    def _begin(
+        self,
+        snapshot: Snapshot,
+        state: RequestState,
+        action: Action | OutcomeAction | CallFailed | Abandon,
+        context: BindContext | None = None,
+        started_at: datetime | None = None,
+        *,
+        may_defer: bool = False,
+    ) -> Work:
+        """Begin to execute an action, before any await.
+
+        A failure that has begun is remembered, and no other pod of the gang relies on this one.
+        """
+        if isinstance(action, Attempt):
+            return self._begin_attempt(snapshot, state, action)
+        is_undoing, is_pod_live = isinstance(action, Fail | Rollback | Abandon), Target.POD in snapshot.live
+        if is_undoing and state.gang.prepared_pods is not None:
+            state.gang.leave()
+        if isinstance(action, Fail):
+            state.rollback.ending = action
+        facts = Facts(
+            snapshot.request,
+            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod_view),
+            is_pod_live=is_pod_live,
+            has_side_effects=state.rollback.side_effects is not None,
+            has_late_writes=is_undoing and state.attempt.may_have_late_writes,
+            is_inherited=is_undoing and self.in_flight.may_predate_term(snapshot.request),
+            may_defer=may_defer,
+        )
+        return Work(snapshot, state, action, facts, context, started_at)
+
+    def _begin_attempt(self, snapshot: Snapshot, state: RequestState, action: Attempt) -> Work:
+        request, attempt, now = snapshot.request, state.attempt, self.clock.now()
+        pending = attempt.pending_outcome
+        if pending is not None and attempt.failed_before == request.failed_attempts:
+            facts = AttemptFacts(request, uncounted=pending.status)
+            return Work(snapshot, state, action, facts, started_at=pending.started_at)
+        node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
+        running = attempt.begin(request, uid_of(node) if node is not None else None)
+        if snapshot.live and not self.reads.still_wanted(running):
+            attempt.withdraw()  # it has changed during the live read
+        is_known = state.rollback.side_effects is not None or not request.has_finalizer
+        facts = AttemptFacts(
+            request,
+            action.effects,
+            is_inherited=not is_known and self.in_flight.may_predate_term(request),
+            is_withdrawn=running.cancelled.is_set(),
+            has_lost_reply=attempt.unacknowledged_at is not None,
+        )
+        # What was read live was so before the attempt.
+        return Work(replace(snapshot, live=frozenset()), state, action, facts, started_at=now)
+
+    async def _follow(self, effect: Following, work: Work) -> Work | Result:
+        """Execute what ends the reconcile, or begin something else."""
+        snapshot, state, request = work.snapshot, work.state, work.snapshot.request
+        match effect:
+            case Conclude():
+                return await self._conclude(effect, work)
+            case Complete() | Attempt():
+                return self._begin(snapshot, state, effect)
+            case Wait():
+                return await self.requeue.after_wait(request, state, effect, snapshot.named_pod)
+            case RetryAt():
+                return await self.requeue.after_attempt(request, state, effect, snapshot.named_pod)
+            case RequeueAfter():
+                is_pause = request.failed_attempts and not effect.why and state.attempt.retry_at is None
+                return (
+                    self.requeue.retry(state, effect.after) if is_pause else Result(effect.after, pending=effect.why)
+                )
+            case Transient():
+                raise self.failure(request.key, state, sentence(effect.message, effect.plugin), effect.retry_after)
+            case Cancelled():
+                self.requests.mark_stale((request.key,))
+                raise self.failure(request.key, state, "the attempt was withdrawn")
+            case SetOwner():
+                state.attempt.is_open = True  # another reconcile goes on with the request's present pod
+                await self.writer.set_owner(request, effect.pod_uid)
+                return REQUEUE
+            case Forget():
+                return await self._forget(work)
+            case Last.DEFER:
+                self.deferred[request.key] = work
+                return DEFER
+            case Last.RECONSIDER:
+                return await self._reconsider(work)
+            case Last.CLOSE:
+                if not isinstance(work.action, Abandon):
+                    await self.runner.drop_request(request.key, state.uid)
+                    self.states.drop(request.key)
+                return DONE
+            case _:
+                assert_never(effect)
+
+    async def abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
+        """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
+        leftover = state.leftover
+        if leftover is not None:
+            result = await self.drive(self.reads.from_cache(leftover, None), state, Abandon())
+            if result is not DONE:
+                return result
+        state.gang.leave()
+        if (nominated := state.wait.nominated) is not None:
+            self.reporter.withdraw_nomination(await self.reads.with_pod(self.reads.from_cache(nominated, None)))
+        await self.runner.drop_request(key, state.uid)
+        return None
+
+    async def _forget(self, work: Work) -> Result:
+        """Drop the state: nothing is left to do, unless another client has removed the finalizer too early."""
+        key = work.snapshot.request.key
+        pending = await self.abandon(key, work.state)
+        if pending is not None:
+            return pending
+        self.states.drop(key)
+        return DONE
+
+    async def _reconsider(self, work: Work) -> Work | Result:
+        """Decide again on a request whose pod is not on its node after the bind, or is gone."""
+        state = work.state
+        snapshot = await self.reads.with_live_pod(work.snapshot.request, state)
+        state.attempt.awaited_bind = None
+        action = self.reads.decide_on(snapshot, state)
+        if isinstance(action, Fail):
+            return self._begin(snapshot, state, action)
+        self.requests.mark_stale((work.snapshot.request.key,))
+        return REQUEUE
+
+    async def _conclude(self, effect: Conclude, work: Work) -> Work:
+        """Begin what follows from an attempt's result, after deciding whether a transient failure counts."""
+        snapshot, state, status = work.snapshot, work.state, effect.status
+        state.attempt.finish()
+        if isinstance(work.action, CallFailed):
+            snapshot = await self.reads.with_pod(snapshot)
+        context = work.context or self.reads.context(snapshot)
+        if effect.is_new:
+            if status.may_be_transient:
+                self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)
+                status = classify(status, state.failures)
+            elif isinstance(work.action, Attempt):
+                state.failures = NO_FAILURES
+            self.observation.attempt_ended(context, status)
+        request, now = snapshot.request, self.clock.now()
+        outcome = Outcome(status, work.started_at or now)
+        times = self.reads.times(request, state) if isinstance(status, Waiting) else Times()
+        action = classify_outcome(request, outcome, self.limits, self.jitter(), times, now)
+        may_defer = self.is_busy() and len(self.deferred) < MAX_DEFERRED
+        return self._begin(snapshot, state, action, context, outcome.started_at, may_defer=may_defer)
+
+    # --- effects that add a fact ---
+
+    async def _run(self, work: Work) -> Following:
+        """Execute effects; returns the first one that ends the reconcile or begins something else."""
+        state = work.state
+        while True:
+            effect = step(work.action, work.facts)
+            request, news = work.snapshot.request, dict[str, Any]()
+            match effect:
+                case Do():
+                    news = await self._do(effect, work)
+                case Record():
+                    stored_request = await self.writer.add_finalizer(request, effect.plugins)
+                    news = {"request": stored_request, "stage": Stage.RECORDED}
+                case Gather():
+                    assert self.gangs is not None  # noqa: S101 - no pod is in a gang without them
+                    news = {"stage": Stage.GATHERED, "status": await self.gangs.admit(request, effect.gang, state)}
+                case Blame():
+                    news["status"] = self._blame(work, effect.plugin)
+                case Advise():
+                    work.action = await self._advised(work, effect.fail)
+                case Undo():
+                    news = await self._undo(work, effect)
+                case DropFinalizer():
+                    remaining = await self.writer.drop_finalizer(request)
+                    if remaining is None:
+                        self.requests.end(request.key, request)
+                    news = {"request": remaining or request, "is_gone": remaining is None}
+                case ReportFailed():
+                    await self.reporter.failed(work.snapshot, effect.fail, state.rollback)
+                    news["has_reported"] = True
+                case ReportRolledBack():
+                    stored_request = await self.reporter.rolled_back(work.snapshot, effect.why, state.rollback)
+                    news = {"request": stored_request, "has_reported": True}
+                case ReportCause():
+                    await self.reporter.unfinished(
+                        request, state, Unfinished("Retrying", effect.why), is_isolated=True
+                    )
+                    news["has_reported"] = True
+                case _:
+                    return effect
+            if state.attempt.running is not None:
+                news["is_withdrawn"] = state.attempt.running.cancelled.is_set()
+            work.facts = replace(work.facts, **news)
+            if work.facts.request is not request:
+                work.snapshot = replace(work.snapshot, request=work.facts.request)
+
+    async def _do(self, effect: Do, work: Work) -> dict[str, Any]:
+        """Execute an effect; returns the new facts."""
+        request, state = work.snapshot.request, work.state
+        match effect:
+            case Do.FENCE:
+                return {"request": await self.writer.fence(request), "stage": Stage.RECORDED}
+            case Do.PREPARE:
+                return await self._prepare(work)
+            case Do.POST:
+                return await self._post(work)
+            case Do.READ_POD:
+                return self._noted(work, await self.reads.read_live(work.snapshot, Target.POD))
+            case Do.READ_BOUND_POD:
+                return {**await self._read_bound_pod(work), "has_read_bound_pod": True}
+            case Do.SETTLE:
+                pod = work.snapshot.pod_view
+                return {"quiet_in": await self.in_flight.time_left(request, pod, state.attempt)}
+            case Do.RUN_POST_BIND:
+                is_held = bool(self.runner.holders(request))
+                await self.runner.run_post_bind(self._bound_context(work))
+                return {"has_run_post_bind": True, "is_held": is_held}
+            case Do.REPORT_SUCCEEDED:
+                await self.reporter.succeeded(work.snapshot, state, work.started_at)
+                return {"has_reported": True}
+
+    async def _read_bound_pod(self, work: Work) -> dict[str, Any]:
+        """Read the pod after the bind, from the event of an awaited one or live; returns the new facts."""
+        awaited = work.state.attempt.awaited_bind
+        pod = await self.bound_pods.pod_of(awaited) if awaited is not None else None
+        if pod is None:
+            return self._noted(work, await self.reads.read_live(work.snapshot, Target.POD))
+        return self._noted(work, replace(work.snapshot, pod=pod))
+
+    def _noted(self, work: Work, snapshot: Snapshot) -> dict[str, Any]:
+        """Note the pod as it was read; returns the new facts."""
+        work.snapshot, is_live = snapshot, Target.POD in snapshot.live
+        is_bound = is_bound_as_asked(snapshot.request, snapshot.pod_view)
+        if not isinstance(work.facts, AttemptFacts) or is_bound:
+            return {"is_bound": is_bound, "is_pod_live": is_live}
+        decision = self.reads.decide_on(snapshot, work.state)
+        return {"is_pod_live": is_live, "end": decision if isinstance(decision, Fail) else None}
+
+    # --- calls of plugins ---
+
+    async def _prepare(self, work: Work) -> dict[str, Any]:
+        """Call the plugins' pre_bind. Where the finalizer records it, side effects may exist from here on."""
+        state, request, rollback = work.state, work.snapshot.request, work.state.rollback
+        if request.has_finalizer:
+            rollback.side_effects, rollback.has_begun, rollback.is_complete = request, False, False
+        ctx = work.context = self.reads.context(work.snapshot, state.attempt.running)
+        with noting(state.attempt.writes):
+            status = await self.runner.run_pre_bind(ctx)
+        if not isinstance(status, Done) and state.gang.prepared_pods is not None:
+            state.gang.leave()
+        gang = gang_of(ctx.pod) if self.gangs is not None and ctx.pod is not None else None
+        return {"stage": Stage.PREPARED, "status": status, "gang": gang}
+
+    async def _post(self, work: Work) -> dict[str, Any]:
+        """Call the plugins' bind, past the point of no return."""
+        ctx, attempt, request = work.context, work.state.attempt, work.snapshot.request
+        assert ctx is not None  # noqa: S101 - it is prepared
+        # The Runner collects the content from here on, and no plugin replaces it.
+        attempt.content = BindingContent(ctx.annotations, ctx.labels)
+        attempt.past_point, attempt.awaited_bind = True, self.bound_pods.expect(request)
+        with noting(attempt.writes):
+            status = await self.runner.run_bind(ctx)
+        ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
+        posts = ctx.posts
+        if self.gangs is not None and ctx.pod is not None and posts.acknowledged:
+            self.gangs.bound(ctx.pod)
+        if not isinstance(status, Done) or not posts.acknowledged:
+            attempt.awaited_bind = None
+        return {
+            "stage": Stage.POSTED,
+            "status": status,
+            "is_acknowledged": posts.acknowledged,
+            "is_rejected": posts.rejected,
+            "has_lost_reply": attempt.unacknowledged_at is not None or posts.last_unknown is not None,
+        }
+
+    def _blame(self, work: Work, plugin: str) -> Status:
+        """Report the defect of a bind plugin. A call that it has sent may still take effect."""
+        request, ctx = work.snapshot.request, work.context
+        assert ctx is not None  # noqa: S101 - its bind was called
+        work.state.attempt.unacknowledged_at = self.clock.monotonic()
+        why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
+        return self.runner.bound_nothing(ctx, plugin, why)
+
+    def _bound_context(self, work: Work) -> BindContext:
+        """Return the context of post_bind: the attempt's, with request and pod as they are now, or a new one."""
+        pod = work.snapshot.pod
+        if work.context is None or isinstance(pod, Absent):
+            return self.reads.context(work.snapshot)
+        return replace(work.context, request=work.snapshot.request, pod=pod, views={})
+
+    async def _advised(self, work: Work, fail: Fail) -> Fail:
+        """Return the failure with the advice of the plugins. Raises ReconcileError if one must be asked again.
+
+        If that does not help, the failure stays as it is: advice must not keep a request from its end.
+        """
+        rollback = work.state.rollback
+        ctx = self.reads.context(await self.reads.with_pod(work.snapshot))
+        advice = await self.runner.run_on_terminal_failure(ctx, fail.status)
+        if isinstance(advice, Transient) and not rollback.count_transient_failure():
+            raise ReconcileError(advice.message, at_least=max(ROLLBACK_PAUSE, advice.retry_after or ROLLBACK_PAUSE))
+        if isinstance(advice, Fatal):
+            fail = replace(fail, status=advice)
+        rollback.ending = replace(fail, is_advised=True)
+        return rollback.ending
+
+    async def _undo(self, work: Work, effect: Undo) -> dict[str, Any]:
+        """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
+
+        While one of its own writes may still take effect, it is to be repeated. An incomplete one is reported, with
+        the failure that follows it; that of an orphan only in the log. Transient failures are not reported while
+        there are few: a lost reply is not, a lasting failure is, because the scheduler waits for the result.
+        """
+        attempt, rollback, snapshot = work.state.attempt, work.state.rollback, work.snapshot
+        ctx = self.reads.context(snapshot)
+        rollback.has_begun = True
+        with noting(attempt.writes):
+            result = await self.runner.run_rollback(ctx, effect.why)
+        if isinstance(result, Done):
+            is_late = attempt.may_have_late_writes
+            pod = snapshot.pod_view
+            quiet_in = await self.in_flight.time_left(snapshot.request, pod, attempt) if is_late else timedelta()
+            is_quiet = quiet_in <= timedelta()
+            if is_quiet:
+                rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message
+            return {
+                "has_undone": is_quiet,
+                "has_side_effects": rollback.side_effects is not None,
+                "has_late_writes": not is_quiet,
+                "quiet_in": quiet_in,
+            }
+        if not effect.is_orphan and (not isinstance(result, Transient) or rollback.count_transient_failure()):
+            await self.reporter.incomplete(snapshot, result, effect.fail, rollback)
+            ctx.log.warning("rollback is not complete", extra={"why": result.message})
+        elif effect.is_orphan:
+            ctx.log.warning("rollback is delayed", extra={"why": result.message})
+        raise ReconcileError(result.message, at_least=max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))

@@ -1,0 +1,122 @@
+"""Reports how a request ends, and why it is unfinished: status, events and the pod's report.
+
+``decide.report`` has the words. The pod's PodBound condition follows the status and never delays it
+(``pod_conditions``).
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, Phase
+from bowline.framework.plugin_status import Status
+from bowline.kube.errors import Forbidden
+from bowline.runtime.clock import Clock
+from bowline_reconciler.binding.state import RequestState, RollbackState
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.actions import Event, Fail, Nomination
+from bowline_reconciler.decide.report import (
+    Unfinished,
+    failure_report,
+    preparation,
+    released_status,
+    rollback_incomplete_status,
+    rolled_back_status,
+    success_report,
+    unfinished_status,
+)
+from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Writes reports. Methods raise the client's errors."""
+
+    writer: Writer
+    metrics: ReconcilerMetrics
+    clock: Clock
+
+    async def succeeded(self, snapshot: Snapshot, state: RequestState, started_at: datetime | None) -> None:
+        """Report that the pod is bound as asked. ``started_at``: of the attempt that has bound it, if it is known."""
+        request, pod, now = snapshot.request, snapshot.pod, self.clock.now()
+        assert not isinstance(pod, Absent)  # noqa: S101 - it is bound as asked
+        preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
+        report = success_report(request, preparation_status, pod, started_at, now)
+        await self.writer.write_report(request, report, pod)
+        self.metrics.request_finished(Phase.SUCCEEDED.value)
+        if request.created is not None:
+            self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
+        fields = {"bindRequest": str(request.key), "pod": str(request.pod_key), "node": request.selected_node}
+        log.info("pod is bound", extra=fields)
+
+    async def failed(self, snapshot: Snapshot, fail: Fail, rollback: RollbackState) -> None:
+        """Report a terminal failure."""
+        request, pod, now = snapshot.request, snapshot.named_pod, self.clock.now()
+        report = failure_report(request, fail, rollback.is_complete, pod, now, rollback.remains)
+        fields = {"reason": fail.name, "plugin": fail.status.plugin, "why": fail.message}
+        await self.writer.write_report(request, report, pod)
+        self.metrics.request_finished(fail.status.reason.value, fail.status.plugin)
+        log.warning("request has failed", extra=fields)
+
+    async def rolled_back(self, snapshot: Snapshot, why: Status, rollback: RollbackState) -> BindRequest:
+        """Report that a request was rolled back, unless it is being deleted. Returns it as stored."""
+        request = snapshot.request
+        self.withdraw_nomination(snapshot)
+        if request.phase is Phase.FAILED:
+            # Failed by another controller: this one drops the finalizer before it writes Failed.
+            status = rolled_back_status(request, rollback.remains, self.clock.now())
+        elif request.deleting:
+            return request
+        else:
+            status = released_status(request, why.message, self.clock.now())
+        return await self.writer.patch_status(request, status)
+
+    async def incomplete(
+        self, snapshot: Snapshot, result: Status, fail: Fail | None, rollback: RollbackState
+    ) -> None:
+        """Report an incomplete rollback. ``fail``: the failure that follows it, if one does."""
+        request = snapshot.request
+        await self.writer.patch_status(request, rollback_incomplete_status(request, fail, result, self.clock.now()))
+        # After a restart the status already reports it: the previous process has sent the event.
+        if not rollback.is_reported and not request.is_rollback_incomplete:
+            event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {result.message}")
+            self.writer.record_event(request, event, on_pod=snapshot.named_pod is not None)
+        rollback.is_reported = True
+
+    async def unfinished(
+        self, request: BindRequest, state: RequestState, cause: Unfinished, *, is_isolated: bool
+    ) -> BindRequest:
+        """Report in status and event why the request is unfinished, beside its reconcile. Returns it as stored.
+
+        ``is_isolated``: other calls succeed; if not, no event is sent unless the status write is answered. A status
+        that reports an incomplete rollback stays: it has the failure that follows.
+        """
+        if request.is_rollback_incomplete:
+            return request
+        if is_isolated:
+            self._record_cause(request, state, cause.why)
+        if request.phase is Phase.PENDING:
+            try:
+                request = await self.writer.patch_status(request, unfinished_status(request, cause, self.clock.now()))
+            except Forbidden:
+                self._record_cause(request, state, cause.why)  # the API server answers: there is no outage
+                raise
+            state.wait.supersede(self.clock.monotonic())
+        self._record_cause(request, state, cause.why)
+        return request
+
+    def withdraw_nomination(self, snapshot: Snapshot) -> None:
+        """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
+        request, pod = snapshot.request, snapshot.named_pod
+        if pod is not None and not is_bound_as_asked(request, snapshot.pod_view):
+            self.writer.nominate(pod, Nomination(request.selected_node, is_withdrawn=True))
+
+    def _record_cause(self, request: BindRequest, state: RequestState, why: str) -> None:
+        """Queue the event of a cause, once."""
+        former, state.rollback.blocked_by = state.rollback.blocked_by, why
+        if why != former:
+            self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
