@@ -56,8 +56,9 @@ class Reconciler:
         """Identify the request, decide what is to be done with it, and do that. From here on it waits for nothing."""
         self.requeue.index.unregister(key)
         deferred = self.driver.deferred.pop(key, None)
-        latest, is_stale, former = self.requests.get(key), self.requests.is_stale(key), self.states.get(key)
+        latest, is_stale = self.requests.get(key), self.requests.is_stale(key)
         is_past = latest is None or is_finished(latest)
+        former = self.states.get(key)
         if is_past and former is None and not is_stale:
             return DONE  # it has ended or left the watch, and this process has left nothing
         if former is None and latest is not None:

@@ -114,7 +114,7 @@ async def build(
     watches = lifecycle.watches(handlers.on_change, handlers.on_object)
     informers = Informers(client, handlers, settings.scheduler_names)
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
-    caller = PluginCaller(observation, clock.monotonic)
+    caller = PluginCaller(observation, clock.monotonic, observation.metrics.calls)
     runner = Runner(plugins, caller)
     states, requests = RequestStates(clock.monotonic), informers.request_cache
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
@@ -122,29 +122,10 @@ async def build(
     writer = Writer(client, recorder.record, requests.learn, work.stored_since)
     requeue = Requeue(wait_index, writer, client.availability, clock, jitter)
     reporter = Reporter(writer, observation.metrics, clock)
-    gangs = (
-        Gangs(client, states, partial(queue.add, ends_rest=True))
-        if settings.feature_gates.get(GANG_BINDING)
-        else None
-    )
-    in_flight = InFlightWrites(client, binding.in_flight_timeout)
-    driver = Driver(
-        reads,
-        requests,
-        states,
-        informers.bound_pods,
-        in_flight,
-        runner,
-        writer,
-        reporter,
-        requeue,
-        observation,
-        clock,
-        binding,
-        jitter,
-        lambda: queue.is_busy,
-        gangs,
-    )
+    in_flight, wake = InFlightWrites(client, binding.in_flight_timeout), partial(queue.add, ends_rest=True)
+    gangs = Gangs(client, states, wake) if settings.feature_gates.get(GANG_BINDING, False) else None
+    services = (reads, states, informers, in_flight, runner, writer, reporter, requeue, observation)
+    driver = Driver(*services, clock, binding, jitter, lambda: queue.is_busy, gangs)
     events = WatchEvents(queue, states, informers, driver, wait_index)
     reconciler = Reconciler(requests, reads, states, driver, requeue, observation)
     memory = Memory(states, requests, in_flight, requeue, driver, writer, runner, observation, work)

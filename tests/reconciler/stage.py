@@ -31,12 +31,12 @@ from bowline.kube.errors import NotFound
 from bowline.kube.lease import LeaseTimings, new_identity
 from bowline.kube.resources import BINDREQUESTS, EVENTS, PODS
 from bowline.plugins.default_binder import DefaultBinder
-from bowline.runtime.clock import SystemClock
+from bowline.runtime.clock import Clock, SystemClock
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
 from bowline.testing.builders import bind_request, pod
+from bowline_reconciler.decide.actions import Action
 from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import ReconcileInProgress
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.wiring import Components, build
@@ -140,17 +140,16 @@ class StageTasks(RootTasks):
             task.exception()
 
 
-class RecordingMetrics(ReconcilerMetrics):
-    """Metrics that keep the decisions of the reconciles that have ended, by request."""
+class RecordingObservation(Observation):
+    """An observation that keeps the decisions, by request."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry)
+    def __init__(self, metrics: ReconcilerMetrics, clock: Clock) -> None:
+        super().__init__(metrics, clock)
         self.decisions: dict[ObjectKey, list[str]] = {}
 
-    def reconcile_ended(self, record: ReconcileInProgress) -> None:
-        super().reconcile_ended(record)
-        if record.decision:
-            self.decisions.setdefault(record.key, []).append(record.decision)
+    def on_decision(self, request: BindRequest, decision: Action) -> None:
+        super().on_decision(request, decision)
+        self.decisions.setdefault(request.key, []).append(type(decision).__name__)
 
 
 @dataclass
@@ -229,14 +228,13 @@ class Stage:
         client_options = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
         async with KubeClient(access or self.access, client_options) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
-            metrics = RecordingMetrics(CollectorRegistry())
-            observation = Observation(metrics, client.clock)
+            observation = RecordingObservation(ReconcilerMetrics(CollectorRegistry()), client.clock)
             parts = await build(client, chain, settings, observation, uninstalling=uninstalling)
             stop = ShutdownSignal()
             leadership = Leadership(ObjectKey(self.namespace, lease), new_identity)
             async with StageTasks(stop) as tasks:
                 running = RunningComponents(tasks, parts, leadership, timings or SLOW_LEASE, stop)
-                working = Working(parts, stop, client, tasks, running, metrics.decisions)
+                working = Working(parts, stop, client, tasks, running, observation.decisions)
                 try:
                     yield working
                 finally:

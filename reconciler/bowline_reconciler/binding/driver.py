@@ -31,7 +31,6 @@ from bowline_reconciler.binding.reporter import Reporter
 from bowline_reconciler.binding.requeue import Requeue
 from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.bound_pods import BoundPodWatch
 from bowline_reconciler.decide.actions import (
     Action,
     Attempt,
@@ -71,8 +70,8 @@ from bowline_reconciler.decide.step import (
     step,
 )
 from bowline_reconciler.decide.transient import NO_FAILURES, classify
+from bowline_reconciler.informers import Informers
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.request_cache import RequestCache
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
 # After a crash the next process needs one live read for each of them; 500 take a few seconds.
@@ -103,9 +102,8 @@ class Driver:
     """
 
     reads: Reads
-    requests: RequestCache
     states: RequestStates
-    bound_pods: BoundPodWatch
+    informers: Informers
     in_flight: InFlightWrites
     runner: Runner
     writer: Writer
@@ -224,7 +222,7 @@ class Driver:
             case Transient():
                 raise self.failure(request.key, state, sentence(effect.message, effect.plugin), effect.retry_after)
             case Cancelled():
-                self.requests.mark_stale((request.key,))
+                self.informers.request_cache.mark_stale((request.key,))
                 raise self.failure(request.key, state, "the attempt was withdrawn")
             case SetOwner():
                 state.attempt.is_open = True  # another reconcile goes on with the request's present pod
@@ -275,7 +273,7 @@ class Driver:
         action = self.reads.decide_on(snapshot, state)
         if isinstance(action, Fail):
             return self._begin(snapshot, state, action)
-        self.requests.mark_stale((work.snapshot.request.key,))
+        self.informers.request_cache.mark_stale((work.snapshot.request.key,))
         return REQUEUE
 
     async def _conclude(self, effect: Conclude, work: Work) -> Work:
@@ -325,7 +323,7 @@ class Driver:
                 case DropFinalizer():
                     remaining = await self.writer.drop_finalizer(request)
                     if remaining is None:
-                        self.requests.end(request.key, request)
+                        self.informers.request_cache.end(request.key, request)
                     news = {"request": remaining or request, "is_gone": remaining is None}
                 case ReportFailed():
                     await self.reporter.failed(work.snapshot, effect.fail, state.rollback)
@@ -364,8 +362,9 @@ class Driver:
                 pod = work.snapshot.pod_view
                 return {"quiet_in": await self.in_flight.time_left(request, pod, state.attempt)}
             case Do.RUN_POST_BIND:
+                ctx = self._bound_context(work)
                 is_held = bool(self.runner.holders(request))
-                await self.runner.run_post_bind(self._bound_context(work))
+                await self.runner.run_post_bind(ctx)
                 return {"has_run_post_bind": True, "is_held": is_held}
             case Do.REPORT_SUCCEEDED:
                 await self.reporter.succeeded(work.snapshot, state, work.started_at)
@@ -374,7 +373,7 @@ class Driver:
     async def _read_bound_pod(self, work: Work) -> dict[str, Any]:
         """Read the pod after the bind, from the event of an awaited one or live; returns the new facts."""
         awaited = work.state.attempt.awaited_bind
-        pod = await self.bound_pods.pod_of(awaited) if awaited is not None else None
+        pod = await self.informers.bound_pods.pod_of(awaited) if awaited is not None else None
         if pod is None:
             return self._noted(work, await self.reads.read_live(work.snapshot, Target.POD))
         return self._noted(work, replace(work.snapshot, pod=pod))
@@ -409,7 +408,7 @@ class Driver:
         assert ctx is not None  # noqa: S101 - it is prepared
         # The Runner collects the content from here on, and no plugin replaces it.
         attempt.content = BindingContent(ctx.annotations, ctx.labels)
-        attempt.past_point, attempt.awaited_bind = True, self.bound_pods.expect(request)
+        attempt.past_point, attempt.awaited_bind = True, self.informers.bound_pods.expect(request)
         with noting(attempt.writes):
             status = await self.runner.run_bind(ctx)
         ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
@@ -469,9 +468,9 @@ class Driver:
         with noting(attempt.writes):
             result = await self.runner.run_rollback(ctx, effect.why)
         if isinstance(result, Done):
-            is_late = attempt.may_have_late_writes
-            pod = snapshot.pod_view
-            quiet_in = await self.in_flight.time_left(snapshot.request, pod, attempt) if is_late else timedelta()
+            quiet_in = timedelta()
+            if attempt.may_have_late_writes:
+                quiet_in = await self.in_flight.time_left(snapshot.request, snapshot.pod_view, attempt)
             is_quiet = quiet_in <= timedelta()
             if is_quiet:
                 rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message

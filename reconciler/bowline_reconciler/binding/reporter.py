@@ -47,7 +47,7 @@ class Reporter:
         preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
         report = success_report(request, preparation_status, pod, started_at, now)
         await self.writer.write_report(request, report, pod)
-        self.metrics.request_finished(Phase.SUCCEEDED.value)
+        self.metrics.succeeded.inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
         fields = {"bindRequest": str(request.key), "pod": str(request.pod_key), "node": request.selected_node}
@@ -59,7 +59,7 @@ class Reporter:
         report = failure_report(request, fail, rollback.is_complete, pod, now, rollback.remains)
         fields = {"reason": fail.name, "plugin": fail.status.plugin, "why": fail.message}
         await self.writer.write_report(request, report, pod)
-        self.metrics.request_finished(fail.status.reason.value, fail.status.plugin)
+        self.metrics.request_failed(fail.status.reason.value, fail.status.plugin)
         log.warning("request has failed", extra=fields)
 
     async def rolled_back(self, snapshot: Snapshot, why: Status, rollback: RollbackState) -> BindRequest:

@@ -87,19 +87,11 @@ class Writer:
         if patch is None:
             return request
         try:
-            stored_request = await self._send(request, {"status": patch}, subresource="status")
+            return await self._send(request, {"status": patch}, subresource="status")
         except Conflict:
             request = await self._newest(request)
             patch = status_patch(status_of(request.raw), storable) or {}
-            stored_request = await self._send(request, {"status": patch}, subresource="status")
-        pruned_keys = self._pruned_keys | pruned_fields(patch, status_of(stored_request.raw))
-        if pruned_keys != self._pruned_keys:
-            log.warning(
-                "the CustomResourceDefinition does not keep all of the status; install Bowline's for the rest",
-                extra={"dropped": sorted(pruned_keys)},
-            )
-            self._pruned_keys = pruned_keys
-        return stored_request
+            return await self._send(request, {"status": patch}, subresource="status")
 
     async def write_report(self, request: BindRequest, report: Report, pod: Object | None) -> None:
         """Set the status, then queue the event and the pod's report; without a pod the event is the request's."""
@@ -188,9 +180,19 @@ class Writer:
         )
         if is_unreadable:
             reply["status"] = {**status_of(request.raw), **body.get("status", {})}
+        if "status" in body:
+            self._note_pruned(pruned_fields(body["status"], status_of(reply)))
         stored_request = decode_bind_request(reduced_request(reply), request)
         self._on_write(stored_request)
         return stored_request
+
+    def _note_pruned(self, keys: frozenset[str]) -> None:
+        if not keys <= self._pruned_keys:
+            self._pruned_keys |= keys
+            log.warning(
+                "the CustomResourceDefinition does not keep all of the status; install Bowline's for the rest",
+                extra={"dropped": sorted(self._pruned_keys)},
+            )
 
 
 def _pod_record(request: BindRequest) -> dict[str, str]:

@@ -131,7 +131,7 @@ class Event:
 class PodBound:
     """The PodBound condition: False after a failure, True after the bind that follows it.
 
-    - ``message``: the cause alone, so that a repetition of the failure does not change it.
+    - ``message``: the cause alone, so that a repetition of the failure does not change it; at most MAX_REASON.
     - ``since``: when this failure began, unless the pod's condition has an earlier one for the same cause.
     - ``objects``: that the failure is about.
     - ``decision``: the one that has failed. It is stored in a condition of its own (``bowline.api.failed_decision``).
@@ -147,10 +147,6 @@ class PodBound:
     denial: str = ""
     since: datetime | None = None
     objects: tuple[ObjectRef, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Cut the message: a plugin's may have any length."""
-        object.__setattr__(self, "message", self.message[:MAX_REASON])
 
 
 @dataclass(frozen=True, slots=True)

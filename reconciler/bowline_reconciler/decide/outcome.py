@@ -16,6 +16,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.runtime.backoff import full_jitter
 from bowline_reconciler.decide.actions import (
     GANG,
+    MAX_REASON,
     Complete,
     Event,
     Fail,
@@ -76,7 +77,7 @@ def _retry(
     condition = PodBound(
         "False",
         names.EVENT_RETRY,
-        why,
+        why[:MAX_REASON],
         decision_of(request.raw.get("spec")),
         since=unprepared_since(request, now),
         objects=status.objects,

@@ -244,15 +244,16 @@ def failure_report(
     """Return what is written of a terminal failure. ``rolled_back``, ``remains``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.status.suggestion.value})" if fail.status.suggestion else ""
+    name, why = fail.name, fail.sentence
     advice = f"; {fail.advice}" if fail.advice else ""
-    event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.sentence}{advice}{hint}")
+    event = Event("Warning", names.EVENT_FAILED, f"{name}: {why}{advice}{hint}")
     condition = None
     if fail.status.reason not in _NO_CONDITION:
         decision = decision_of(request.raw.get("spec"))
         condition = PodBound(
             "False",
-            fail.name,
-            fail.sentence,
+            name,
+            why[:MAX_REASON],
             decision,
             has_ended=True,
             denial=fail.status.denial,
@@ -283,15 +284,17 @@ def failed_status(
     has undone nothing. failedAttempts is raised to a backoffLimit that is set: existing schedulers read "Failed, and
     fewer attempts than the limit" as still being retried.
     """
-    updates = {BOUND: ("False", condition_reason(fail), fail.sentence)}
+    name, why, failure = fail.name, fail.sentence, _failure_field(fail)
+    history = "; ".join(filter(None, (fail.advice, fail.history)))
+    updates = {BOUND: ("False", condition_reason(name, fail.status.reason), why)}
     if rolled_back:
         updates[ROLLED_BACK] = _rolled_back(remains)
     block = _block(request, None) | {
         "phase": Phase.FAILED.value,
-        "reason": reason_text(fail.name, fail.sentence, "; ".join(filter(None, (fail.advice, fail.history)))),
+        "reason": reason_text(name, why, history),
         "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
         "completionTime": format_time(now),
-        "failure": failure_field(fail),
+        "failure": failure,
         "conditions": conditions(request, updates, now),
     }
     block.pop("nextAttemptTime", None)
@@ -315,8 +318,8 @@ def rollback_incomplete_status(
         block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
         follows = "the request is released when the rollback is complete"
     else:
-        updates[BOUND] = ("False", condition_reason(fail), fail.sentence)
-        block = _block(request, None) | {"phase": Phase.PENDING.value, "failure": failure_field(fail)}
+        updates[BOUND] = ("False", condition_reason(fail.name, fail.status.reason), fail.sentence)
+        block = _block(request, None) | {"phase": Phase.PENDING.value, "failure": _failure_field(fail)}
         follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.sentence}"
         if fail.status.suggestion is not None:
             block["suggestion"] = fail.status.suggestion.value
@@ -374,10 +377,10 @@ def conditions(
     return list(updated.values())
 
 
-def condition_reason(fail: Fail) -> str:
+def condition_reason(name: str, reason: Reason) -> str:
     """Return the reason as a condition may have it; a plugin's own is ``plugin:Word``."""
-    text = fail.name.replace("/", ":")
-    return text if _CONDITION_REASON.fullmatch(text) else fail.status.reason.value
+    text = name.replace("/", ":")
+    return text if _CONDITION_REASON.fullmatch(text) else reason.value
 
 
 def reason_text(word: str, message: str, history: str = "") -> str:
@@ -397,8 +400,7 @@ def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
     return block
 
 
-def failure_field(fail: Fail) -> dict[str, Any]:
-    """Return ``status.failure``."""
+def _failure_field(fail: Fail) -> dict[str, Any]:
     return FailureFact(fail.status.reason.value, fail.status.plugin, fail.own_reason, fail.status.objects).as_field()
 
 

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from bowline.api.bindrequest import Phase
 from bowline.framework.plugin_status import Cancelled, Done, Fatal, Retriable, Transient, Waiting
 from bowline.framework.reason import Reason
-from bowline.runtime.metrics import BIND_BUCKETS, init_series
-from bowline_reconciler.observe.reconciles import BETWEEN, OWN, ReconcileInProgress
+from bowline.runtime.metrics import BIND_BUCKETS, Durations, init_series
+from bowline_reconciler.observe.reconciles import BETWEEN, OWN
 
 OUTCOMES = tuple(kind.code for kind in (Done, Waiting, Retriable, Fatal, Transient, Cancelled))
 # Creations are stored in whole seconds; what is faster is in the duration of attempts.
@@ -33,8 +33,8 @@ class ReconcilerMetrics:
         self._plugins(registry, calls, acting or {})
         self._state(registry, sorted({plugin for plugin, _ in calls}))
 
-    def request_finished(self, reason: str, plugin: str = "") -> None:
-        """Count a request that has ended. ``plugin``: whose failure it is; Bowline's own if it names no plugin."""
+    def request_failed(self, reason: str, plugin: str) -> None:
+        """Count a request that has failed. ``plugin``: whose failure it is; Bowline's own if it names no plugin."""
         self.finished_requests.labels(reason, plugin if plugin in self._plugin_names else OWN).inc()
 
     def _reconciles(self, registry: CollectorRegistry) -> None:
@@ -64,7 +64,7 @@ class ReconcilerMetrics:
         self._attempts = {
             outcome: (self.attempts.labels(outcome), self.attempt_seconds.labels(outcome)) for outcome in OUTCOMES
         }
-        self.finished_requests.labels(Phase.SUCCEEDED.value, OWN)
+        self.succeeded = self.finished_requests.labels(Phase.SUCCEEDED.value, OWN)
         init_series(
             self.finished_requests, reason=[reason.value for reason in Reason], plugin=(OWN, *self._plugin_names)
         )
@@ -90,8 +90,7 @@ class ReconcilerMetrics:
             init_series(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Done.code,))
         for point, plugins in acting.items():
             init_series(self.plugin_errors, plugin=plugins, point=(point,))
-        # labels() costs more than counting, and the same few combinations recur.
-        self._calls: dict[tuple[str, str, str], Histogram] = {}
+        self.calls = Durations(self.plugin_seconds)
 
     def _state(self, registry: CollectorRegistry, plugins: Iterable[str]) -> None:
         self.oldest_request = Gauge(
@@ -117,23 +116,11 @@ class ReconcilerMetrics:
         self._waiting_plugins = (OWN, *plugins)
         init_series(self._waits, plugin=self._waiting_plugins)
 
-    def reconcile_ended(self, record: ReconcileInProgress) -> None:
-        """Count the attempt and the calls of a reconcile."""
-        for step in record.steps:
-            self.call(step.plugin, step.point, step.code, step.seconds)
-        if record.attempt_end is not None:
-            outcome, seconds = record.attempt_end
-            total, duration = self._attempts[outcome]
-            total.inc()
-            duration.observe(seconds)
-
-    def call(self, plugin: str, point: str, code: str, seconds: float) -> None:
-        """Count one call of a plugin, outside of a reconcile or with its end."""
-        key = (plugin, point, code)
-        series = self._calls.get(key)
-        if series is None:
-            series = self._calls[key] = self.plugin_seconds.labels(*key)
-        series.observe(seconds)
+    def attempt_ended(self, outcome: str, seconds: float) -> None:
+        """Count an attempt."""
+        total, duration = self._attempts[outcome]
+        total.inc()
+        duration.observe(seconds)
 
     def in_flight(self, count: Callable[[], Mapping[str, int]]) -> None:
         """Export the number of reconciles in progress by step; ``count`` is called at each scrape."""

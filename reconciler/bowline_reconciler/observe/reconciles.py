@@ -1,8 +1,8 @@
 """Reconciles in progress: which key is at which step of which plugin, since when, and which calls take too long.
 
 One record per reconcile, from the moment the queue hands out the key until it is done; a key has one at a time. Only
-``tracker`` writes it. The overdue monitor and the debug page read it meanwhile; the metrics get it once, when it has
-ended. The plugins' calls in progress are those of the ``PluginCaller``.
+``tracker`` writes it. The overdue monitor and the debug page read it meanwhile. The plugins' calls in progress are
+those of the ``PluginCaller``.
 
 The overdue monitor scans both with each sweep of ``progress``. It only logs: the budgets end a plugin's
 call, the client's timeouts end an API call. A threshold is a fraction of the timeout, so that a hanging call can be
@@ -14,7 +14,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -39,19 +39,9 @@ THRESHOLDS_S: Mapping[str, float] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A finished call of a plugin."""
-
-    plugin: str
-    point: str
-    code: str
-    seconds: float
-
-
 @dataclass(slots=True)
 class ReconcileInProgress:
-    """A reconcile in progress: its decision and its steps so far."""
+    """A reconcile in progress."""
 
     key: ObjectKey
     began: datetime
@@ -61,8 +51,6 @@ class ReconcileInProgress:
     outcome: str = ""  # of the reconcile, the code of a Status
     plugin: str = ""  # the plugin that returned the outcome
     has_ended: bool = False  # the request needs nothing more
-    steps: list[Step] = field(default_factory=list)
-    attempt_end: tuple[str, float] | None = None  # the code that the attempt ended with, and after how many seconds
 
     def view(self, calls: Collection[PluginCall], now: float) -> dict[str, Any]:
         """Return the record for the debug page. ``calls``: those in progress, of any request."""
@@ -76,7 +64,6 @@ class ReconcileInProgress:
                 for call in calls
                 if call.key == self.key
             ],
-            "done": [f"{step.plugin}.{step.point}: {step.code}" for step in self.steps],
         }
 
 

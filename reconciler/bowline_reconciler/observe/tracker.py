@@ -1,4 +1,4 @@
-"""Records what reconciles and plugins do, and hands each reconcile to the metrics once it has ended.
+"""Records what reconciles do, and what plugins raise.
 
 The only observer that the reconciler calls. Nothing here may make a reconcile fail, block it, or change its result.
 What cannot wait for the end is the log.
@@ -11,14 +11,13 @@ from contextlib import contextmanager
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.calls import PluginCall
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Done, Status, Transient, Waiting
 from bowline.runtime.clock import Clock
 from bowline.runtime.logging import add_to_scope, log_scope
 from bowline_reconciler.decide.actions import Action, Wait
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import OWN, ReconcileInProgress, Step
+from bowline_reconciler.observe.reconciles import OWN, ReconcileInProgress
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class Observation:
         """Record an attempt's result."""
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
-            current.attempt_end = status.code, self._clock.monotonic() - current.since
+            self.metrics.attempt_ended(status.code, self._clock.monotonic() - current.since)
             current.outcome = status.code
             # Several plugins that wait together are one wait, attributed to the first.
             current.plugin = (status.waits[0] if isinstance(status, Waiting) else status).plugin
@@ -106,14 +105,6 @@ class Observation:
 
     # --- plugins: bowline.framework.binding.calls.Observer ---
 
-    def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
-        """A plugin's call has ended: a step of its reconcile. One outside of a reconcile is counted at once."""
-        current = self.reconciles.get(call.key) if call.key is not None else None
-        if current is None or call.since < current.since:
-            self.metrics.call(call.plugin, call.point, status.code, seconds)
-            return
-        current.steps.append(Step(call.plugin, call.point, status.code, seconds))
-
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Count and log an exception, or a result of a wrong type, of a plugin.
 
@@ -150,4 +141,3 @@ class Observation:
             self.waiting[current.key] = current.plugin or OWN
         elif current.has_ended or (current.outcome != Transient.code and current.decision):
             self.waiting.pop(current.key, None)
-        self.metrics.reconcile_ended(current)

@@ -11,6 +11,7 @@ from prometheus_client import (
     CollectorRegistry,
     Gauge,
     GCCollector,
+    Histogram,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
@@ -47,3 +48,18 @@ def init_series(metric: Any, **values: Iterable[str]) -> None:
     """Create every combination of the label values, so that a rate() over the first event is not lost."""
     for combination in itertools.product(*values.values()):
         metric.labels(**dict(zip(values, combination, strict=True)))
+
+
+class Durations:
+    """A histogram that keeps its series: ``labels()`` costs more than counting, and the same combinations recur."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+        self._series: dict[tuple[str, ...], Histogram] = {}
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        """Add a duration to the series of these labels."""
+        series = self._series.get(labels)
+        if series is None:
+            series = self._series[labels] = self._histogram.labels(*labels)
+        series.observe(seconds)

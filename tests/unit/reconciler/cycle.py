@@ -222,9 +222,8 @@ class Cycle:
         self.is_busy = False
         self.driver = Driver(
             self.reads,
-            self.requests,
             self.states,
-            caches.bound_pods,
+            caches,
             self.in_flight,
             runner,
             writer,

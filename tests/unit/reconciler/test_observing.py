@@ -7,7 +7,11 @@ from datetime import timedelta
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status, merge_waits
 from bowline_reconciler.decide.actions import Action, Attempt, Complete, Wait
 from bowline_reconciler.decide.snapshot import GATES
@@ -80,16 +84,23 @@ async def test_running_passes_are_shown_by_their_point() -> None:
     assert (at("reconcile"), at("pre_bind")) == (0, 0)
 
 
-def test_calls_and_attempts_are_counted_and_measured() -> None:
+async def test_calls_and_attempts_are_counted_and_measured() -> None:
     harness, c = Watched(), context()
+
+    class Failing(BindingPlugin):
+        name = "devices"
+
+        async def pre_bind(self, ctx: BindContext) -> Status:
+            harness.clock.step(timedelta(milliseconds=4))
+            return Status.fatal("no")
+
     with harness.observation.track(c.request.key):
-        harness.observation.on_decision(c.request, Attempt())
-        harness.clock.step(timedelta(milliseconds=3))
-        harness.call("binder", "bind", c, Status.fatal("no").from_plugin("binder"), 0.003)
-        harness.observation.attempt_ended(c, Status.fatal("no").from_plugin("binder"))
-    assert harness.value("bowline_plugin_duration_seconds_sum", plugin="binder", point="bind", code="FATAL") == 0.003
+        status = await Runner((Failing(PluginConfig(), Settings()),), harness.caller).run_pre_bind(c)
+        harness.observation.attempt_ended(c, status)
+    calls = {"plugin": "devices", "point": "pre_bind", "code": "FATAL"}
+    assert harness.value("bowline_plugin_duration_seconds_sum", **calls) == pytest.approx(0.004)
     assert harness.value("bowline_attempts_total", outcome="FATAL") == 1
-    assert harness.value("bowline_attempt_duration_seconds_sum", outcome="FATAL") == 0.003
+    assert harness.value("bowline_attempt_duration_seconds_sum", outcome="FATAL") == pytest.approx(0.004)
 
 
 def test_an_error_outside_of_attempts_is_counted_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from bowline.framework.binding.calls import PluginCall, PluginCaller
+from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
@@ -34,15 +34,10 @@ class Watched:
         self.registry = CollectorRegistry()
         metrics = ReconcilerMetrics(self.registry, ACTING)
         self.observation = Observation(metrics, self.clock)
-        self.caller = PluginCaller(self.observation, self.clock.monotonic)
+        self.caller = PluginCaller(self.observation, self.clock.monotonic, metrics.calls)
         reconciles, caller = self.observation.reconciles, self.caller
         self.overdue = OverdueMonitor(reconciles, lambda: caller.in_progress)
         metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
-
-    def call(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float = 0.0) -> None:
-        """A plugin's call that took that long, and ends now."""
-        since = self.clock.monotonic() - seconds
-        self.observation.call_ended(PluginCall(plugin, point, c.request.key, c.request.uid, since), status, seconds)
 
     def value(self, name: str, **labels: str) -> float | None:
         """The value of one series; None if it does not exist."""

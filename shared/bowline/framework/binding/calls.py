@@ -41,6 +41,7 @@ from bowline.kube.accounting import Budget
 from bowline.kube.denial import Denial
 from bowline.kube.errors import ApiError, Forbidden, InfrastructureError, NotStoredError, Unreadable
 from bowline.kube.permits import limited_to
+from bowline.runtime.metrics import Durations
 from bowline.runtime.tasks import raise_foreign_cancellation
 
 log = logging.getLogger(__name__)
@@ -121,20 +122,23 @@ class PluginCall:
 
 
 class Observer(Protocol):
-    """Notified of the calls of plugins: for metrics, logs, the overdue monitor."""
-
-    def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
-        """An asynchronous call that belongs to an attempt has ended."""
+    """Notified of the errors of plugins: for metrics and logs."""
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """A call has raised an error, or returned an invalid result."""
 
 
 class PluginCaller:
-    """Calls plugins. ``monotonic`` returns seconds that never decrease."""
+    """Calls plugins. ``monotonic`` returns seconds that never decrease. ``durations``: by plugin, point and code."""
 
-    def __init__(self, observer: Observer, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        monotonic: Callable[[], float] = time.monotonic,
+        durations: Durations | None = None,
+    ) -> None:
         self._observer = observer
+        self._durations = durations
         self._monotonic = monotonic
         # The call that each task is in, and the synchronous one that is being executed.
         self._calls: dict[asyncio.Task[Any] | None, PluginCall] = {}
@@ -190,14 +194,14 @@ class PluginCaller:
     ) -> Status:
         """Call an asynchronous method with its context, within its budget.
 
-        Returns its checked result, OK for None, or the failure. The observer is notified of its end, also on
-        cancellation.
+        Returns its checked result, OK for None, or the failure. Its duration is recorded, also on cancellation.
         """
-        call, status = self._new_call(plugin, point, ctx), _CANCELLED
+        since, status = self._monotonic(), _CANCELLED
         try:
             status = await self.run_unobserved(plugin, point, check, budget_s, ctx, method, ctx, *arguments)
         finally:
-            self._observer.call_ended(call, status, self._monotonic() - call.since)
+            if self._durations is not None:
+                self._durations.observe(self._monotonic() - since, plugin.name, point, status.code)
         return status
 
     async def run_unobserved(
