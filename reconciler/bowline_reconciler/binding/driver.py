@@ -46,7 +46,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
     sentence,
 )
-from bowline_reconciler.decide.outcome import classify_outcome
+from bowline_reconciler.decide.outcome import Ended
 from bowline_reconciler.decide.report import BindingContent, Unfinished
 from bowline_reconciler.decide.snapshot import Absent, Outcome, Snapshot, Target, Times, is_bound_as_asked
 from bowline_reconciler.decide.step import (
@@ -206,9 +206,10 @@ class Driver:
         """Execute what ends the reconcile, or begin something else."""
         snapshot, state, request = work.snapshot, work.state, work.snapshot.request
         match effect:
-            case Conclude():
-                return await self._conclude(effect, work)
-            case Complete() | Attempt():
+            case Complete() | Fail() if work.facts.ended is not None:
+                may_defer = self.is_busy() and len(self.deferred) < MAX_DEFERRED
+                return self._begin(snapshot, state, effect, work.context, work.started_at, may_defer=may_defer)
+            case Complete() | Fail() | Attempt():
                 return self._begin(snapshot, state, effect)
             case Wait():
                 return await self.requeue.after_wait(request, state, effect, snapshot.named_pod)
@@ -276,27 +277,6 @@ class Driver:
         self.informers.request_cache.mark_stale((work.snapshot.request.key,))
         return REQUEUE
 
-    async def _conclude(self, effect: Conclude, work: Work) -> Work:
-        """Begin what follows from an attempt's result, after deciding whether a transient failure counts."""
-        snapshot, state, status = work.snapshot, work.state, effect.status
-        state.attempt.finish()
-        if isinstance(work.action, CallFailed):
-            snapshot = await self.reads.with_pod(snapshot)
-        context = work.context or self.reads.context(snapshot)
-        if effect.is_new:
-            if status.may_be_transient:
-                self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)
-                status = classify(status, state.failures)
-            elif isinstance(work.action, Attempt):
-                state.failures = NO_FAILURES
-            self.observation.attempt_ended(context, status)
-        request, now = snapshot.request, self.clock.now()
-        outcome = Outcome(status, work.started_at or now)
-        times = self.reads.times(request, state) if isinstance(status, Waiting) else Times()
-        action = classify_outcome(request, outcome, self.limits, self.jitter(), times, now)
-        may_defer = self.is_busy() and len(self.deferred) < MAX_DEFERRED
-        return self._begin(snapshot, state, action, context, outcome.started_at, may_defer=may_defer)
-
     # --- effects that add a fact ---
 
     async def _run(self, work: Work) -> Following:
@@ -306,7 +286,7 @@ class Driver:
             effect = step(work.action, work.facts)
             request, news = work.snapshot.request, dict[str, Any]()
             match effect:
-                case Do():
+                case Do() | Blame() | Conclude():
                     news = await self._do(effect, work)
                 case Record():
                     stored_request = await self.writer.add_finalizer(request, effect.plugins)
@@ -314,8 +294,6 @@ class Driver:
                 case Gather():
                     assert self.gangs is not None  # noqa: S101 - no pod is in a gang without them
                     news = {"stage": Stage.GATHERED, "status": await self.gangs.admit(request, effect.gang, state)}
-                case Blame():
-                    news["status"] = self._blame(work, effect.plugin)
                 case Advise():
                     work.action = await self._advised(work, effect.fail)
                 case Undo():
@@ -344,7 +322,7 @@ class Driver:
             if work.facts.request is not request:
                 work.snapshot = replace(work.snapshot, request=work.facts.request)
 
-    async def _do(self, effect: Do, work: Work) -> dict[str, Any]:
+    async def _do(self, effect: Do | Blame | Conclude, work: Work) -> dict[str, Any]:
         """Execute an effect; returns the new facts."""
         request, state = work.snapshot.request, work.state
         match effect:
@@ -366,6 +344,10 @@ class Driver:
                 is_held = bool(self.runner.holders(request))
                 await self.runner.run_post_bind(ctx)
                 return {"has_run_post_bind": True, "is_held": is_held}
+            case Blame():
+                return {"status": self._blame(work, effect.plugin)}
+            case Conclude():
+                return await self._conclude(effect, work)
             case Do.REPORT_SUCCEEDED:
                 await self.reporter.succeeded(work.snapshot, state, work.started_at)
                 return {"has_reported": True}
@@ -439,6 +421,24 @@ class Driver:
         if work.context is None or isinstance(pod, Absent):
             return self.reads.context(work.snapshot)
         return replace(work.context, request=work.snapshot.request, pod=pod, views={})
+
+    async def _conclude(self, effect: Conclude, work: Work) -> dict[str, Any]:
+        """End the attempt, after deciding whether a transient failure counts; returns the new facts."""
+        state, status, now = work.state, effect.status, self.clock.now()
+        state.attempt.finish()
+        if isinstance(work.action, CallFailed):
+            work.snapshot = await self.reads.with_pod(work.snapshot)
+        context = work.context = work.context or self.reads.context(work.snapshot)
+        if effect.is_new:
+            if status.may_be_transient:
+                self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)
+                status = classify(status, state.failures)
+            elif isinstance(work.action, Attempt):
+                state.failures = NO_FAILURES
+            self.observation.attempt_ended(context, status)
+        started_at = work.started_at = work.started_at or now
+        times = self.reads.times(work.snapshot.request, state) if isinstance(status, Waiting) else Times()
+        return {"ended": Ended(Outcome(status, started_at), self.limits, self.jitter(), times, now)}
 
     async def _advised(self, work: Work, fail: Fail) -> Fail:
         """Return the failure with the advice of the plugins. Raises ReconcileError if one must be asked again.

@@ -1,9 +1,9 @@
 """What a decision still requires: the order of an attempt and of each end, as one table, read top to bottom. Pure.
 
-``decide`` states what becomes of a request; ``step`` returns the next effect of that decision: the first one that it
-still requires, or its own. The driver (``reconciler``) executes the effect, adds what it has learnt to the facts, and
-asks again, until an effect closes the request or lets it rest. A decision that needs nothing else is its own effect,
-such as a wait. How an attempt or a call outside of one has ended are facts too.
+``decide`` states what becomes of a request, and ``outcome`` what an attempt's result means for it; ``step`` returns
+the next effect: the first one that this still requires, or its own. The driver executes the effect, adds what it has
+learnt to the facts, and asks again, until an effect closes the request or lets it rest. A decision that needs nothing
+else is its own effect, such as a wait. How an attempt or a call outside of one has ended are facts too.
 
 What the table guarantees of an attempt:
 
@@ -48,6 +48,7 @@ from bowline_reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
+from bowline_reconciler.decide.outcome import Ended, classify_outcome
 
 _WRITE_IN_FLIGHT = (
     "a write of the previous leader, or one without a reply, may still take effect; the rollback follows"
@@ -121,7 +122,7 @@ class Blame:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """The attempt is over: act on its result. ``is_new``: it was not observed before."""
+    """The attempt is over: observe its result, unless it was before (``is_new``), and read what it depends on."""
 
     status: Status
     is_new: bool = True
@@ -166,9 +167,9 @@ class ReportCause:
 
 # What ends a reconcile or begins something else; all others add a fact.
 Pause = Wait | RequeueAfter | RetryAt | Transient | Cancelled
-Following = Pause | Conclude | SetOwner | Forget | Attempt | Complete | Last
+Following = Pause | SetOwner | Forget | Attempt | Complete | Fail | Last
 Report = ReportFailed | ReportRolledBack | ReportCause
-Effect = Following | Report | Record | Gather | Blame | Advise | Undo | DropFinalizer | Do
+Effect = Following | Report | Record | Gather | Blame | Conclude | Advise | Undo | DropFinalizer | Do
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,7 @@ class Facts:
     has_reported: bool = False
     may_defer: bool = False  # this reconcile has bound the pod, and more requests wait for a worker
     is_gone: bool = False  # the request was deleted when its finalizer was removed
+    ended: Ended | None = None  # an attempt that a failed call has ended
 
 
 class Stage(Enum):
@@ -219,10 +221,13 @@ class AttemptFacts:
     is_pod_live: bool = False  # the pod was read live after the calls
     is_bound: bool = False  # and is on the selected node
     end: Fail | None = None  # what such a pod means for the request if it is elsewhere or gone
+    ended: Ended | None = None
 
 
 def step(action: Action | OutcomeAction | CallFailed | Abandon, facts: Facts | AttemptFacts) -> Effect:
     """Return the next effect of the action that was decided on."""
+    if facts.ended is not None:
+        return classify_outcome(facts.request, facts.ended)
     if isinstance(facts, AttemptFacts):
         return _of_attempt(facts)
     if facts.is_gone:

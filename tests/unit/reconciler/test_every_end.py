@@ -36,7 +36,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import ReadLive, decide
-from bowline_reconciler.decide.outcome import classify_outcome
+from bowline_reconciler.decide.outcome import Ended
 from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Absent, Observed, Outcome, PodView, Target, Times
 from bowline_reconciler.decide.step import (
@@ -425,8 +425,8 @@ class Explored:
                     yield replace(state, work=None)
                     return
                 for limit in (5, 0):
-                    limits, outcome = Binding(backoff_limit=limit), Outcome(status, NOW)
-                    action = classify_outcome(_request_of(work.request), outcome, limits, 0.5, Times(), NOW)
+                    ended = Ended(Outcome(status, NOW), Binding(backoff_limit=limit), 0.5, Times(), NOW)
+                    action = cast(OutcomeAction, step(work.action, replace(state.facts, ended=ended)))
                     if isinstance(action, Wait):
                         yield replace(state, work=None)
                         return

@@ -25,7 +25,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import stored_failure
-from bowline_reconciler.decide.outcome import backoff, classify_outcome
+from bowline_reconciler.decide.outcome import Ended, backoff, classify_outcome
 from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
     BindingContent,
@@ -55,7 +55,7 @@ def waiting(why: str) -> Wait:
 
 
 def action_for(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:
-    return classify_outcome(req or request(), Outcome(status, STARTED), LIMITS, 0.5, times, NOW)
+    return classify_outcome(req or request(), Ended(Outcome(status, STARTED), LIMITS, 0.5, times, NOW))
 
 
 def condition(block: Any, kind: str) -> dict[str, Any]:
