@@ -148,8 +148,8 @@ lock: ## Renew the lock files (needs uv)
 image: setup ## Build the image as an OCI layout in OUT (dist): PYTHON_IMAGE=NAME@sha256:..., PLATFORMS, BUILD_OPTIONS
 	$(BIN)/python -m tools.release image --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(foreach option,$(BUILD_OPTIONS),--option=$(option))
 
-release: setup ## Wheel, chart, image, SBOM, checksums in OUT (dist): VERSION, PYTHON_IMAGE; REGISTRY, PLATFORMS, BUILD_OPTIONS, KEY (gpg)
-	$(BIN)/python -m tools.release release --version "$(VERSION)" --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(KEY),--key $(KEY)) $(foreach option,$(BUILD_OPTIONS),--option=$(option))
+release: setup ## Wheel, chart, image, SBOM, checksums in OUT (dist): VERSION, PYTHON_IMAGE; REGISTRY, PLATFORMS, BUILD_OPTIONS
+	$(BIN)/python -m tools.release release --version "$(VERSION)" --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(foreach option,$(BUILD_OPTIONS),--option=$(option))
 
 wheel: setup ## Build the wheel that plugin authors install
 	$(BIN)/python -m hatchling build -t wheel

@@ -2,11 +2,8 @@
 
 import json
 import re
-import shutil
-import subprocess
 import tarfile
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from tests.chart.rendering import CHART
 from tests.documents import blocks
 from tools.release import chart as packaging
 from tools.release import sbom
-from tools.release.__main__ import sign
 
 ROOT = CHART.parents[1]
 DIGEST = "sha256:" + "a" * 64
@@ -134,27 +130,3 @@ def test_the_sbom_lists_the_lock_file_and_the_base_image() -> None:
     assert related == set(ids)
     assert document["creationInfo"]["created"] == "1970-01-01T00:00:00Z"
     json.dumps(document)
-
-
-@pytest.fixture
-def keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A keyring with the key of a release, without a passphrase."""
-    if shutil.which("gpg") is None:
-        pytest.skip("needs gpg")
-    # The path of the agent's socket must be short.
-    with tempfile.TemporaryDirectory(prefix="gpg-", dir="/tmp") as home:
-        monkeypatch.setenv("GNUPGHOME", home)
-        create = ["gpg", "--batch", "--passphrase", "", "--quick-generate-key", "release@example.com", "ed25519"]
-        subprocess.run(create, check=True, capture_output=True)
-        yield tmp_path
-        subprocess.run(["gpgconf", "--kill", "all"], check=False)
-
-
-def test_the_checksums_are_signed_by_the_key(keyring: Path) -> None:
-    sums = keyring / "SHA256SUMS"
-    sums.write_text("0  bowline-0.1.0.tgz\n")
-    verify = ["gpg", "--verify", f"{sums}.asc", str(sums)]
-    sign(sums, "release@example.com")
-    assert subprocess.run(verify, check=False, capture_output=True).returncode == 0
-    sums.write_text("1  bowline-0.1.0.tgz\n")
-    assert subprocess.run(verify, check=False, capture_output=True).returncode == 1

@@ -34,7 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("--option", action="append", default=[], help=help_text)
     command.add_argument("--version", required=True, help="that of pyproject.toml")
     command.add_argument("--registry", default="", help="where the image will be; the chart's default then")
-    command.add_argument("--key", default="", help="the gpg key that signs the checksums")
     options = parser.parse_args(arguments)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -73,19 +72,6 @@ def release(options: argparse.Namespace) -> None:
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (out / SUMS).write_text("".join(lines))
     sys.stdout.write("".join(lines))
-    if options.key:
-        sign(out / SUMS, options.key)
-
-
-def sign(path: Path, key: str) -> None:
-    """Write ``path``.asc, the detached signature of the file by a key of gpg's keyring. Raises BuildError."""
-    command = ["gpg", "--batch", "--yes", "--armor", "--local-user", key, "--detach-sign", str(path)]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
-    except FileNotFoundError as error:
-        raise BuildError("KEY is set and there is no gpg here: install it, or sign elsewhere") from error
-    except subprocess.CalledProcessError as error:
-        raise BuildError(f"gpg does not sign with KEY={key}: {error.stderr.strip()}") from error
 
 
 def source_date_epoch() -> int:
