@@ -135,14 +135,14 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
             hide_devices(pod, other_containers(pod.raw, are_fractioned=self._are_fractioned))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Deny annotations that name devices in a template, an invalid ConfigMap prefix, devices of other
+        """Deny in a template what only Bowline may set in its pods, an invalid ConfigMap prefix, devices of other
         containers and, at the final hook, a pod that was not mutated.
         """
         if old is not None or not self._sharing.enabled:
             return
         # Of pods the policy of devices judges them, which knows the trusted users, groups and namespaces.
         if info.kind != "Pod":
-            yield from guards.device_errors(pod["metadata"])
+            yield from guards.guard_errors(pod["metadata"])
         yield from share_errors(pod, is_final=info.is_validating_webhook)
         # Enabled GPU fractioning may give the devices instead; the binding decides by the node.
         is_nri = info.inventory is not None and info.inventory.gpu_runtime.mode is OperatorMode.NRI

@@ -82,7 +82,8 @@ def device_cel(text: str) -> str:
 GUARDED_LABEL: Final = Rule(
     "gpu_sharing/guarded-label",
     f"a user sets `{names.LABEL_GPU_GROUP}`, `{names.LABEL_GPU_GROUP}/...` or `{names.LABEL_GPU_SHARING}` on a pod "
-    "of any scheduler: these labels say who uses which shared GPU; enforced by the policy `policy.devices`",
+    "of any scheduler: these labels say who uses which shared GPU; enforced by the policy `policy.devices`, and by "
+    "the webhook in templates of workloads",
     cause=DenialCause.FORBIDDEN,
     text="only Bowline may set it: it says who uses which shared GPU; leave it out of a new pod (also of one made "
     "from another pod)",
@@ -121,7 +122,7 @@ GUARDED_FACT: Final = Rule(
     "`received-resource-type`, "
     f"`{names.PREPARED_FOR}`, `{names.LABELLED_FOR}` or `{names.ANNOTATION_GPU_PORTION}`, or one that an enabled "
     "plugin sets by the Binding, on a pod of any scheduler: schedulers read them as facts about a pod's devices; "
-    "enforced by the policy `policy.devices`",
+    "enforced by the policy `policy.devices`, and by the webhook in templates of workloads",
     cause=DenialCause.FORBIDDEN,
     text="only Bowline may set it: it says which devices the pod has; leave it out of a new pod (also of one made "
     "from another pod)",
@@ -131,17 +132,16 @@ GUARDED_FACT: Final = Rule(
 )
 MANY_KEYS: Final = Rule(
     "gpu_sharing/many-keys",
-    f"a pod of any scheduler has more than {MAX_KEYS} labels or annotations; enforced by the policy `policy.devices`",
+    f"a pod of any scheduler has more than {MAX_KEYS} labels or annotations; enforced by the policy "
+    "`policy.devices`, and by the webhook in templates of workloads",
     cause=DenialCause.TOO_MANY,
     text=f"a pod has at most {MAX_KEYS}, so that the guard of shared GPUs stays cheap; remove some",
 )
 RULES: Final = (GUARDED_LABEL, GUARDED_ANNOTATION, FRACTION_SUFFIX, GUARDED_FACT, MANY_KEYS)
 
 
-def device_errors(metadata: Object) -> Iterator[FieldError]:
-    """Yield an error for each annotation of new metadata that names devices: no author of a pod may set one."""
-    entries = metadata.get("annotations")
-    annotations = entries if isinstance(entries, dict) else {}
+def _device_errors(annotations: Object) -> Iterator[FieldError]:
+    """Yield an error for each annotation that names devices: no author of a pod may set one."""
     for key in filter(ANNOTATIONS.covers, annotations):
         is_unknown = key.startswith(names.NV_CONTAINER) and not key.endswith(names.NV_DEVICES)
         rule = FRACTION_SUFFIX if is_unknown else GUARDED_ANNOTATION
@@ -161,7 +161,7 @@ def guard_errors(metadata: Object, of_plugins: Collection[str] = ()) -> Iterator
             yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.message)
             continue
         if field == "annotations":
-            yield from device_errors(metadata)
+            yield from _device_errors(entries)
         keys = [key for key in entries if pattern.covers(key) or (pattern is FACTS and key in of_plugins)]
         for key in keys:
             path = annotation_path(key) if field == "annotations" else f"metadata.{field}[{key}]"

@@ -310,10 +310,19 @@ def test_with_sharing_off_nothing_is_prepared_or_served_and_what_runs_is_watched
 
 
 @pytest.mark.parametrize(("kind", "is_denied"), [("Pod", False), ("Deployment", True)])
-def test_annotations_that_name_devices_are_denied_in_templates_and_left_to_the_policy_in_pods(
-    kind: str, is_denied: bool
+@pytest.mark.parametrize(
+    ("field", "key", "rule"),
+    [
+        ("annotations", f"{names.NRI_CONTAINER}main", "guarded-annotation"),
+        ("annotations", names.LABELLED_FOR, "guarded-fact"),
+        ("labels", names.LABEL_GPU_GROUP, "guarded-label"),
+    ],
+)
+def test_what_a_running_pod_has_of_its_own_is_denied_in_templates_and_left_to_the_policy_in_pods(
+    kind: str, is_denied: bool, field: str, key: str, rule: str
 ) -> None:
     """The policy knows the trusted users, groups and namespaces."""
-    pod = sharing_pod({f"{names.NRI_CONTAINER}main": "GPU-1"})
+    pod = sharing_pod()
+    pod["metadata"].setdefault(field, {})[key] = "of-another-pod"
     errors = GpuSharing(GpuSharingConfig(), Settings()).validate_pod(pod, None, AdmissionInfo(kind=kind))
-    assert [error.rule.id for error in errors] == ["gpu_sharing/guarded-annotation"] * is_denied
+    assert [error.rule.id for error in errors] == [f"gpu_sharing/{rule}"] * is_denied
