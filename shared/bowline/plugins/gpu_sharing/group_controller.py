@@ -45,6 +45,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     Unreleased,
     check_reservations,
     excess,
+    no_room,
     overdue_reason,
     unused_reservations,
 )
@@ -249,6 +250,12 @@ class GroupController:
         if isinstance(verdict, Create):
             return await self._create(group, claim, verdict)
         if isinstance(verdict, Held):
+            other = self._other_holder(group, claim, verdict.device)
+            if other:
+                return no_room(
+                    f"device {verdict.device} of group {claim.group} on node {claim.node} is that of group {other}: "
+                    "the node offers it several times, as with time slicing; choose that group, or another node"
+                )
             full = await self._excess(group, claim)
             if full is not None:
                 return full
@@ -256,6 +263,21 @@ class GroupController:
             if claim.request in group.claims:  # not released meanwhile
                 group.claims[claim.request] = replace(claim, joined_uid=verdict.uid)
         return verdict
+
+    def _other_holder(self, group: Group, claim: DeviceRequest, device: str) -> str:
+        """Return the group, other than those of the request, that has the device already; empty if none.
+
+        If pods have it of neither group, it is the first by name.
+        """
+        others = sorted(self._idle.holders(device) - {group.name} - self._claimed_by.get(claim.request, set()))
+        if self._is_given(group.name):
+            return ""
+        return next((name for name in others if self._is_given(name) or name < group.name), "")
+
+    def _is_given(self, name: str) -> bool:
+        """Return whether a pod has the group's device, or is about to."""
+        group = self._groups.get(name)
+        return self._idle.has_users(name) or (group is not None and any(c.joined_uid for c in group.claims.values()))
 
     async def _excess(self, group: Group, claim: DeviceRequest) -> Status | None:
         """Return why the device has no room for the claim, beside the pods on the node and those about to be bound.

@@ -21,6 +21,9 @@ class IdleGroups:
     def __init__(self) -> None:
         self._reservation_names: dict[str, set[str]] = {}  # by group: names of reservation pods
         self._blockers: Counter[str] = Counter()  # reservation pods that only block a device during a recovery
+        self._holders: dict[
+            str, dict[str, str]
+        ] = {}  # by device: the groups of reservation pods that hold it, by name
         self._users: Counter[str] = Counter()
         self._idle: set[str] = set()
 
@@ -32,9 +35,15 @@ class IdleGroups:
             if not present:
                 self._reservation_names.pop(group_of(old), None)
             self._blockers[group_of(old)] -= bool(old["misplaced"])
+            holders = self._holders.get(old["device"], {})
+            holders.pop(old["metadata"]["name"], None)
+            if not holders:
+                self._holders.pop(old["device"], None)
         if new is not None:
             self._reservation_names.setdefault(group_of(new), set()).add(new["metadata"]["name"])
             self._blockers[group_of(new)] += bool(new["misplaced"])
+            if is_unique(new["device"]) and not new["misplaced"] and not new["deleting"]:
+                self._holders.setdefault(new["device"], {})[new["metadata"]["name"]] = group_of(new)
         self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
 
     def user_changed(self, old: Object | None, new: Object | None) -> None:
@@ -59,6 +68,10 @@ class IdleGroups:
     def is_reserved(self, group: str) -> bool:
         """Return whether the watch shows a reservation pod of the group."""
         return group in self._reservation_names
+
+    def holders(self, device: str) -> frozenset[str]:
+        """Return the groups whose reservation pods hold the device: several where a device plugin offers it so."""
+        return frozenset(self._holders.get(device, {}).values())
 
     @property
     def groups(self) -> frozenset[str]:
@@ -103,14 +116,14 @@ def transform_user(pod: dict[str, Any]) -> Object:
 
 
 def transform_reservation(pod: dict[str, Any]) -> Object:
-    """Keep a reservation pod's group, whether it is being deleted, whether its agent has reported, and whether the
-    device is an expected one. That it has ended is shown by the watch's selector, as a deletion is.
+    """Keep a reservation pod's group and device, whether it is being deleted, and whether the device is an expected
+    one. That it has ended is shown by the watch's selector, as a deletion is.
     """
     reservation = view_reservation(pod)
     return {
         "metadata": identity_of(pod),
         "deleting": reservation.deleting,
-        "reported": bool(reservation.device),
+        "device": reservation.device,
         "misplaced": reservation.is_misplaced,
         "group": reservation.group,
     }
@@ -138,4 +151,9 @@ def group_of(reservation: Object) -> str:
 
 def has_reported(reservation: Object) -> bool:
     """Return whether the agent of a reservation pod from ``transform_reservation`` has reported its device."""
-    return bool(reservation["reported"])
+    return bool(reservation["device"])
+
+
+def is_unique(device: str) -> bool:
+    """Return whether the device is a UUID: an index names one on each node."""
+    return device.startswith(("GPU-", "MIG-"))

@@ -34,7 +34,13 @@ NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)
 SECOND = timedelta(seconds=1)
 HELD = reservation(device="GPU-1")
-RESERVED = {"metadata": {"name": HELD.key.name}, "group": "g1", "misplaced": False}  # as the watch caches it
+RESERVED = {
+    "metadata": {"name": HELD.key.name},
+    "group": "g1",
+    "device": "GPU-1",
+    "misplaced": False,
+    "deleting": False,
+}  # as the watch caches it
 
 
 @dataclass(slots=True)
@@ -281,6 +287,32 @@ async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
         assert part in full.message
     controller.release_claims(first.request)
     assert isinstance(await controller.claim(second), Held)
+
+
+@pytest.mark.parametrize(
+    ("other", "device", "has_user", "is_refused"),
+    [
+        pytest.param("g2", "GPU-1", True, True, id="pods of another group have it"),
+        pytest.param("g2", "GPU-1", False, False, id="no pod has it: the first group by name gets it"),
+        pytest.param("g0", "GPU-1", False, True, id="no pod has it, and the other group is the first"),
+        pytest.param("g2", "GPU-2", True, False, id="another device"),
+    ],
+)
+async def test_a_device_that_its_node_offers_twice_is_that_of_one_group(
+    other: str, device: str, has_user: bool, is_refused: bool
+) -> None:
+    idle = IdleGroups()
+    for group, uuid in (("g1", "GPU-1"), (other, device)):
+        idle.reservation_changed(None, {**RESERVED, "metadata": {"name": group}, "group": group, "device": uuid})
+    if has_user:
+        idle.user_changed(None, {"metadata": {"name": "runs", "labels": {"runai-gpu-group": other}}})
+    controller = owner(Site(), idle=idle)
+    answer = await controller.claim(claim())
+    assert isinstance(answer, Fatal) is is_refused
+    if isinstance(answer, Fatal):
+        assert f"device GPU-1 of group g1 on node n1 is that of group {other}" in answer.message
+        idle.user_changed(None, sharing("joined"))
+        assert isinstance(await controller.claim(claim()), Held)  # both had it before
 
 
 @pytest.mark.parametrize(
