@@ -26,17 +26,17 @@ def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str,
     return {key: None for key in labels if _is_group_label(key) and key not in changes} | changes
 
 
-def least_portion(pod: Object, portion: Decimal) -> Decimal:
+def least_portion(pod: Object, portion: Decimal, device_memory: int = 0) -> Decimal:
     """Return the least part of a device that a decided portion stands for: schedulers round it to two decimals.
 
-    The pod's own fraction if it rounds to the portion or exceeds it, as where a scheduler could not read it; of an
-    amount of memory the least that rounds to it.
+    What the pod itself asks for, if it rounds to the portion or exceeds it, as where a scheduler could not read it;
+    of an amount at least what rounds to the portion.
     """
-    text = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION)
-    if text is None:
-        return _rounded(portion - _ROUNDING)
-    fraction = portion_of(text)
-    return fraction if portion - fraction <= _ROUNDING else _rounded(portion)
+    annotations = pod["metadata"].get("annotations") or {}
+    own = _requested_portion(annotations, device_memory)
+    if names.GPU_FRACTION not in annotations:
+        return max(own, _rounded(portion - _ROUNDING))
+    return own if portion - own <= _ROUNDING else _rounded(portion)
 
 
 def used_portion(pod: Object, device_memory: int = 0) -> Decimal:
@@ -45,11 +45,15 @@ def used_portion(pod: Object, device_memory: int = 0) -> Decimal:
     ``device_memory``: of each device of its node, in MiB; 0 if unknown.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    text = annotations.get(names.ANNOTATION_GPU_PORTION) or annotations.get(names.GPU_FRACTION)
+    recorded = annotations.get(names.ANNOTATION_GPU_PORTION)
+    return portion_of(recorded) if recorded else _requested_portion(annotations, device_memory)
+
+
+def _requested_portion(annotations: Mapping[str, str], device_memory: int) -> Decimal:
     amount = annotations.get(names.GPU_MEMORY) or ""
-    if text is None and device_memory and amount.isdecimal():
+    if names.GPU_FRACTION not in annotations and device_memory and amount.isdecimal():
         return _rounded(Decimal(amount) / device_memory)
-    return portion_of(text or "")
+    return portion_of(annotations.get(names.GPU_FRACTION) or "")
 
 
 def portion_of(text: str) -> Decimal:

@@ -378,7 +378,8 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
 def _portion(ctx: BindContext) -> Decimal:
     received_gpu = ctx.spec.received_gpu
     assert received_gpu is not None  # noqa: S101 - request_error has rejected it
-    return least_portion(ctx.pod or {"metadata": {}}, received_gpu.share)
+    memory = device_memory(ctx.node)[0] if ctx.node is not None else 0
+    return least_portion(ctx.pod or {"metadata": {}}, received_gpu.share, memory)
 
 
 def _claim(ctx: BindContext, progress: _Progress, group: str) -> DeviceRequest:

@@ -316,22 +316,25 @@ async def test_a_device_that_its_node_offers_twice_is_that_of_one_group(
 
 
 @pytest.mark.parametrize(
-    ("annotations", "portion", "least"),
+    ("annotations", "portion", "memory", "least"),
     [
-        pytest.param({"gpu-fraction": "0.125"}, "0.13", "0.125", id="the fraction that was rounded"),
-        pytest.param({"gpu-fraction": "0.3333334"}, "0.33", "0.33333", id="three of them have room"),
-        pytest.param({"gpu-fraction": "0.5"}, "0.80", "0.8", id="more than the pod asked for"),
-        pytest.param({"gpu-fraction": "0.5"}, "0.00", "0.5", id="the scheduler could not read the fraction"),
-        pytest.param({"gpu-memory": "1024"}, "0.13", "0.125", id="of an amount, the least that rounds to it"),
-        pytest.param({"gpu-memory": "1"}, "0.00", "0", id="hardly anything"),
-        pytest.param({"gpu-fraction": "much"}, "0.50", "0.5", id="no number"),
+        pytest.param({"gpu-fraction": "0.125"}, "0.13", 0, "0.125", id="the fraction that was rounded"),
+        pytest.param({"gpu-fraction": "0.3333334"}, "0.33", 0, "0.33333", id="three of them have room"),
+        pytest.param({"gpu-fraction": "0.5"}, "0.80", 0, "0.8", id="more than the pod asked for"),
+        pytest.param({"gpu-fraction": "0.5"}, "0.00", 0, "0.5", id="the scheduler could not read the fraction"),
+        pytest.param({"gpu-memory": "1024"}, "0.13", 0, "0.125", id="of an amount, the least that rounds to it"),
+        pytest.param({"gpu-memory": "2040"}, "0.13", 16384, "0.125", id="an amount that was rounded up"),
+        pytest.param({"gpu-memory": "4096"}, "0.00", 16384, "0.25", id="the scheduler could not read the amount"),
+        pytest.param({"gpu-memory": "4096"}, "0.80", 16384, "0.795", id="more than the amount"),
+        pytest.param({"gpu-memory": "1"}, "0.00", 0, "0", id="hardly anything"),
+        pytest.param({"gpu-fraction": "much"}, "0.50", 0, "0.5", id="no number"),
     ],
 )
 def test_a_rounded_portion_never_counts_as_more_than_it_may_be(
-    annotations: dict[str, str], portion: str, least: str
+    annotations: dict[str, str], portion: str, memory: int, least: str
 ) -> None:
     pod = sharing_pod(annotations)
-    assert f"{least_portion(pod, Decimal(portion)):f}" == least
+    assert f"{least_portion(pod, Decimal(portion), memory):f}" == least
     pod["metadata"]["annotations"] |= {"bowline.dev/gpu-portion": least}
     assert used_portion(pod) == Decimal(least)
 
