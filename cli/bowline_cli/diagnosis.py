@@ -49,6 +49,8 @@ from bowline_cli.undecided import (
     scheduler_state,
 )
 
+# Events of a share whose device is not reserved, and is again.
+_SHARED: Final = ("SharedGPUUnreserved", "SharedGPUReserved")
 # Another program may have written the phase.
 _NO_REASON: Final = "the bind has failed without a reason"
 
@@ -289,7 +291,10 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
         return Explanation(cause, since, _replacement(pod), commands, last_event(facts), is_stuck=False)
     is_ready = condition_of(pod, "Ready").get("status") == "True"
     if phase == "Succeeded" or (phase == "Running" and (is_ready or not container_problems(pod))):
-        return Explanation(f"the pod is bound to node {node}: {state}", is_stuck=False)
+        shared = [event for event in facts.events if event.get("reason") in _SHARED]
+        is_lost = bool(shared) and shared[-1].get("reason") == _SHARED[0]
+        details = (str(shared[-1].get("message")),) if is_lost else ()
+        return Explanation(f"the pod is bound to node {node}: {state}", details=details, is_stuck=False)
     if phase == "Running":
         cause = f"the pod runs on node {node}, and a container does not: {state}"
         return Explanation(cause, since, "the container starts", commands, last_event(facts))

@@ -595,3 +595,18 @@ def test_what_the_releases_of_a_namespace_publish(leases: list[str], info: Relea
     stored = [{"metadata": {"name": f"{release}-reconciler"}} for release in leases]
     reader: Any = SimpleNamespace(api=SimpleNamespace(now=NOW), list=lambda *_, **__: stored, get=published.get)
     assert Reading.begin(reader, "system").info == info
+
+
+@pytest.mark.parametrize(
+    ("reasons", "is_told"),
+    [
+        pytest.param(["SharedGPUUnreserved"], True, id="its device is not reserved"),
+        pytest.param(["SharedGPUUnreserved", "SharedGPUReserved", "Pulled"], False, id="it is reserved again"),
+        pytest.param(["SharedGPUReserved", "SharedGPUUnreserved", "Pulled"], True, id="and lost again"),
+    ],
+)
+def test_a_running_share_without_its_device_is_told(reasons: list[str], is_told: bool) -> None:
+    events = [{"reason": reason, "message": f"{reason}: restart this pod"} for reason in reasons]
+    running = pod(spec={"nodeName": "gpu-1"}, phase="Running")
+    details = ("SharedGPUUnreserved: restart this pod",) if is_told else ()
+    assert explained(pod=running, events=events).details == details
