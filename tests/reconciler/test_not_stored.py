@@ -163,3 +163,22 @@ async def test_the_request_goes_on_once_the_policy_is_gone(
         status = await until_awaited(lambda: stored_status(devices), lambda s: s.get("phase") == "Succeeded")
     assert {entry["type"]: entry["status"] for entry in status["conditions"]}["Prepared"] == "True"
     assert len(await devices.reservations()) == 1
+
+
+async def test_a_phase_that_is_not_stored_is_written_again_and_nothing_is_learnt_of_other_requests(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    proxy, access = proxy_route
+    proxy.add(
+        FaultRule(changing(("status", "phase"), None), CallMatch(("patch",), names.PLURAL, "status", name="pod"))
+    )
+    async with stage.working(access=access):
+        for name in ("pod", "other"):
+            await stage.create_pod(name)
+            await stage.request_bind(name)
+        await stage.phase("other", "Succeeded")
+        await until_awaited(stage.status, lambda status: bool(status.get("reason") or status.get("conditions")))
+        assert (await stage.status()).get("phase") in (None, "")
+        proxy.clear()
+        await touch(stage, "pod")
+        await stage.phase("pod", "Succeeded")

@@ -17,14 +17,15 @@ from bowline.api.request_facts import as_annotation, carried_status
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import Conflict, NotFound
 from bowline.kube.events import EventNote
+from bowline.kube.object_client import Body
 from bowline.kube.resources import BINDREQUESTS
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.decide.actions import Event, Nomination, Report
 
 log = logging.getLogger(__name__)
 
-# Of no use without the status that it is about.
-_NOT_CARRIED = frozenset({"observedGeneration"})
+# Every CRD keeps it, and schedulers read it in the status alone.
+_PHASE = "phase"
 
 
 class Writer:
@@ -34,10 +35,10 @@ class Writer:
     returns the request as a report beside its reconcile has stored it since that version: on a Conflict with it, the
     write is repeated once from there, because such a report changes nothing that is decided on.
 
-    Another project's CRD may lack status fields, which the API server then drops. The dropped fields are learnt from
-    its replies, so that a field that cannot be stored does not cause a write on every reconcile. An annotation holds
-    them for programs (``bowline.api.request_facts``), in a write of its own, because a write of the status changes no
-    metadata.
+    Another project's CRD may lack status fields, which the API server then drops. An annotation of the request holds
+    what its reply lacks (``bowline.api.request_facts``), in a write of its own, because a write of the status changes
+    no metadata; what it holds is not written again. It says nothing of other requests: a policy may have changed this
+    one, and a CRD may be replaced.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Writer:
         self._record = record
         self._on_write = on_write
         self._stored_since = stored_since
-        self._pruned_keys: frozenset[str] = frozenset()
+        self._dropped_keys: frozenset[str] = frozenset()  # that were logged
         self._conditions = PodConditions(client)
 
     @property
@@ -68,12 +69,25 @@ class Writer:
         await self._conditions.stop()
 
     async def patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
-        """Set the request's status, without a write if it is equal. Returns the request as stored."""
-        stored_request = await self._patch_status(request, status)
-        pruned = {key: value for key, value in status.items() if key in self._pruned_keys - _NOT_CARRIED}
-        if stored_request.phase is Phase.SUCCEEDED or pruned == carried_status(stored_request.raw):
+        """Set the request's status, without a write if it is equal. Returns the request as stored.
+
+        Raises NotStoredError if a webhook changes a final phase.
+        """
+        carried = carried_status(request.raw)
+        storable = {key: value for key, value in status.items() if key not in carried}
+        stored_request = await self._patch_status(request, storable)
+        stored_status = status_of(stored_request.raw)
+        dropped = {key: value for key, value in status.items() if value is not None and key not in stored_status}
+        if dropped.keys() - self._dropped_keys:
+            self._dropped_keys |= dropped.keys()
+            log.warning(
+                "the CustomResourceDefinition does not keep all of the status; install Bowline's for the rest",
+                extra={"dropped": sorted(dropped)},
+            )
+        dropped.pop(_PHASE, None)
+        if stored_request.phase is Phase.SUCCEEDED or dropped == carried_status(stored_request.raw):
             return stored_request
-        annotations = {names.CARRIED_STATUS: as_annotation(pruned) if pruned else None}
+        annotations = {names.CARRIED_STATUS: as_annotation(dropped) if dropped else None}
         try:
             return await self._patch(stored_request, {"metadata": {"annotations": annotations}})
         except (Conflict, NotFound):
@@ -82,16 +96,15 @@ class Writer:
             return stored_request  # its scheduler deletes it: the failure is reported
 
     async def _patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
-        storable = {key: value for key, value in status.items() if key not in self._pruned_keys}
-        patch = status_patch(status_of(request.raw), storable)
+        patch = status_patch(status_of(request.raw), status)
         if patch is None:
             return request
         try:
-            return await self._send(request, {"status": patch}, subresource="status")
+            return await self._send(request, {"status": patch}, "status", _final_phase(patch))
         except Conflict:
             request = await self._newest(request)
-            patch = status_patch(status_of(request.raw), storable) or {}
-            return await self._send(request, {"status": patch}, subresource="status")
+            patch = status_patch(status_of(request.raw), status) or {}
+            return await self._send(request, {"status": patch}, "status", _final_phase(patch))
 
     async def write_report(self, request: BindRequest, report: Report, pod: Object | None) -> None:
         """Set the status, then queue the event and the pod's report; without a pod the event is the request's."""
@@ -152,9 +165,9 @@ class Writer:
 
     async def _patch(self, request: BindRequest, body: dict[str, Any], *, is_essential: bool = False) -> BindRequest:
         try:
-            return await self._send(request, body, is_essential=is_essential)
+            return await self._send(request, body, essential=body if is_essential else None)
         except Conflict:
-            return await self._send(await self._newest(request), body, is_essential=is_essential)
+            return await self._send(await self._newest(request), body, essential=body if is_essential else None)
 
     async def _newest(self, request: BindRequest) -> BindRequest:
         """Return what a report has stored since; raises the Conflict that is being handled if none has."""
@@ -164,7 +177,7 @@ class Writer:
         return newest
 
     async def _send(
-        self, request: BindRequest, body: dict[str, Any], subresource: str = "", *, is_essential: bool = False
+        self, request: BindRequest, body: dict[str, Any], subresource: str = "", essential: Body | None = None
     ) -> BindRequest:
         body["metadata"] = {**body.get("metadata", {}), "resourceVersion": request.resource_version}
         # Of a request that is not decoded the reply is not either, except its metadata.
@@ -176,23 +189,13 @@ class Writer:
             body,
             subresource=subresource,
             field_manager=names.FIELD_MANAGER_RECONCILER,
-            essential=body if is_essential else None,
+            essential=None if is_unreadable and subresource else essential,
         )
         if is_unreadable:
             reply["status"] = {**status_of(request.raw), **body.get("status", {})}
-        if "status" in body:
-            self._note_pruned(pruned_fields(body["status"], status_of(reply)))
         stored_request = decode_bind_request(reduced_request(reply), request)
         self._on_write(stored_request)
         return stored_request
-
-    def _note_pruned(self, keys: frozenset[str]) -> None:
-        if not keys <= self._pruned_keys:
-            self._pruned_keys |= keys
-            log.warning(
-                "the CustomResourceDefinition does not keep all of the status; install Bowline's for the rest",
-                extra={"dropped": sorted(self._pruned_keys)},
-            )
 
 
 def _pod_record(request: BindRequest) -> dict[str, str]:
@@ -208,6 +211,7 @@ def status_patch(stored_status: Object, status: Mapping[str, Any]) -> dict[str, 
     return patch or None
 
 
-def pruned_fields(patch: Mapping[str, Any], stored_status: Object) -> frozenset[str]:
-    """Return the fields that were written but not stored, because the CRD does not define them."""
-    return frozenset(key for key, value in patch.items() if value is not None and key not in stored_status)
+def _final_phase(patch: Mapping[str, Any]) -> Body | None:
+    """Return the part of a patch of the status without which a scheduler would count the request for ever."""
+    is_final = patch.get(_PHASE) in (Phase.SUCCEEDED, Phase.FAILED)
+    return {"status": {_PHASE: patch[_PHASE]}} if is_final else None

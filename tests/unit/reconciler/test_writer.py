@@ -6,6 +6,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import ObjectUID, key_of
+from bowline.api.request_facts import carried_status
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotStoredError
 from bowline.kube.object_client import Body
@@ -17,7 +18,7 @@ from tests.builders import request
 
 
 class Storing(KubeClient):
-    """Stores each patch of metadata, except the field that a webhook removes."""
+    """Stores each patch of metadata and status, except the field that a webhook removes."""
 
     def __init__(self, removed: str = "") -> None:
         self.clock = SteppedClock()
@@ -25,8 +26,12 @@ class Storing(KubeClient):
 
     async def patch(self, *args: Any, essential: Body | None = None, **options: Any) -> dict[str, Any]:
         resource, _, _, body = args
-        metadata = {key: value for key, value in body["metadata"].items() if key != self.removed}
+        metadata, status = (
+            {key: value for key, value in body.get(part, {}).items() if key != self.removed}
+            for part in ("metadata", "status")
+        )
         reply = stored(bind_request(), version="2") | {"metadata": stored(bind_request())["metadata"] | metadata}
+        reply["status"] = status
         require_stored(resource, key_of(reply), essential or {}, reply)
         return reply
 
@@ -44,3 +49,24 @@ async def test_the_stored_request_is_returned() -> None:
 async def test_a_finalizer_that_a_webhook_removes_is_a_failure(removed: str) -> None:
     with pytest.raises(NotStoredError, match=rf"metadata\.{removed}"):
         await writer(Storing(removed)).add_finalizer(request(), ["a"])
+
+
+async def test_a_field_of_the_status_that_is_dropped_once_is_written_for_the_next_request() -> None:
+    """By a policy of one namespace, or by a CRD that is replaced."""
+    client = Storing("suggestion")
+    writes, status = writer(client), {"phase": "Failed", "reason": "NodeGone: n", "suggestion": "RescheduleElsewhere"}
+    carried = await writes.patch_status(request(), status)
+    assert carried_status(carried.raw) == {"suggestion": "RescheduleElsewhere"}
+    client.removed = ""
+    assert (await writes.patch_status(request(), status)).raw["status"] == status
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_final_phase_that_a_webhook_removes_is_not_reported(phase: str) -> None:
+    client = Storing("phase")
+    writes = writer(client)
+    with pytest.raises(NotStoredError, match=rf"status\.phase: null is stored instead of \"{phase}\""):
+        await writes.patch_status(request(), {"phase": phase, "reason": "a"})
+    assert (await writes.patch_status(request(), {"phase": "Pending", "reason": "b"})).status["reason"] == "b"
+    client.removed = ""
+    assert (await writes.patch_status(request(), {"phase": phase, "reason": "a"})).phase == phase
