@@ -15,7 +15,7 @@ from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.reconciler.stage import Scripted, Stage
-from tests.waiting import LIMIT_S, until, until_awaited
+from tests.waiting import LIMIT_S, until
 
 
 class Runs(Scripted):
@@ -89,18 +89,3 @@ async def test_outside_its_term_the_client_writes_only_leases_and_events(stage: 
         assert await plugin.client.list(EVENTS, stage.namespace)
         lease = await plugin.client.get(LEASES, stage.namespace, "reconciler")
         await plugin.client.update(LEASES, stage.namespace, "reconciler", lease)
-
-
-async def test_a_standby_binds_as_soon_as_the_leader_has_released_the_lease(stage: Stage) -> None:
-    """No retry is due for hours: only the watch of the Lease can have notified the standby."""
-    first_plugin, second_plugin = Scripted(), Scripted()
-    async with stage.working(first_plugin) as leader:
-        first = await until_awaited(lambda: holder(stage), bool)
-        async with stage.working(second_plugin) as standby:
-            await until(lambda: all(r.synced.is_set() for r in standby.parts.reflectors.values()))
-            await stage.create_pod()
-            await leader.leave()
-            await stage.request_bind()
-            await stage.phase("pod", "Succeeded")
-            assert await holder(stage) != first
-    assert (first_plugin.points("pod"), second_plugin.points("pod")) == ([], ["pre_bind", "post_bind"])
