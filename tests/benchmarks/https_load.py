@@ -14,11 +14,11 @@ import ssl
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import cast
 
 import uvloop
 
+from tests.benchmarks.cpu import cpu_s
 from tests.benchmarks.report import percentile
 
 CONNECT_S = 30.0
@@ -173,10 +173,7 @@ async def load(target: Target) -> Measured:
 
 def _cpu_s(pid: int) -> float:
     """Return the CPU time of a process so far, in seconds; 0 for no process."""
-    if not pid:
-        return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu_s({"": pid})[""] if pid else 0.0
 
 
 def main() -> int:

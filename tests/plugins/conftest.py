@@ -19,6 +19,7 @@ from tests.live import Live
 from tests.pairs import TEST_CONFIG, installed_pair, own_namespace, running_pair
 from tests.plugins.claims import publish
 from tests.plugins.leftovers import clean_up
+from tests.plugins.sharing import Shares
 from tests.pod_groups import WITH_POD_GROUPS, serves_pod_groups
 
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "checks" / "values.yaml"
@@ -44,6 +45,12 @@ def pair(pair: Live) -> Iterator[Live]:
     """The running pair, in a namespace for this test only; nothing is left behind."""
     yield pair
     clean_up(pair)
+
+
+@pytest.fixture
+def shares(pair: Live) -> Shares:
+    """Sharing pods in the test's namespace."""
+    return Shares(pair)
 
 
 @pytest.fixture(scope="package")

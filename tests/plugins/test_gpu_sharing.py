@@ -1,11 +1,8 @@
 """Shared GPUs on the real API server: bound, joined, ended, released. kwok acts as kubelets and agents."""
 
-import pytest
-
 from bowline.api import names
 from bowline.plugins.gpu_sharing.reservation import reservation_name
 from tests import hostile
-from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.sharing import RESERVATIONS, Shares, device_of, group_of, reservation
 
@@ -19,12 +16,6 @@ FRESH = [
     "patch/bindrequests",  # the finalizer
     "patch/bindrequests/status",
 ]
-
-
-@pytest.fixture
-def shares(pair: Live) -> Shares:
-    """Sharing pods in the test's namespace."""
-    return Shares(pair)
 
 
 def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> None:

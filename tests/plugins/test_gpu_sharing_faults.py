@@ -7,15 +7,8 @@ from itertools import count
 import pytest
 
 from bowline.api import names
-from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of
-
-
-@pytest.fixture
-def shares(pair: Live) -> Shares:
-    """Sharing pods in the test's namespace."""
-    return Shares(pair)
 
 
 def lose_reservation(shares: Shares, group: str) -> None:

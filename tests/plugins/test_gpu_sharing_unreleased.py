@@ -4,10 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from bowline.localcluster.errors import LocalApiError
-from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.sharing import RESERVATIONS, Shares, reservation
 
@@ -16,12 +13,6 @@ NAME = "gpu-reservation-gpu-node-0-x7k2p"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
 WHOLE: dict[str, Any] = {"receivedGPU": {"count": 1, "portion": "1.00"}}
-
-
-@pytest.fixture
-def shares(pair: Live) -> Shares:
-    """Sharing pods in the test's namespace."""
-    return Shares(pair)
 
 
 @contextmanager

@@ -1,22 +1,13 @@
 """The commands of docs/maintain-a-gpu-node.md on a node with shares: a plain drain ends, and nothing is left."""
 
-import pytest
-
 from bowline.api import names
 from bowline.localcluster.assets.recipes import Tool
 from bowline.testing.builders import pod
 from tests.documents import commands, run
-from tests.live import Live
 from tests.plugins.sharing import HALF, RESERVATIONS, Shares
 
 PAGE = "docs/maintain-a-gpu-node.md"
 NODE = "gpu-node-2"
-
-
-@pytest.fixture
-def shares(pair: Live) -> Shares:
-    """Sharing pods in the test's namespace."""
-    return Shares(pair)
 
 
 def share(shares: Shares, name: str, group: str) -> None:
