@@ -165,13 +165,6 @@ def test_errors_have_paths_into_the_object(lint: Any, text: str, paths: list[str
     assert [fault["path"] for fault in json.loads(out)["objects"][0]["errors"]] == paths
 
 
-def test_a_report_for_ci_names_the_errors_and_the_files_that_cannot_be_read(lint: Any) -> None:
-    status, out, _ = lint(GOOD + "---" + BAD, "kind: [", options=("-o", "github"))
-    assert status == 2
-    for text in ("gpu_request/fraction-range", "0.yaml", "1.yaml", "lint/unreadable"):
-        assert text in out
-
-
 def test_changes_are_shown_as_the_api_server_would_store_them(lint: Any) -> None:
     _, out, _ = lint(GOOD, BAD, FOREIGN, options=("--show-changes",))
     lines = out.splitlines()
@@ -528,13 +521,6 @@ class TestBadUsage:
         assert [entry["file"] for entry in document["objects"]] == ["1.yaml"]
         assert message in document["unreadable"][0]
 
-    def test_a_configuration_with_errors(self, lint: Any) -> None:
-        Path("config.yaml").write_text("kind: x\nnope: 1\n")
-        status, out, err = lint(GOOD, options=("--config", "config.yaml"))
-        assert (status, out) == (2, "")
-        assert "nope" in err
-        assert "apiVersion" in err
-
 
 def test_a_configuration_alone_is_checked(lint: Any) -> None:
     Path("config.yaml").write_text(HEAD)
@@ -542,7 +528,7 @@ def test_a_configuration_alone_is_checked(lint: Any) -> None:
     Path("config.yaml").write_text(HEAD + "nope: 1\n")
     status, out, err = lint(options=("--config", "config.yaml"))
     assert (status, out) == (2, "")
-    assert err
+    assert "nope" in err
 
 
 HOSTILE = {

@@ -299,10 +299,11 @@ async def test_a_run_that_ignores_its_cancellation_ends_the_process_by_name() ->
     await asyncio.sleep(100)
 
 
-async def test_a_setup_that_fails_names_its_plugin_and_ends_the_start() -> None:
+@pytest.mark.parametrize(("act", "why"), [(raises, "KeyError: 'typo'"), (lambda: sys.exit(3), "SystemExit: 3")])
+async def test_a_setup_that_fails_names_its_plugin_and_ends_the_start(act: Callable[[], None], why: str) -> None:
     calls: Calls = []
-    lifecycle = lifecycle_of(RecordingPlugin("a", calls), RecordingPlugin("b", calls, {"setup": raises}))
-    with pytest.raises(PluginError, match="plugin b: setup raised KeyError: 'typo'"):
+    lifecycle = lifecycle_of(RecordingPlugin("a", calls), RecordingPlugin("b", calls, {"setup": act}))
+    with pytest.raises(PluginError, match=f"plugin b: setup raised {why}"):
         await lifecycle.setup()
     assert calls == ["a.setup", "b.setup"]
 
@@ -319,15 +320,6 @@ async def test_a_hanging_setup_ends_with_the_plugins_budget() -> None:
     with pytest.raises(PluginError, match="plugin hangs: setup took longer than 7 s"):
         await lifecycle_of(Hangs(PluginConfig(), Settings())).setup()
     assert asyncio.get_running_loop().time() == pytest.approx(7, abs=0.1)
-
-
-async def test_a_plugin_that_exits_at_setup_is_named() -> None:
-    def exits() -> None:
-        sys.exit(3)
-
-    lifecycle = lifecycle_of(RecordingPlugin("author", [], {"setup": exits}))
-    with pytest.raises(PluginError, match="plugin author: setup raised SystemExit: 3"):
-        await lifecycle.setup()
 
 
 @pytest.mark.parametrize(

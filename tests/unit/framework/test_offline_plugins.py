@@ -19,14 +19,6 @@ def test_they_are_the_plugins_that_admission_calls_by_default_in_their_order() -
         assert offline.args == plugin.args
 
 
-@pytest.mark.parametrize("name", [*METHODS, "has_side_effects"])
-def test_each_method_that_admission_calls_is_the_same_function(name: str) -> None:
-    settings = Settings()
-    expectation = [plugin for plugin in build_plugins(settings) if isinstance(plugin, AdmissionPlugin)]
-    for offline, plugin in zip(offline_plugins(settings), expectation, strict=True):
-        assert getattr(type(offline), name) is getattr(type(plugin), name)
-
-
 @pytest.mark.parametrize(
     "settings",
     [

@@ -207,14 +207,6 @@ def test_no_program_starts_with_a_misspelt_method(
     assert 'plugins[0].name: "licence.prebind": is never called' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_every_program_starts_with_the_corrected_method(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Any
-) -> None:
-    distribution(tmp_path, "corrected", "licence", CORRECT)
-    assert status_of(monkeypatch, tmp_path, program, "{name: licence}") == 0
-
-
 @pytest.mark.parametrize("program", PROGRAMS[:2])  # lint reads what is installed only if the configuration names it
 def test_no_process_starts_with_a_plugin_that_has_the_name_of_a_built_in_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any

@@ -4,20 +4,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bowline.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.api.bindrequest import decode_bind_request
 from bowline.api.failed_decision import Decision, FailedDecision, denial_print
-from bowline.api.node_view import NodeView
 from bowline.framework.binding.post import binding_status, denied_on
-from bowline.framework.config import Binding, Settings
+from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Fatal, Retriable, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.decide.actions import Fail
-from bowline_reconciler.decide.decide import decide
 from bowline_reconciler.decide.outcome import Ended, classify_outcome
 from bowline_reconciler.decide.report import failure_report
-from bowline_reconciler.decide.snapshot import Observed, Outcome, Target, Times, pod_view
+from bowline_reconciler.decide.snapshot import Outcome, Times
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITS = Binding(backoff_limit=0, wait_timeout=timedelta(seconds=1))
@@ -91,19 +89,3 @@ def test_a_denial_that_another_node_has_met_suggests_no_other(
     )
     assert isinstance(status, Fatal)
     assert (status.reason, status.suggestion) == (Reason.REJECTED, suggestion)
-
-
-def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:
-    gated_pod = pod_view(stored(pod(schedulingGates=[{"name": "hold"}]), uid="u"))
-    request = decode_bind_request(stored(bind_request(uid="u")))
-    observation = Observed(
-        request,
-        gated_pod,
-        NodeView(deleting=False),
-        provided=frozenset({AllocationKind.REGULAR}),
-        times=Times(wait_time=timedelta(hours=1)),
-        live=frozenset(Target),
-    )
-    end = decide(observation, Settings(scheduler_names=("example-scheduler",), binding=LIMITS))
-    assert isinstance(end, Fail)
-    assert (end.status.reason, end.status.suggestion) == (Reason.WAIT_TIMEOUT, SAME)

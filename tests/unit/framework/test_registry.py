@@ -56,10 +56,6 @@ def places(faults: Iterable[FieldError]) -> list[tuple[str, str]]:
     return [(fault.rule.id, fault.path) for fault in faults]
 
 
-def test_enabled_built_ins_have_their_order() -> None:
-    assert plugin_names(registry_of(), settings_of()) == ["one", LAST]
-
-
 @pytest.mark.parametrize(
     ("entries", "expectation"),
     [
@@ -118,11 +114,6 @@ def test_a_plugin_whose_access_is_not_granted_is_an_error(
 
 def test_an_order_of_its_own_replaces_the_built_in_one() -> None:
     assert plugin_names(registry_of(), settings_of(plugin_order=(LAST, "one"))) == [LAST, "one"]
-
-
-def test_an_unknown_gate_is_rejected() -> None:
-    faults = errors(registry_of(), settings_of(feature_gates={"Nope": True}))
-    assert places(faults) == [("config/feature-gate", "featureGates.Nope")]
 
 
 def _broken() -> PluginClass:

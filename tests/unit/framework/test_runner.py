@@ -236,17 +236,6 @@ async def test_what_a_plugin_shares_is_there_for_the_others_of_its_attempt_only(
     assert context().shared == {}
 
 
-async def test_one_failing_rollback_does_not_stop_the_others() -> None:
-    calls: Calls = []
-    a = RecordingPlugin("a", calls)
-    b = RecordingPlugin("b", calls, {"rollback": raises(RuntimeError("stuck"))})
-    run, _ = runner(a, b)
-    status = await run.run_rollback(context(), Status.fatal("no"))
-    assert calls == ["b.rollback", "a.rollback"]
-    assert isinstance(status, Retriable)
-    assert status.plugin == "b"
-
-
 UNAVAILABLE, BUSY = (
     ConnectionFailed("unavailable"),
     TooManyRequests("busy", ApiStatus(429, retry_after=timedelta(seconds=7))),
@@ -358,6 +347,7 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     await run.drop_request(c.request.key, c.request.uid)
     assert observer.errors == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
     assert calls[-1:] == ["other.forget"] * neighbours
+    assert run.answers(c.request, c.pod).effects == {"shares"}, "it has a rollback"
 
 
 class RecordingNeighbour(RecordingPlugin):
@@ -590,28 +580,6 @@ def test_a_pure_query_that_changes_its_arguments_changes_no_answer_and_no_cached
     assert (answers.demands, answers.idle) == (frozenset(AllocationKind), frozenset())
     assert answers.effects == {f"changes_{point}", "reads"}
     assert (ctx.request.raw, ctx.pod) == before
-
-
-class Undoes(BindingPlugin):
-    """Has a rollback, and does not override has_side_effects."""
-
-    name = "undoes"
-
-    def applies(self, pod: Any, request: Any) -> bool:
-        return "mine" in pod["metadata"].get("annotations", {})
-
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        return Status.ok()
-
-
-def test_effects_are_those_of_plugins_that_apply() -> None:
-    run, _ = runner(
-        RecordingPlugin("none", []), RecordingPlugin("some", [], effects=True), Undoes(PluginConfig(), Settings())
-    )
-    request, mine = context().request, pod()
-    mine["metadata"]["annotations"] = {"mine": ""}
-    assert run.answers(request, pod()).effects == {"some"}
-    assert run.answers(request, mine).effects == {"some", "undoes"}
 
 
 @pytest.mark.parametrize(

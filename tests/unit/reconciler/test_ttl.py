@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api import names
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.ttl import completed_at, is_due
+from bowline_reconciler.ttl import is_due
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -55,7 +55,3 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
 )
 def test_is_due(request_: dict[str, Any], due: bool) -> None:
     assert is_due(request_, HOUR, NOW) is due
-
-
-def test_the_newest_write_counts_as_the_completion() -> None:
-    assert completed_at(completed({}, managedFields=WRITTEN)) == datetime(2026, 1, 1, 11, 30, tzinfo=UTC)

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 import uvloop
 
-from bowline.runtime.backoff import ItemBackoff
 from bowline.runtime.workqueue import QueueShutDown, WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -387,22 +386,6 @@ async def test_keys_of_low_priority_take_turns_and_leave_room_for_other_namespac
     assert await queue.get() == "healthy/1"
     queue.done("broken/0")
     assert await queue.get() == "broken/6"
-
-
-async def test_a_rate_limited_key_backs_off_until_it_is_forgotten() -> None:
-    queue: WorkQueue[str] = WorkQueue(backoff=ItemBackoff(seconds(1), seconds(60), random=lambda: 0.5))
-    times = []
-    for _ in range(3):
-        queue.add_rate_limited("a")
-        began = asyncio.get_running_loop().time()
-        await next_key(queue)
-        times.append(round(asyncio.get_running_loop().time() - began, 3))
-    assert times == [0.5, 1.0, 2.0]
-    queue.forget("a")
-    queue.add_rate_limited("a")
-    began = asyncio.get_running_loop().time()
-    await next_key(queue)
-    assert asyncio.get_running_loop().time() - began == pytest.approx(0.5)
 
 
 async def test_a_queue_can_be_inspected() -> None:

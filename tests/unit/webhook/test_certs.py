@@ -42,14 +42,6 @@ class TestSelfSigned:
         for name in ("bowline-webhook.bowline-system.svc", "localhost", "127.0.0.1", "::1"):
             shake_hands(serving.context, signer.certificate, name)
 
-    def test_another_ca_does_not_verify_and_a_bundle_of_both_does(self) -> None:
-        old, new = authority(TODAY), authority(TODAY)
-        serving = ServingContext()
-        serving.swap(leaf_of(new, at=TODAY).pem())
-        with pytest.raises(ssl.SSLCertVerificationError):
-            shake_hands(serving.context, old.certificate, "localhost")
-        shake_hands(serving.context, to_pem([old.certificate, new.certificate]), "localhost")
-
     def test_a_leaf_never_outlives_its_authority(self) -> None:
         signer = authority(NOW, DAY)
         assert leaf_of(signer, life=7 * DAY).certificate.not_valid_after_utc == signer.certificate.not_valid_after_utc

@@ -175,10 +175,6 @@ class TestWhatIsWritten:
         kept = after(Action.REPAIR, CaObservation(CaState(YOUNG, NEXT, ())), DUE, NOW)
         assert kept == CaState(YOUNG, NEXT, (YOUNG.certificate, NEXT.certificate), NOW)
 
-    def test_an_expired_signer_is_not_used(self) -> None:
-        new_state = after(Action.REPAIR, CaObservation(state(ENDED)), STRANGER, NOW)
-        assert new_state == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
-
     def test_the_bundle_is_bounded(self) -> None:
         many = tuple(authority(NOW - timedelta(days=days)).certificate for days in range(MAX_BUNDLE + 5))
         new_state = after(Action.REPAIR, CaObservation(replace(state(YOUNG), bundle=many)), STRANGER, NOW)

@@ -132,12 +132,7 @@ def test_the_shares_container_gets_its_limit_from_the_configmap(env: list[Json])
     assert (fault.rule.id, fault.path) == ("hami_core/unprepared", "spec.containers[0].env")
 
 
-def test_the_plugin_is_off_by_default_and_requires_gpu_sharing() -> None:
-    assert [plugin.name for plugin in Registry(BUILTINS).build(Settings())] == ["gpu_sharing"]
-    assert [plugin.name for plugin in Registry(BUILTINS).build(Settings(plugins=ENTRIES))] == [
-        "gpu_sharing",
-        "hami_core",
-    ]
+def test_the_plugin_requires_gpu_sharing() -> None:
     alone = Settings(plugins=(*ENTRIES, PluginEntry(name="gpu_sharing", enabled=False)))
     with pytest.raises(ConfigurationError) as caught:
         Registry(BUILTINS).build(alone)

@@ -104,7 +104,3 @@ def test_an_empty_setting_beside_an_old_nri_plugin_is_a_warning() -> None:
     verdict = chain(runtime_class_name="").admit_pod(pod(HALF), info(OLD))
     assert verdict.allowed
     assert [warning.rule.id for warning in verdict.warnings] == ["runtime_class/operator-mode"]
-
-
-def test_a_stored_pod_stays_updatable() -> None:
-    assert chain().validate_pod(pod(HALF), pod(HALF), info("nri", is_final=True)).allowed
