@@ -31,13 +31,15 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from aiohttp import web
+from aiohttp.helpers import rfc822_formatted_time
 
 from bowline.runtime.address import ListenAddress
 from bowline.runtime.fairness import FairPool, peer_of
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable["Answer"]]
+PlainHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 # Called for invalid HTTP and for failures outside the handler, with the response's status and the error.
 OnError = Callable[[int, BaseException | None], None]
 # Returns whether a peer whose handshake is complete is admitted, given its certificate as ``ssl`` decodes it, or {}.
@@ -53,8 +55,6 @@ _LINE: Final = 4096
 _HEADERS: Final = 64
 # Connections accepted per turn of the event loop.
 _ACCEPTS: Final = 64
-# In place of aiohttp's own header, which names versions.
-_SERVER: Final = "bowline"
 # Connections of a plain server.
 _PLAIN_CONNECTIONS: Final = 256
 _PLAIN_FINISH_S: Final = 1.0
@@ -79,6 +79,37 @@ class ServerLimits:
     idle_s: float = 180.0
     write_s: float = 10.0
     linger_s: float = 2.0
+
+
+class Answer(web.StreamResponse):
+    """A complete response, written at once. Those of aiohttp take 25 us more, because they can be streams.
+
+    ``content_type``: with its charset. ``fields``: further ones of the head.
+    """
+
+    def __init__(
+        self, content: bytes, status: int = 200, content_type: str = "text/plain; charset=utf-8", fields: str = ""
+    ) -> None:
+        super().__init__(status=status)
+        self._content = content
+        self._fields = f"Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n{fields}"
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Write the response."""
+        if self._keep_alive is None:
+            self._keep_alive = request.keep_alive
+        major, minor = request.version
+        head = (
+            f"HTTP/{major}.{minor} {self.status} {self.reason}\r\n{self._fields}Server: bowline\r\n"
+            f"Date: {rfc822_formatted_time()}\r\n"
+            f"Connection: {'keep-alive' if self._keep_alive else 'close'}\r\n\r\n"
+        )
+        content = b"" if request.method == "HEAD" else self._content
+        await request.writer.write(head.encode() + content)
+        await request.writer.drain()
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Write nothing more."""
 
 
 class WaitGroup:
@@ -195,7 +226,7 @@ class Connection(web.RequestHandler):
         text = (
             "the server has failed; its log has the reason" if status >= 500 else "this is not a valid HTTP request"
         )
-        response = web.Response(status=status, text=f"{text}\n", headers={"Server": _SERVER})
+        response = Answer(f"{text}\n".encode(), status)
         response.force_close()
         return response
 
@@ -343,7 +374,6 @@ class HttpServer:
                 self._incomplete.pop(connection, None)
             self._connections.renew(connection.peer, connection)
             self._requests.done()
-        response.headers["Server"] = _SERVER
         return response
 
     # --- accepting ---
@@ -409,7 +439,7 @@ class HttpServer:
 class PlainServer(web.Server):
     """aiohttp's own server. At most ``_PLAIN_CONNECTIONS``: a new connection displaces the oldest, of any peer."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: PlainHandler) -> None:
         super().__init__(handler, access_log=None)
         self._runner = web.ServerRunner(self, shutdown_timeout=_PLAIN_FINISH_S)
 

@@ -9,20 +9,20 @@ from aiohttp import web
 
 from bowline.runtime import http_server
 from bowline.runtime.address import ListenAddress
-from bowline.runtime.http_server import HttpServer, PlainServer, ServerLimits
+from bowline.runtime.http_server import Answer, HttpServer, PlainServer, ServerLimits
 from bowline_webhook.server import LIMITS as WEBHOOK_LIMITS
 
 LIMITS = ServerLimits(connections=4, linger_s=60)
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
 
 
-async def respond(request: web.BaseRequest) -> web.StreamResponse:
+async def respond(request: web.BaseRequest) -> Answer:
     """Respond 200 to a request whose body is complete, and 408 to others, without waiting for the rest."""
     if request.content.is_eof():
-        return web.Response(status=200)
-    response = web.Response(status=408)
-    response.force_close()
-    return response
+        return Answer(b"ok")
+    answer = Answer(b"", 408)
+    answer.force_close()
+    return answer
 
 
 class Callers:
@@ -54,8 +54,32 @@ async def status(reader: asyncio.StreamReader) -> int:
     """Return the status of the next response, 0 if the connection was closed."""
     line = await reader.readline()
     if line:
-        await reader.readuntil(b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.partition(b"Content-Length: ")[2].split()[0]))
     return int(line.split()[1]) if line else 0
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "fields", "connection"),
+    [
+        ("POST", "1.1", "", "keep-alive"),
+        ("POST", "1.1", "Connection: close\r\n", "close"),
+        ("POST", "1.0", "", "close"),
+        ("HEAD", "1.1", "", "keep-alive"),
+    ],
+)
+async def test_the_next_response_begins_where_the_last_one_ends(
+    callers: Callers, method: str, version: str, fields: str, connection: str
+) -> None:
+    request = f"{method} / HTTP/{version}\r\nHost: x\r\n{fields}Content-Length: 2\r\n\r\n{{}}".encode()
+    count = 2 if connection == "keep-alive" else 1
+    reader, _ = await callers.send(request * count)
+    body = b"" if method == "HEAD" else b"ok"
+    for _ in range(count):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        assert head.startswith(f"HTTP/{version} 200 OK\r\n")
+        assert {f"Connection: {connection}", "Content-Length: 2"} <= set(head.split("\r\n"))
+        assert await reader.readexactly(len(body)) == body
 
 
 async def test_late_requests_are_displaced_before_a_new_caller(callers: Callers) -> None:
