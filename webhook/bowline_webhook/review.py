@@ -10,6 +10,7 @@ operations. Every body gets a response with its UID; only a body without a reada
 import base64
 import re
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, Final, Literal, cast, get_args
 
 import orjson
@@ -138,7 +139,7 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
     fields = _typed(request, _REQUEST, "request", errors)
     kind = _typed(fields.get("kind") or {}, _KIND, "request.kind", errors)
     user = _typed(fields.get("userInfo") or {}, _USER, "request.userInfo", errors)
-    operation, obj, old = fields.get("operation", ""), fields.get("object"), fields.get("oldObject")
+    operation, obj, old = fields.get("operation") or "", fields.get("object"), fields.get("oldObject")
     if operation in _OPERATIONS and not errors:
         objects = {"object": obj} | ({"oldObject": old} if operation == "UPDATE" else {})
         errors += [
@@ -149,13 +150,13 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
     return Review(
         api_version=api_version,
         uid=uid,
-        group=kind.get("group", ""),
-        kind=kind.get("kind", ""),
-        subresource=fields.get("subResource", ""),
-        namespace=fields.get("namespace", ""),
-        name=fields.get("name", ""),
+        group=kind.get("group") or "",
+        kind=kind.get("kind") or "",
+        subresource=fields.get("subResource") or "",
+        namespace=fields.get("namespace") or "",
+        name=fields.get("name") or "",
         operation=operation,
-        user=user.get("username", ""),
+        user=user.get("username") or "",
         object=obj or {},
         old=old,
         errors=tuple(errors),
@@ -163,16 +164,12 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
 
 
 def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, errors: list[FieldError]) -> dict[str, Any]:
-    """Return those of the fields that are present; one of another type is added to ``errors``."""
-    values = {}
-    for field, kind in types.items():
-        value = source.get(field)
-        if type(value) is kind:
-            values[field] = value
-        elif value is not None:
-            word = "a string" if kind is str else "an object"
-            errors.append(FieldError(TYPE, f"{path}.{field}", value, f"must be {word}"))
-    return values
+    """Return the fields without those of another type, which are added to ``errors``."""
+    wrong = [field for field, kind in types.items() if type(source.get(field)) not in (kind, NoneType)]
+    for field in wrong:
+        word = "a string" if types[field] is str else "an object"
+        errors.append(FieldError(TYPE, f"{path}.{field}", source[field], f"must be {word}"))
+    return {field: value for field, value in source.items() if field not in wrong} if wrong else source
 
 
 def review_object(hook: Hook, review: Review, chain: AdmissionChain, inventory: Inventory | None = None) -> Verdict:

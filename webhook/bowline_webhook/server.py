@@ -204,6 +204,7 @@ class AdmissionServer:
             self._metrics.crashes.labels(hook=hook).inc()
             verdict = self._apply_mode(hook, review, _FAILED, peer)
             answer = encode_answer(review, verdict, self._chain.settings.docs_url)
+        self._reviewing = None
         self._metrics.observe_answer(hook, time.perf_counter() - started_at, allowed=verdict.allowed)
         if verdict.errors and self._may_log():
             log.info("denied", extra={"peer": peer, **_log_fields(hook, review, verdict)})

@@ -10,7 +10,6 @@ plugin's own.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -113,10 +112,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ReviewCall:
-    """A call of a plugin during a review."""
+    """A plugin's method that reviews call."""
 
     plugin: str
     point: str
+    method: Callable[..., Any]
 
 
 ALLOWED = Verdict()
@@ -161,12 +161,13 @@ class AdmissionChain:
         self._current: ReviewCall | None = None
         self._plugins = tuple(plugins)
         reviewers = [plugin for plugin in plugins if isinstance(plugin, AdmissionPlugin)]
-        self._mutate_pod = overriding(reviewers, AdmissionPlugin.mutate_pod)
-        self._validate_pod = overriding(reviewers, AdmissionPlugin.validate_pod)
-        self._mutate_ephemeral = overriding(reviewers, AdmissionPlugin.mutate_ephemeral_containers)
-        self._validate_ephemeral = overriding(reviewers, AdmissionPlugin.validate_ephemeral_containers)
-        self._mutate_request = overriding(reviewers, AdmissionPlugin.mutate_bind_request)
-        self._validate_request = overriding(reviewers, AdmissionPlugin.validate_bind_request)
+        self._mutate_pod = _calls(reviewers, AdmissionPlugin.mutate_pod)
+        self._validate_pod = _calls(reviewers, AdmissionPlugin.validate_pod)
+        self._mutate_ephemeral = _calls(reviewers, AdmissionPlugin.mutate_ephemeral_containers)
+        self._validate_ephemeral = _calls(reviewers, AdmissionPlugin.validate_ephemeral_containers)
+        self._mutate_request = _calls(reviewers, AdmissionPlugin.mutate_bind_request)
+        self._validate_request = _calls(reviewers, AdmissionPlugin.validate_bind_request)
+        self._side_effects = _calls(plugins, Plugin.has_side_effects)
 
     def for_unknown_scheduler(self) -> "AdmissionChain":
         """Return a chain in which a pod that names no scheduler is in scope: of a part of a pod it is not known."""
@@ -200,8 +201,8 @@ class AdmissionChain:
 
     def _admit_in_scope(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
         pod = MutablePod(raw)
-        for plugin in self._mutate_pod:
-            self._guarded_mutation(plugin, "mutate_pod", pod, partial(plugin.mutate_pod, pod, info))
+        for call in self._mutate_pod:
+            self._mutate(call, pod, info)
         return self._review_pod(raw, None, info).after(pod)
 
     def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
@@ -238,10 +239,7 @@ class AdmissionChain:
         return (early or self._admit_in_scope(pod, info)).placed(template)
 
     def _review_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
-        by_plugin = (
-            self._plugin_errors(plugin, "validate_pod", partial(plugin.validate_pod, raw, old, info))
-            for plugin in self._validate_pod
-        )
+        by_plugin = self._errors_of(self._validate_pod, raw, old, info)
         return verdict_of(chain(by_plugin, [list(self._unread_warnings(raw))] if old is None else ()))
 
     def _unread_warnings(self, raw: Object) -> Iterator[FieldError]:
@@ -278,18 +276,14 @@ class AdmissionChain:
         if early is not None:
             return early
         pod, old = MutablePod(raw), _readable(old)
-        for plugin in self._mutate_ephemeral:
-            mutate = partial(plugin.mutate_ephemeral_containers, pod, old, info)
-            self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, mutate)
+        for call in self._mutate_ephemeral:
+            self._mutate(call, pod, old, info)
         return self.validate_ephemeral_containers(raw, old, info).after(pod)
 
     def validate_ephemeral_containers(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate a pod's new ephemeral containers."""
-        point, old = "validate_ephemeral_containers", _readable(old)
-        return self._early_verdict(raw, info) or verdict_of(
-            self._plugin_errors(plugin, point, partial(plugin.validate_ephemeral_containers, raw, old, info))
-            for plugin in self._validate_ephemeral
-        )
+        early = self._early_verdict(raw, info)
+        return early or verdict_of(self._errors_of(self._validate_ephemeral, raw, _readable(old), info))
 
     # --- BindRequests ---
 
@@ -307,9 +301,8 @@ class AdmissionChain:
         request = MutableObject(raw)
         if info.operation == "CREATE":
             self._complete(request, info)
-        for plugin in self._mutate_request:
-            mutate = partial(plugin.mutate_bind_request, request, info)
-            self._guarded_mutation(plugin, "mutate_bind_request", request, mutate)
+        for call in self._mutate_request:
+            self._mutate(call, request, info)
         return self.validate_bind_request(raw, old, info).after(request)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
@@ -336,19 +329,13 @@ class AdmissionChain:
         errors = request_errors(raw, old)
         if any(not error.is_warning for error in errors):  # plugins receive only requests that can be decoded
             return verdict_of([errors])
-        by_plugin = (
-            self._plugin_errors(
-                plugin, "validate_bind_request", partial(plugin.validate_bind_request, raw, old, info)
-            )
-            for plugin in self._validate_request
-        )
-        return verdict_of(chain([errors], by_plugin))
+        return verdict_of(chain([errors], self._errors_of(self._validate_request, raw, old, info)))
 
     def _complete(self, request: MutableObject, info: AdmissionInfo) -> None:
         decoded_request = decode_bind_request(_named(request.raw))
         if decoded_request.spec is not None:
             uid = owner_pod_uid(request.raw)
-            effects = [plugin.name for plugin in self._plugins if self._has_side_effects(plugin, decoded_request)]
+            effects = [call.plugin for call in self._side_effects if self._has_side_effects(call, decoded_request)]
             if uid and not decoded_request.spec.pod_uid:
                 request.set(uid, "spec", "podUID")
             if effects and not decoded_request.has_finalizer:
@@ -357,48 +344,47 @@ class AdmissionChain:
 
     # --- an exception of a plugin is a defect of the plugin, not of the object ---
 
-    def _has_side_effects(self, plugin: Plugin, request: BindRequest) -> bool:
-        self._current = ReviewCall(plugin.name, "has_side_effects")
+    def _has_side_effects(self, call: ReviewCall, request: BindRequest) -> bool:
+        self._current = call
         try:
-            return plugin.has_side_effects(request, None)
+            return bool(call.method(request, None))
         except BaseException as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
-            self._on_error(plugin.name, "has_side_effects", error)
+            self._on_error(call.plugin, call.point, error)
             return True
         finally:
             self._current = None
 
-    def _guarded_mutation(
-        self, plugin: Plugin, point: str, target: MutableObject, mutate: Callable[[], None]
-    ) -> None:
+    def _mutate(self, call: ReviewCall, target: MutableObject, *arguments: object) -> None:
         mark = target.checkpoint()
-        self._current = ReviewCall(plugin.name, point)
+        self._current = call
         try:
-            mutate()
+            call.method(target, *arguments)
         except BaseException as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
             target.revert(mark)
-            self._on_error(plugin.name, point, error)
+            self._on_error(call.plugin, call.point, error)
         finally:
             self._current = None
 
-    def _plugin_errors(
-        self, plugin: Plugin, point: str, validate: Callable[[], Iterable[FieldError]]
-    ) -> Sequence[FieldError]:
-        self._current = ReviewCall(plugin.name, point)
-        try:
-            errors = list(_first_errors(validate()))
-            strangers = [error for error in errors if not isinstance(error, FieldError)]
-            if strangers:
-                raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
-        except BaseException as error:  # noqa: BLE001 - reported through on_error; what cannot be validated is denied
-            self._on_error(plugin.name, point, error)
-            message = (
-                f"plugin {plugin.name} failed while reviewing this object ({type(error).__name__}); "
-                "ask the cluster's operator to read the webhook's log"
-            )
-            return [FieldError(_internal_rule(plugin.name), "", None, message)]
-        finally:
-            self._current = None
-        return errors
+    def _errors_of(self, calls: Iterable[ReviewCall], *arguments: object) -> Iterator[Sequence[FieldError]]:
+        for call in calls:
+            self._current = call
+            try:
+                errors = _first_errors(call.method(*arguments))
+            except BaseException as error:  # noqa: BLE001 - reported through on_error; what cannot be validated is denied
+                self._on_error(call.plugin, call.point, error)
+                message = (
+                    f"plugin {call.plugin} failed while reviewing this object ({type(error).__name__}); "
+                    "ask the cluster's operator to read the webhook's log"
+                )
+                errors = [FieldError(_internal_rule(call.plugin), "", None, message)]
+            finally:
+                self._current = None
+            yield errors
+
+
+def _calls(plugins: Iterable[Plugin], method: Callable[..., Any]) -> tuple[ReviewCall, ...]:
+    point = method.__name__
+    return tuple(ReviewCall(plugin.name, point, getattr(plugin, point)) for plugin in overriding(plugins, method))
 
 
 def _internal_rule(plugin: str) -> Rule:
@@ -470,19 +456,26 @@ def verdict_of(groups: Iterable[Sequence[FieldError]]) -> Verdict:
     return Verdict(tuple(errors), tuple(warnings)) if errors or warnings else ALLOWED
 
 
-def _first_errors(results: Iterable[Any]) -> Iterator[Any]:
-    """Yield errors up to the limit, and as many warnings. Errors after many warnings are still found."""
+def _first_errors(results: Iterable[Any]) -> list[FieldError]:
+    """Return errors up to the limit, and as many warnings. Errors after many warnings are still found.
+
+    Raises TypeError for a result that is no FieldError.
+    """
+    first: list[FieldError] = []
     errors = warnings = 0
     for error in results:
-        if isinstance(error, FieldError) and error.is_warning:
+        if not isinstance(error, FieldError):
+            raise TypeError(f"returned {type(error).__name__}, must return FieldErrors")
+        if error.is_warning:
             warnings += 1
             if warnings > structure.MAX_ERRORS:
                 continue
         else:
             errors += 1
-        yield error
+        first.append(error)
         if errors >= structure.MAX_ERRORS:
-            return
+            break
+    return first
 
 
 def _named(raw: Object) -> Object:

@@ -82,9 +82,10 @@ class AnnotationReads:
 
     def covers(self, annotation: str) -> bool:
         """Return whether the plugin reads the annotation."""
-        return annotation in self.keys or any(
-            annotation.startswith(prefix) and annotation.endswith(suffix) for prefix, suffix in self.affixes
-        )
+        for prefix, suffix in self.affixes:
+            if annotation.startswith(prefix) and annotation.endswith(suffix):
+                return True
+        return annotation in self.keys
 
 
 # A plugin without arguments leaves it out.
