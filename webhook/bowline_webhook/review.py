@@ -131,7 +131,7 @@ def _unreadable(body: bytes, error: MalformedReviewError) -> Review:
     if head is None:
         raise error
     why = f"{error}; leave that out of the object, its managedFields too, or delete the object that is stored"
-    return Review(head[1].decode(), head[2].decode(), errors=(FieldError(UNREADABLE, "", None, why),))
+    return Review(head[1].decode(), head[2].decode(), {}, errors=(FieldError(UNREADABLE, "", None, why),))
 
 
 def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Review:
@@ -141,11 +141,11 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
     user = _typed(fields.get("userInfo") or {}, _USER, "request.userInfo", errors)
     operation, obj, old = fields.get("operation") or "", fields.get("object"), fields.get("oldObject")
     if operation in _OPERATIONS and not errors:
-        objects = {"object": obj} | ({"oldObject": old} if operation == "UPDATE" else {})
+        needed = ("object", "oldObject") if operation == "UPDATE" else ("object",)
         errors += [
             FieldError(MISSING, f"request.{field}", None, f"is required for {operation}")
-            for field, value in objects.items()
-            if value is None
+            for field in needed
+            if fields.get(field) is None
         ]
     return Review(
         api_version=api_version,

@@ -84,8 +84,9 @@ class MutableObject:
         if not isinstance(array, list):
             raise TypeError(f"{pointer(*tokens)} is not an array")
         path = pointer(*tokens, "-")
-        for value in values:
-            self._record("add", path, value, array.pop)
+        for value, copy in zip(values, _copy(list(values)), strict=True):
+            self.operations.append({"op": "add", "path": path, "value": copy})
+            self._undo.append(array.pop)
             array.append(value)
 
     def remove(self, *tokens: str | int) -> None:
@@ -135,15 +136,18 @@ class MutableObject:
         exists = _key(token) in parent if isinstance(parent, dict) else True
         before = parent[token] if exists else None
         undo = (lambda: parent.__setitem__(token, before)) if exists else (lambda: parent.pop(token))
-        self._record("replace" if exists else "add", pointer(*path), value, undo)
+        self.operations.append({"op": "replace" if exists else "add", "path": pointer(*path), "value": _copy(value)})
+        self._undo.append(undo)
         parent[token] = value
 
-    def _record(self, operation: str, path: str, value: Json, undo: Callable[[], object]) -> None:
-        # A copy: a later change below this value has an operation of its own. The encoder takes an eighth of
-        # deepcopy's time, and rejects what is not JSON here, where the plugin that supplied it is known.
-        copy = value if isinstance(value, str) else orjson.loads(orjson.dumps(value))
-        self.operations.append({"op": operation, "path": path, "value": copy})
-        self._undo.append(undo)
+
+def _copy(value: Json) -> Json:
+    """Return a copy: a later change below the value has an operation of its own.
+
+    The encoder takes an eighth of deepcopy's time, and rejects what is not JSON here, where the plugin that supplied
+    it is known.
+    """
+    return value if isinstance(value, str) else orjson.loads(orjson.dumps(value))
 
 
 def _key(token: str | int) -> str:

@@ -33,6 +33,7 @@ _LABELS = {names.QUEUE_LABEL: names.QUEUE_LABEL, "runai/queue": names.QUEUE_LABE
 _LIMITS = (names.GPU_MEMORY_LIMIT, names.GPU_FRACTION_LIMIT)
 _READ = frozenset((*names.OWNED_ANNOTATIONS, *_LIMITS))
 _SPELLINGS = tuple(name for name in names.OWNED_ANNOTATIONS if name.startswith("gpu-"))
+_VARIABLES = frozenset(_SPELLINGS)
 # gpu-mem and gpu-fracton resemble an annotation; gpu-product does not.
 _LIKENESS = 0.8
 # A comparison takes a tenth of a millisecond, and a pod may have thousands of annotations.
@@ -107,7 +108,7 @@ def _label_warnings(raw: Object, spec: Mapping[str, Any]) -> Iterator[FieldError
 def _variable_warnings(env: Any, place: str) -> Iterator[FieldError]:
     for index, entry in enumerate(env if isinstance(env, list) else ()):
         name = entry.get("name") if isinstance(entry, dict) else None
-        if isinstance(name, str) and name in _SPELLINGS:
+        if isinstance(name, str) and name in _VARIABLES:
             message = f"has no effect as a variable; set the annotation {name} of the pod"
             yield FieldError(rule_table.ANNOTATION_IN_SPEC, f"{place}[{index}].name", name, message)
 

@@ -90,11 +90,15 @@ RULES: Final = (
 
 # In the order in which they are written.
 SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
+_SHARE_VARIABLES = frozenset(SHARE_ENV)
 _REMOVED_ONE_BY_ONE = 8
 MAX_SUBDOMAIN = 253
 # The API's default mode of a ConfigMap volume.
 _DEFAULT_MODE = 0o644
+# The letter of each byte.
+_LETTERS = (GENERATED_LETTERS * 10)[:256].encode()
 _PLACE = re.compile(r"-i?[0-9]+")
+_SUBDOMAIN = re.compile(names.DNS_SUBDOMAIN)
 _NOT_IN_NAME = re.compile(r"[^a-z0-9.-]+")
 
 
@@ -183,11 +187,12 @@ def prepare(pod: MutablePod, seed: str) -> None:
     capabilities = capabilities_map(prefix, target)
     container = ("spec", target.field, target.index)
     env = target.container.get("env") or []
-    former = [index for index, entry in enumerate(env) if entry.get("name") in SHARE_ENV]
+    former = [index for index, entry in enumerate(env) if entry.get("name") in _SHARE_VARIABLES]
     if not former or not _has_env(env, capabilities):
-        _warn_of_replaced(pod, target, former, prefix)
-        # Replacing the list would repeat every user-written entry in the patch.
-        _remove(pod, former, *container, "env")
+        if former:
+            _warn_of_replaced(pod, target, former, prefix)
+            # Replacing the list would repeat every user-written entry in the patch.
+            _remove(pod, former, *container, "env")
         pod.extend([_env_entry(name, capabilities) for name in SHARE_ENV], *container, "env")
     if not _has_env_from(target, capabilities):
         _remove_former(pod, _direct, target.container.get("envFrom"), prefix, *container, "envFrom")
@@ -249,7 +254,7 @@ def nri_errors(pod: Object) -> Iterator[FieldError]:
 def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
     """Return the rule that a ConfigMap or volume of this name would break; empty if it breaks none."""
     direct = direct_env_map(capabilities)
-    if len(direct) > MAX_SUBDOMAIN or not re.fullmatch(names.DNS_SUBDOMAIN, direct):
+    if len(direct) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(direct):
         return "must be the beginning of a ConfigMap's name: lower-case letters, digits, '-' and '.'"
     if len(map_volume(capabilities)) > MAX_LABEL:
         longest = MAX_LABEL - len(f"-{target.suffix}-vol")
@@ -336,7 +341,7 @@ def _clean_others(pod: MutablePod, target: ShareTarget, prefix: str) -> None:
             former = [
                 at
                 for at, entry in enumerate(container.get("env") or ())
-                if entry.get("name") in SHARE_ENV
+                if entry.get("name") in _SHARE_VARIABLES
                 and not _refers(entry, current)
                 and _is_former(entry, partial(_env_entry, entry["name"]), prefix)
             ]
@@ -363,7 +368,7 @@ def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
 
 def _has_env(env: Sequence[Object], capabilities: str) -> bool:
     """Return whether each variable exists once and refers to its key; of duplicates the last one takes effect."""
-    variables = [entry for entry in env if entry.get("name") in SHARE_ENV]
+    variables = [entry for entry in env if entry.get("name") in _SHARE_VARIABLES]
     return len(variables) == len(SHARE_ENV) == len({entry["name"] for entry in variables}) and all(
         _refers(entry, capabilities) for entry in variables
     )
@@ -401,9 +406,4 @@ def _random_letters(seed: str, metadata: Object) -> str:
     reviews.
     """
     unique = "/".join((seed, metadata.get("namespace") or "", metadata.get("name") or ""))
-    number = int.from_bytes(hashlib.sha256(unique.encode()).digest()[:8], "big")
-    letters = []
-    for _ in range(GENERATED_LENGTH):
-        number, index = divmod(number, len(GENERATED_LETTERS))
-        letters.append(GENERATED_LETTERS[index])
-    return "".join(letters)
+    return hashlib.sha256(unique.encode()).digest()[:GENERATED_LENGTH].translate(_LETTERS).decode()
