@@ -32,8 +32,8 @@ WEBHOOK = (
         "old-object-not-required",
         "An UPDATE without its old object is reviewed as if nothing had been stored.",
         f"{_WEBHOOK}review.py",
-        '{"object": obj} | ({"oldObject": old} if operation == "UPDATE" else {})',
-        '{"object": obj}',
+        '("object", "oldObject") if operation == "UPDATE" else ("object",)',
+        '("object",)',
     ),
     Mutant(
         "warned-kind-denied",
