@@ -43,7 +43,7 @@ FRAMEWORK = (
     Mutant(
         "metadata-of-two-plugins",
         "Of two plugins that set one annotation to different values the second is silently dropped.",
-        f"{_FRAMEWORK}binding/calls.py",
+        f"{_FRAMEWORK}binding/runner.py",
         "if self.entries.get(key, value) != value",
         "if self.entries.get(key, value) is None",
     ),

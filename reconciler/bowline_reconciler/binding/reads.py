@@ -142,12 +142,14 @@ class Reads:
         """Return the snapshot of a request with the cached objects around it. ``state``: the request's, if any."""
         contact, node_ill_for = self._informers.in_contact(), self._informers.node_ill_for(request.selected_node)
         node, pod = self._informers.node(request.selected_node), self._informers.pod(request.pod_key)
+        times = self._times(request, state, contact)
         return Snapshot(
             request,
             pod if pod is not None else Absent.NOT_IN_CACHE,
             node if node is not None else Absent.NOT_IN_CACHE,
-            self._times(request, state, contact),
+            times,
             node_ill_for=node_ill_for,
+            wait_left=times.wait_left(self._settings.binding.wait_timeout),
         )
 
     def times(self, request: BindRequest, state: RequestState) -> Times:
@@ -161,7 +163,6 @@ class Reads:
         """
         request, attempt = snapshot.request, snapshot.request.attempt_id
         running = running or Running(request)
-        wait_left = snapshot.times.wait_left(self._settings.binding.wait_timeout)
         return BindContext(
             request=request,
             pod=None if isinstance(snapshot.pod, Absent) else snapshot.pod,
@@ -169,7 +170,7 @@ class Reads:
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
-            deadline=self._clock.now() + wait_left,
+            deadline=self._clock.now() + snapshot.wait_left,
             client=self._client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
             cancelled=running.cancelled,

@@ -156,6 +156,7 @@ class Snapshot:
     live: frozenset[Target] = frozenset()
     node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
     answers: Answers | None = None  # of the plugins, for this request and this pod; None: not asked
+    wait_left: timedelta = timedelta()  # how long the present wait may last, or one that starts now
 
     @property
     def pod_view(self) -> PodView | Absent:

@@ -61,7 +61,7 @@ class ReconcilerMetrics:
         self.reconcile_errors = Counter(
             "bowline_pass_errors_total", "Reconciles ended by a defect of the reconciler itself.", registry=registry
         )
-        self._attempts = {
+        self.attempts_of = {
             outcome: (self.attempts.labels(outcome), self.attempt_seconds.labels(outcome)) for outcome in OUTCOMES
         }
         self.succeeded = self.finished_requests.labels(Phase.SUCCEEDED.value, OWN)
@@ -115,12 +115,6 @@ class ReconcilerMetrics:
         init_series(self._in_flight, step=STEPS)
         self._waiting_plugins = (OWN, *plugins)
         init_series(self._waits, plugin=self._waiting_plugins)
-
-    def attempt_ended(self, outcome: str, seconds: float) -> None:
-        """Count an attempt."""
-        total, duration = self._attempts[outcome]
-        total.inc()
-        duration.observe(seconds)
 
     def in_flight(self, count: Callable[[], Mapping[str, int]]) -> None:
         """Export the number of reconciles in progress by step; ``count`` is called at each scrape."""

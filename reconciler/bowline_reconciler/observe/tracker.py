@@ -66,7 +66,9 @@ class Observation:
         """Record an attempt's result."""
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
-            self.metrics.attempt_ended(status.code, self._clock.monotonic() - current.since)
+            total, seconds = self.metrics.attempts_of[status.code]
+            total.inc()
+            seconds.observe(self._clock.monotonic() - current.since)
             current.outcome = status.code
             # Several plugins that wait together are one wait, attributed to the first.
             current.plugin = (status.waits[0] if isinstance(status, Waiting) else status).plugin

@@ -12,14 +12,13 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.api.field_error import FieldError
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.declared import permit_of
@@ -71,38 +70,6 @@ class Failed:
     """The failure of a synchronous call that returned no usable value."""
 
     status: Status
-
-
-@dataclass(slots=True)
-class Additions:
-    """The annotations or labels of a Binding, to which plugins add. ``check`` returns the errors of a plugin's."""
-
-    entries: dict[str, str]
-    check: Callable[[Mapping[str, str]], Sequence[FieldError]]
-    owners: dict[str, str] = field(default_factory=dict)
-
-    def add(self, plugin: str, result: Any) -> None:
-        """Add what a plugin returned. Raises InvalidResult for what the API server would not store, or would store
-        and then reject every update of the pod, and for another value of a key.
-        """
-        if not isinstance(result, Mapping):
-            raise _invalid(result, "a mapping of keys to values")
-        for key, value in result.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise InvalidResult(f"returned {key!r}: {value!r}; keys and values must be strings")
-        if not result:
-            return
-        errors = [
-            f"returned {key}: {value!r}, and {self.owners.get(key, 'the framework')} sets it to "
-            f"{self.entries[key]!r}; use a key of its own"
-            for key, value in result.items()
-            if self.entries.get(key, value) != value
-        ]
-        errors += [f"returned {error}" for error in self.check(result)]
-        if errors:
-            raise InvalidResult("; ".join(errors))
-        self.entries.update(result)
-        self.owners.update(dict.fromkeys(result, plugin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,20 +306,20 @@ def as_terminal(result: Any) -> Fatal | None:
 def as_demands(result: Any) -> frozenset[AllocationKind]:
     demands = tuple(result) if isinstance(result, Iterable) else (result,)
     if not all(isinstance(demand, AllocationKind) for demand in demands):
-        raise _invalid(result, "a collection of AllocationKind")
+        raise invalid(result, "a collection of AllocationKind")
     return frozenset(demands)
 
 
 def as_flag(result: Any) -> bool:
     if not isinstance(result, bool):
-        raise _invalid(result, "True or False")
+        raise invalid(result, "True or False")
     return result
 
 
 def as_none(result: Any) -> None:
     """Check the result of post_bind and forget, which must be None."""
     if result is not None:
-        raise _invalid(result, "nothing")
+        raise invalid(result, "nothing")
 
 
 def defect(plugin: str, what: str) -> Status:
@@ -366,11 +333,12 @@ def defect(plugin: str, what: str) -> Status:
 
 def _one_of(kinds: tuple[type[S], ...], result: Any) -> S:
     if not isinstance(result, kinds):
-        raise _invalid(result, "a Status that is " + " or ".join(kind.__name__ for kind in kinds))
+        raise invalid(result, "a Status that is " + " or ".join(kind.__name__ for kind in kinds))
     return result
 
 
-def _invalid(result: Any, expected: str) -> InvalidResult:
+def invalid(result: Any, expected: str) -> InvalidResult:
+    """Return the error of a result that is something else than expected."""
     if inspect.iscoroutine(result):
         result.close()
     text = "None" if result is None else f"a {type(result).__name__}"

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -63,10 +63,6 @@ class BindContext:
     answers: Answers | None = None  # of the framework; None: the plugins have not been asked
     prepared: dict[str, Done] = field(default_factory=dict)  # of the framework: what pre_bind adds, by plugin
     views: dict[str, "BindContext"] = field(default_factory=dict)  # of the framework: that of each plugin
-
-    def of_bound(self, request: BindRequest, pod: Object) -> "BindContext":
-        """Return the context of the attempt after the bind, with the request and the pod as they are then."""
-        return replace(self, request=request, pod=pod, views={})
 
     @property
     def spec(self) -> BindRequestSpec:

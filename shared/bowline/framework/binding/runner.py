@@ -7,8 +7,8 @@ one's. It writes nothing and decides nothing about the request. What happens in 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar, TypeVarTuple, Unpack
@@ -16,11 +16,12 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 import orjson
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.calls import (
-    Additions,
     Failed,
+    InvalidResult,
     PluginCaller,
     as_demands,
     as_failure,
@@ -29,6 +30,7 @@ from bowline.framework.binding.calls import (
     as_prepared,
     as_status,
     as_terminal,
+    invalid,
 )
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
@@ -54,6 +56,38 @@ from bowline.runtime.tasks import all_done
 
 P = TypeVar("P", bound=BindingPlugin)
 Ts = TypeVarTuple("Ts")
+
+
+@dataclass(slots=True)
+class Additions:
+    """The annotations or labels of a Binding, to which plugins add. ``check`` returns the errors of a plugin's."""
+
+    entries: dict[str, str]
+    check: Callable[[Mapping[str, str]], Sequence[FieldError]]
+    owners: dict[str, str] = field(default_factory=dict)
+
+    def add(self, plugin: str, result: Any) -> None:
+        """Add what a plugin returned. Raises InvalidResult for what the API server would not store, or would store
+        and then reject every update of the pod, and for another value of a key.
+        """
+        if not isinstance(result, Mapping):
+            raise invalid(result, "a mapping of keys to values")
+        for key, value in result.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise InvalidResult(f"returned {key!r}: {value!r}; keys and values must be strings")
+        if not result:
+            return
+        errors = [
+            f"returned {key}: {value!r}, and {self.owners.get(key, 'the framework')} sets it to "
+            f"{self.entries[key]!r}; use a key of its own"
+            for key, value in result.items()
+            if self.entries.get(key, value) != value
+        ]
+        errors += [f"returned {error}" for error in self.check(result)]
+        if errors:
+            raise InvalidResult("; ".join(errors))
+        self.entries.update(result)
+        self.owners.update(dict.fromkeys(result, plugin))
 
 
 class Runner:
