@@ -38,10 +38,10 @@ async def fails(stage: Stage, _: Working) -> None:
 @pytest.mark.parametrize(
     ("result", "ended", "max_stops", "max_returns"),
     [
-        pytest.param(Status.ok(), succeeds, 78, 55, id="bind"),
-        pytest.param(Status.wait("for a device"), waits, 55, 36, id="wait"),
-        pytest.param(Status.retry("no device"), fails_once, 53, 32, id="retry"),
-        pytest.param(Status.fatal("no such device"), fails, 87, 64, id="fatal"),
+        pytest.param(Status.ok(), succeeds, 77, 55, id="bind"),
+        pytest.param(Status.wait("for a device"), waits, 55, 37, id="wait"),
+        pytest.param(Status.retry("no device"), fails_once, 52, 32, id="retry"),
+        pytest.param(Status.fatal("no such device"), fails, 85, 62, id="fatal"),
     ],
 )
 async def test_a_request_with_side_effects_passes_few_modules(
