@@ -173,7 +173,6 @@ STEPS = (
         f"{_DECIDE}step.py",
         "        if facts.is_inherited:\n            return Do.FENCE\n",
         "",
-        simulation=("kill", "late"),
     ),
     Mutant(
         "bound-after-withdrawal",
@@ -205,7 +204,6 @@ STEPS = (
         f"{_DECIDE}step.py",
         "    may_be_bound = is_ok or facts.has_lost_reply or (facts.stage is Stage.POSTED and not facts.is_rejected)\n",
         "    may_be_bound = is_ok\n",
-        simulation=("plain/bind/reply lost", "late"),
     ),
     Mutant(
         "bind-plugin-believed",
