@@ -20,7 +20,9 @@ from bowline.kube.errors import NotFound, NotStoredError
 from bowline.kube.messages import Answer, Request
 from bowline.kube.resources import PERSISTENTVOLUMES
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient
+from bowline.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.plugins.dynamic_resources.rules import ClaimStatus, Delete, Finalizers, Write
+from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import _replace_own
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
@@ -165,6 +167,10 @@ CONFIGMAP = {"metadata": {"name": "map", "namespace": "default"}, "data": {names
 STORED = stored(pod(), UID, VERSION, ownerReferences=[pod_owner(POD["metadata"]["name"], ObjectUID(UID))])
 
 
+def reserver(client: KubeClient) -> ClaimReserver:
+    return ClaimReserver(client, client.clock, timedelta(), TaintWatch())
+
+
 def volumes(client: KubeClient) -> VolumeBinder:
     return VolumeBinder(client, Storage(client, client.clock), None)
 
@@ -172,6 +178,11 @@ def volumes(client: KubeClient) -> VolumeBinder:
 @pytest.mark.parametrize(
     "write",
     [
+        pytest.param(lambda client: writer(client).set_owner(request(), ObjectUID("a")), id="owner of a request"),
+        pytest.param(lambda client: ClaimClient(client, timedelta()).create(CLAIM), id="a claim"),
+        pytest.param(
+            lambda client: reserver(client)._patch_pod_status(POD, {"resourceClaimName": "a"}), id="claim of a pod"
+        ),
         pytest.param(lambda client: reservations(client).label(POD, {"a": "b"}), id="labels"),
         pytest.param(lambda client: reservations(client).create(device_request()), id="a reservation pod"),
         pytest.param(lambda client: _replace_own(client, CONFIGMAP, POD), id="a ConfigMap in place of another"),

@@ -127,12 +127,15 @@ def test_a_request_to_a_provisioner_that_is_stored_otherwise_is_withdrawn() -> N
     assert nodes == ["node-0", None]
 
 
-async def test_a_failure_withdraws_what_was_asked_of_a_provisioner() -> None:
-    request = decode_bind_request(stored(bind_request()))
-    cluster = Cluster(raw_claim(annotations={names.SELECTED_NODE: "node-0", names.PREPARED_FOR: request.uid}))
+@pytest.mark.parametrize(("requested_by", "nodes"), [("request-uid", [None]), ("other", [])])
+async def test_a_failure_withdraws_what_its_own_request_has_asked_of_a_provisioner(
+    requested_by: str, nodes: list[None]
+) -> None:
+    request = decode_bind_request(stored(bind_request(), "request-uid"))
+    cluster = Cluster(raw_claim(annotations={names.SELECTED_NODE: "node-0", names.PREPARED_FOR: requested_by}))
     binder = VolumeBinder(cast(Any, cluster), Storage(cast(Any, cluster), cluster.clock), None)
     await binder.advise(request, POD, Status.fatal("denied"))
-    assert [patch["metadata"]["annotations"][names.SELECTED_NODE] for patch in cluster.patches] == [None]
+    assert [patch["metadata"]["annotations"][names.SELECTED_NODE] for patch in cluster.patches] == nodes
 
 
 class Hanging(Cluster):
