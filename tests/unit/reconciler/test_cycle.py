@@ -1,5 +1,6 @@
 """The order of calls and writes of one binding cycle, as far as no real race shows it each time."""
 
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -197,3 +198,20 @@ async def test_a_deferred_completion_is_of_a_pending_request(changes: dict[str, 
     await cycle.reconciler.reconcile(cycle.key)
     assert cycle.log[0] == first_call
     assert not cycle.driver.deferred
+
+
+async def test_a_rollback_with_a_write_that_may_still_take_effect_is_repeated() -> None:
+    cycle = Cycle(pre_bind=refuse)
+
+    async def lose_reply(_: BindContext) -> Status:
+        cycle.state.attempt.unacknowledged_at = cycle.clock.monotonic()
+        return Status.ok()
+
+    cycle.plugin.acts["rollback"] = lose_reply
+    assert (await cycle.attempt()).requeue_after == timedelta(seconds=60)
+    assert cycle.log[-1] == "rollback"
+    del cycle.plugin.acts["rollback"]
+    cycle.clock.step(timedelta(seconds=60))
+    cycle.log.clear()
+    await cycle.attempt()
+    assert cycle.log[:4] == ["read pod", "rollback", "drop finalizer", "status Failed"]
