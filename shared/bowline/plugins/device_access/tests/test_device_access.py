@@ -107,6 +107,8 @@ VALUE, REFERENCE = "device_access/value", "device_access/value-from"
             id="hidden between two voids"),
         pytest.param(env({"name": NAME, "value": "all"}, resources=GPU), [(VALUE, "env[0].value")],
             id="beside a GPU it would win over the device plugin"),
+        pytest.param(env({"name": NAME, "value": ""}, resources=GPU), [(VALUE, "env[0].value")],
+            id="beside a GPU, nothing"),
         pytest.param(env(resources=GPU, envFrom=[{"prefix": "X_", "secretRef": {"name": "a"}}]), [],
             id="a prefix with which the name cannot begin"),
         pytest.param(env(resources=GPU, envFrom=[{"prefix": "NVIDIA_", "secretRef": {"name": "a"}}]),
