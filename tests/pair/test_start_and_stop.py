@@ -15,57 +15,11 @@ from tests.live import LiveCluster
 from tests.pair.conftest import PLUGINS, BareReconcilers
 from tests.waiting import LIMIT_S
 
-BAD_CONFIG = """
-apiVersion: config.bowline.dev/v1alpha1
-kind: BowlineConfiguration
-schedulerName: example-scheduler
-binding: {workers: 0, waitTimeout: soon}
-leaderElection: {leaseDuration: 5s}
-"""
-BAD_PLUGINS = """
-apiVersion: config.bowline.dev/v1alpha1
-kind: BowlineConfiguration
-plugins:
-  - {name: no_such_plugin}
-  - {name: gpu_request}
-  - {name: gpu_request, enabled: false}
-  - {name: example_flaky, args: {anotation: x}}
-featureGates: {Levitation: true}
-"""
 EXITS = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
 plugins: [{name: pair_exits}]
 """
-
-
-@pytest.mark.parametrize(
-    ("process", "document", "named"),
-    [
-        pytest.param(
-            "webhook",
-            BAD_CONFIG,
-            ["schedulerName", "binding.workers", "binding.waitTimeout"],
-            id="webhook, wrong keys",
-        ),
-        pytest.param(
-            "reconciler",
-            BAD_PLUGINS,
-            ["plugins[0].name", "plugins[2].name", "plugins[3].args.anotation", "featureGates.Levitation"],
-            id="reconciler, unknown plugin, duplicate, wrong argument, unknown gate",
-        ),
-    ],
-)
-def test_an_invalid_configuration_is_rejected_with_every_error(
-    tmp_path: Path, process: str, document: str, named: list[str]
-) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(document)
-    result = run(process, f"--config={config}")
-    assert result.returncode == 2
-    for part in named:
-        assert part in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("process", [("webhook",), ("reconciler",), ("cli", "lint", "examples/manifests")])
