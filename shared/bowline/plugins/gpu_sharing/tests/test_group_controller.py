@@ -382,7 +382,8 @@ async def test_an_unused_device_of_another_binder_is_released_while_shares_are_o
 ) -> None:
     passes, site = Passes(), Site((reservation(device="GPU-1", is_foreign=is_foreign),))
     owner(site, passes, releases_foreign=releases_foreign).enqueue(["g1"])
-    await passes.results()
+    is_polled = IDLE_PERIOD in await passes.results()
+    assert is_polled == releases_foreign, "users of another binder are not shown"
     assert site.count("remove") == is_released
 
 
