@@ -34,6 +34,7 @@ EXPRESSIONS = [
     pytest.param(expression("Gt", "4", key="rank"), True, id="greater"),
     pytest.param(expression("Gt", "5", key="rank"), False, id="equal is not greater"),
     pytest.param(expression("Lt", "10", key="rank"), True, id="compared as numbers, not as text"),
+    pytest.param(expression("Lt", "5", key="rank"), False, id="equal is not less"),
     pytest.param(expression("Gt", "4"), False, id="a label that is no number"),
     pytest.param(expression("Gt", "x", key="rank"), False, id="a bound that is no number"),
     pytest.param(expression("Gt", "1", "2", key="rank"), False, id="two bounds"),

@@ -32,7 +32,7 @@ SLOW = {"key": "speed", "value": "-5", "effect": "NoSchedule"}
         pytest.param(SLOW, {"key": "speed", "operator": "Lt", "value": "0"}, True, id="Lt"),
         pytest.param(SLOW, {"key": "speed", "operator": "Gt", "value": "0"}, False, id="Gt"),
         pytest.param(DEDICATED, {"key": "dedicated", "operator": "Gt", "value": "0"}, False, id="not an integer"),
-        pytest.param(SLOW, {"key": "speed", "operator": "New", "value": "-5"}, False, id="an unknown operator"),
+        pytest.param(SLOW, {"key": "speed", "operator": "New", "value": "-6"}, False, id="an unknown operator"),
     ],
 )  # fmt: skip
 def test_a_toleration(taint: dict[str, str], toleration: dict[str, Any], is_tolerated: bool) -> None:
