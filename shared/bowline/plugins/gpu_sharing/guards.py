@@ -6,7 +6,7 @@ webhook is unavailable; the policy's CEL is generated from the values here. `bow
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from bowline.api import names
@@ -26,12 +26,20 @@ class KeyPattern:
     domains: tuple[str, ...] = ()
     prefix: str = ""
     free_suffixes: tuple[str, ...] = ()
+    _expression: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # One search: templates may have thousands of keys.
+        forms = [f"^{re.escape(key)}\\Z" for key in self.exact] + [f"^{re.escape(key)}" for key in self.prefixes]
+        forms += [rf"(?:^|\.){re.escape(domain)}/" for domain in self.domains]
+        if self.prefix:
+            free = "|".join(map(re.escape, self.free_suffixes))
+            forms.append(f"^(?!.*(?:{free})\\Z){re.escape(self.prefix)}")
+        object.__setattr__(self, "_expression", re.compile("|".join(forms), re.DOTALL))
 
     def covers(self, key: str) -> bool:
         """Return whether the key is one of them."""
-        is_taken = bool(self.prefix) and key.startswith(self.prefix) and not key.endswith(self.free_suffixes)
-        has_domain = any(f".{domain}/" in f".{key}" for domain in self.domains)
-        return key in self.exact or key.startswith(self.prefixes) or has_domain or is_taken
+        return self._expression.search(key) is not None
 
     @property
     def cel(self) -> str:
@@ -153,16 +161,16 @@ def guard_errors(metadata: Object, of_plugins: Collection[str] = ()) -> Iterator
 
     ``of_plugins``: the annotations that enabled plugins set by the Binding, which the policy guards as facts.
     """
-    for field, pattern, rule in (("labels", LABELS, GUARDED_LABEL), ("annotations", FACTS, GUARDED_FACT)):
-        entries = metadata.get(field)
+    for part, pattern, rule in (("labels", LABELS, GUARDED_LABEL), ("annotations", FACTS, GUARDED_FACT)):
+        entries = metadata.get(part)
         if not isinstance(entries, dict):
             continue
         if len(entries) > MAX_KEYS:
-            yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.message)
+            yield FieldError(MANY_KEYS, f"metadata.{part}", len(entries), MANY_KEYS.message)
             continue
-        if field == "annotations":
+        if part == "annotations":
             yield from _device_errors(entries)
         keys = [key for key in entries if pattern.covers(key) or (pattern is FACTS and key in of_plugins)]
         for key in keys:
-            path = annotation_path(key) if field == "annotations" else f"metadata.{field}[{key}]"
+            path = annotation_path(key) if part == "annotations" else f"metadata.{part}[{key}]"
             yield FieldError(rule, path, entries[key], rule.message)
