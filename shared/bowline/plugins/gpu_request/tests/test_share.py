@@ -101,6 +101,7 @@ SIDE = container("proxy", restartPolicy="Always")
     [
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "main"}), [], id="a container"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "proxy"}, init=[SIDE]), [], id="an init container"),
+        pytest.param(pod({"gpu-memory": "1000", NAME: "Main"}), [("container-name", NAME)], id="in another case"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: None}), [("container-name", NAME)], id="null"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: ""}, {"image": "x"}), [("container-name", NAME)],
             id="empty as its name"),
