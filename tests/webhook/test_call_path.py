@@ -39,7 +39,7 @@ async def test_a_review_passes_few_modules(listener: Served, hook: Hook, documen
     ("hook", "annotations", "max_calls"),
     [
         pytest.param(Hook.MUTATE_PODS, {}, 111, id="a mutation of a plain pod"),
-        pytest.param(Hook.MUTATE_PODS, {names.GPU_FRACTION: "0.5"}, 215, id="a mutation of a share"),
+        pytest.param(Hook.MUTATE_PODS, {names.GPU_FRACTION: "0.5"}, 216, id="a mutation of a share"),
         pytest.param(Hook.VALIDATE_PODS, {}, 95, id="a validation of a plain pod"),
     ],
 )
