@@ -31,15 +31,15 @@ from bowline.runtime.probes import Check, ProbeServer
 from bowline.runtime.tasks import RootTasks, ShutdownSignal, run_process
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import CAPACITY
-from bowline_reconciler.contact import Contact
 from bowline_reconciler.debug import debug_content
-from bowline_reconciler.leader import Leadership
+from bowline_reconciler.observe.contact import Contact
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.options import Options, parse_options
 from bowline_reconciler.process import RunningComponents
-from bowline_reconciler.uninstall import Uninstall
-from bowline_reconciler.wiring import Components, build, new_watchdog
+from bowline_reconciler.term.leader import Leadership
+from bowline_reconciler.term.uninstall import Uninstall
+from bowline_reconciler.term.wiring import Components, build, new_watchdog
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bowline.api.meta import ObjectKey
 from bowline.kube.reflector import Reflector
-from bowline_reconciler.wiring import Components
+from bowline_reconciler.term.wiring import Components
 
 # Enough entries of a list for one page.
 SHOWN = 100

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from bowline.kube.lease import LeaseTimings
 from bowline.runtime.tasks import RootTasks, ShutdownStep, shut_down, wait_done
-from bowline_reconciler.leader import Leadership, run_while_leader
-from bowline_reconciler.wiring import Components
+from bowline_reconciler.term.leader import Leadership, run_while_leader
+from bowline_reconciler.term.wiring import Components
 
 # The controller drains for up to 25 s; the plugins stop after that.
 WORK = timedelta(seconds=40)

@@ -17,7 +17,7 @@ from bowline.localcluster.errors import CommandError, LocalApiError
 from bowline.localcluster.helm import Helm
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
-from bowline_reconciler.uninstall import LIMIT
+from bowline_reconciler.term.uninstall import LIMIT
 from tests.chart.jobs import running_jobs
 from tests.chart.policies import RECONCILER
 from tests.chart.rendering import CHART

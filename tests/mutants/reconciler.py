@@ -3,8 +3,9 @@
 from tests.mutants.mutant import Mutant
 
 _DECIDE = "reconciler/bowline_reconciler/decide/"
-_BINDING = "reconciler/bowline_reconciler/binding/"
-_RECONCILER = "reconciler/bowline_reconciler/"
+_DRIVE = "reconciler/bowline_reconciler/drive/"
+_TERM = "reconciler/bowline_reconciler/term/"
+_WATCH = "reconciler/bowline_reconciler/watch/"
 _RANDOM = ("general", "late", "kill", "lag", "again")
 
 DECISIONS = (
@@ -369,7 +370,7 @@ ATTEMPTS = (
     Mutant(
         "oldest-write-counts",
         "Of the ages of writes in flight the longest counts.",
-        f"{_BINDING}in_flight.py",
+        f"{_DRIVE}in_flight.py",
         "limit - min(ages)",
         "limit - max(ages)",
         simulation=_RANDOM,
@@ -377,7 +378,7 @@ ATTEMPTS = (
     Mutant(
         "request-of-the-same-second",
         "A request created in the second in which the term began counts as untouched by the former leader.",
-        f"{_BINDING}in_flight.py",
+        f"{_DRIVE}in_flight.py",
         "request.created <= newest",
         "request.created < newest",
         simulation=_RANDOM,
@@ -385,7 +386,7 @@ ATTEMPTS = (
     Mutant(
         "rollback-does-nothing",
         "A rollback calls no plugin.",
-        f"{_BINDING}driver.py",
+        f"{_DRIVE}driver.py",
         "result = await self.runner.run_rollback(ctx, effect.why)",
         "result = Status.ok()",
         live=("tests/reconciler/test_rollback.py",),
@@ -394,7 +395,7 @@ ATTEMPTS = (
     Mutant(
         "late-rollback-complete",
         "A rollback is complete although a write of it may still take effect.",
-        f"{_BINDING}driver.py",
+        f"{_DRIVE}driver.py",
         "is_quiet = quiet_in <= timedelta()",
         "is_quiet = True",
         simulation=("late",),
@@ -402,7 +403,7 @@ ATTEMPTS = (
     Mutant(
         "nomination-stays",
         "The nomination of an abandoned request stays on the pod.",
-        f"{_BINDING}reporter.py",
+        f"{_DRIVE}reporter.py",
         "        self.withdraw_nomination(snapshot)\n        if request.phase is Phase.FAILED:",
         "        if request.phase is Phase.FAILED:",
         simulation=("share/withdraw",),
@@ -410,7 +411,7 @@ ATTEMPTS = (
     Mutant(
         "failure-forgotten",
         "The failure of a request is not remembered until it is stored.",
-        f"{_BINDING}driver.py",
+        f"{_DRIVE}driver.py",
         "            state.rollback.ending = action\n",
         "            pass\n",
         simulation=_RANDOM,
@@ -418,7 +419,7 @@ ATTEMPTS = (
     Mutant(
         "uid-for-version",
         "A request is written by its UID, in any version.",
-        f"{_BINDING}writer.py",
+        f"{_DRIVE}writer.py",
         '"resourceVersion": request.resource_version}',
         '"uid": request.uid}',
         simulation=_RANDOM,
@@ -426,7 +427,7 @@ ATTEMPTS = (
     Mutant(
         "older-version-trusted",
         "The watch replaces what this process has written or read live by an older version.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "            if is_trusted and self._is_past(ahead, request):\n",
         "            if is_trusted and False:\n",
         live=("tests/reconciler/test_own_writes.py",),
@@ -435,7 +436,7 @@ ATTEMPTS = (
     Mutant(
         "name-forgotten",
         "What is known of a name ends with its request.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "            self._ahead[key] = _Ahead(request.resource_version, request.uid)\n",
         "            pass\n",
         live=("tests/reconciler/test_withdrawal.py",),
@@ -444,7 +445,7 @@ ATTEMPTS = (
     Mutant(
         "gone-by-version-only",
         "A version of a request that is gone is cached again if it is newer than the one that was known.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "return request.uid == ahead.gone or is_older(",
         "return is_older(",
         simulation=("lag",),
@@ -452,7 +453,7 @@ ATTEMPTS = (
     Mutant(
         "late-reply-is-news",
         "The reply to an older write replaces the one to a newer write.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "if not self._has_passed(version) and not is_older(version, cached_request.resource_version):",
         "if not self._has_passed(version):",
         simulation=("lag",),
@@ -460,7 +461,7 @@ ATTEMPTS = (
     Mutant(
         "removed-request-is-kept",
         "A request whose last finalizer was removed while it was deleted stays cached until its event.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "        if request.deleting and not request.finalizers:\n",
         "        if not request:\n",
         simulation=("again",),
@@ -468,7 +469,7 @@ ATTEMPTS = (
     Mutant(
         "delivered-reply-is-kept",
         "The reply to a write is kept although the watch has delivered a newer version.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "        if not self._has_passed(version) and not is_older(",
         "        if not is_older(",
         simulation=("lag",),
@@ -476,7 +477,7 @@ ATTEMPTS = (
     Mutant(
         "read-replaces-news",
         "A live read replaces a version that the watch has delivered since it was sent.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "is_news = cached_request is not None and cached_request is not before",
         "is_news = False",
         simulation=("lag",),
@@ -484,7 +485,7 @@ ATTEMPTS = (
     Mutant(
         "restored-versions-compared",
         "After a restore of etcd a version that was known before hides what is stored.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "            if is_trusted and self._is_past",
         "            if self._is_past",
         simulation=("restores",),
@@ -492,7 +493,7 @@ ATTEMPTS = (
     Mutant(
         "list-ends-nothing",
         "What a list has not shown stays cached.",
-        f"{_RECONCILER}request_cache.py",
+        f"{_WATCH}request_cache.py",
         "            if self._has_passed(ahead.version) and (ahead.gone is None or key not in self._shown):\n",
         "            if self._has_passed(ahead.version) and not key:\n",
         simulation=("lag",),
@@ -500,7 +501,7 @@ ATTEMPTS = (
     Mutant(
         "failed-attempt-forgotten",
         "A failed attempt whose report is not stored is forgotten.",
-        f"{_BINDING}requeue.py",
+        f"{_DRIVE}requeue.py",
         "        attempt.pending_outcome, attempt.failed_before = action.outcome, request.failed_attempts\n",
         "",
         live=("tests/reconciler/test_isolation.py",),
@@ -509,7 +510,7 @@ ATTEMPTS = (
     Mutant(
         "change-before-registration-missed",
         "A change of an awaited object between its read and the registration is missed.",
-        f"{_BINDING}requeue.py",
+        f"{_DRIVE}requeue.py",
         "            if not is_current and self._may_end_wait(request, object_id):\n",
         "            if not is_current and not self._may_end_wait(request, object_id):\n",
         simulation=("lag",),
@@ -517,7 +518,7 @@ ATTEMPTS = (
     Mutant(
         "stale-gang-list",
         "A gang is completed by a list of bound pods that may be ten seconds old.",
-        f"{_BINDING}gangs.py",
+        f"{_DRIVE}gangs.py",
         "bound = await self._bound.of(gang, _BOUND_FRESH_S)",
         "bound = await self._bound.of(gang, _BOUND_TTL_S)",
         live=("tests/reconciler/test_gangs.py",),
@@ -526,7 +527,7 @@ ATTEMPTS = (
     Mutant(
         "condition-at-any-version",
         "A pod's condition False is written at any version of the pod.",
-        f"{_BINDING}pod_conditions.py",
+        f"{_DRIVE}pod_conditions.py",
         '{"uid": uid, "resourceVersion": version_of(pod)}',
         '{"uid": uid}',
         simulation=("late", "kill"),
@@ -534,7 +535,7 @@ ATTEMPTS = (
     Mutant(
         "condition-false-of-bound-pod",
         "After a conflict the condition False is written to a pod that is bound meanwhile.",
-        f"{_BINDING}pod_conditions.py",
+        f"{_DRIVE}pod_conditions.py",
         'if uid_of(pod) != uid or pod["spec"].get("nodeName"):',
         "if uid_of(pod) != uid:",
         live=("tests/reconciler/test_pod_condition.py",),
@@ -553,7 +554,7 @@ PROCESS = (
     Mutant(
         "deletion-withdraws-nothing",
         "A request that leaves the watch withdraws no attempt.",
-        f"{_RECONCILER}watch_events.py",
+        f"{_DRIVE}watch_events.py",
         "        self.states.withdraw(key)\n        self.queue.add(key, ends_rest",
         "        self.queue.add(key, ends_rest",
         live=("tests/reconciler/test_withdrawal.py",),
@@ -562,7 +563,7 @@ PROCESS = (
     Mutant(
         "withdrawn-attempts-go-on",
         "An attempt goes on whatever the caches show.",
-        f"{_RECONCILER}informers.py",
+        f"{_WATCH}informers.py",
         "        return not is_withdrawn(\n",
         "        return True or not is_withdrawn(\n",
         simulation=("again",),
@@ -570,7 +571,7 @@ PROCESS = (
     Mutant(
         "all-requests-are-new",
         "A new leader takes all requests for its own: no former leader has written for them.",
-        f"{_RECONCILER}informers.py",
+        f"{_WATCH}informers.py",
         "return Listed(began, changed_keys | unknown, newest)",
         "return Listed(began, changed_keys | unknown, None)",
         simulation=("kill",),
@@ -578,7 +579,7 @@ PROCESS = (
     Mutant(
         "writes-after-the-lease",
         "A leader writes until 12 seconds after its Lease.",
-        f"{_RECONCILER}leader.py",
+        f"{_TERM}leader.py",
         "_MARGIN_S = 1.0",
         "_MARGIN_S = -12.0",
         live=("tests/reconciler/test_leadership.py",),
@@ -587,21 +588,21 @@ PROCESS = (
     Mutant(
         "ttl-deletes-at-any-version",
         "The TTL controller deletes a request that has changed since it was listed.",
-        f"{_RECONCILER}ttl.py",
+        f"{_TERM}ttl.py",
         "uid=uid, resource_version=version)",
         "uid=uid)",
     ),
     Mutant(
         "ttl-deletes-with-finalizer",
         "The TTL controller deletes a request that still has a finalizer.",
-        f"{_RECONCILER}ttl.py",
+        f"{_TERM}ttl.py",
         '    if metadata.get("finalizers") or metadata.get("deletionTimestamp"):\n        return False\n    completion =',
         '    if metadata.get("deletionTimestamp"):\n        return False\n    completion =',
     ),
     Mutant(
         "released-while-pod-runs",
         "What a plugin holds for a pod is returned while the pod runs.",
-        f"{_RECONCILER}releases.py",
+        f"{_TERM}releases.py",
         "(not isinstance(pod, Absent) and not has_ended(pod))",
         "(not isinstance(pod, Absent) and not has_ended(pod) and not is_deleting(pod))",
         live=("tests/reconciler/test_releases.py",),

@@ -12,7 +12,7 @@ from bowline.kube.resources import BINDREQUESTS, NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline_reconciler import bound_pods
+from bowline_reconciler.watch import bound_pods
 from tests.reconciler.stage import Stage
 
 

@@ -35,11 +35,11 @@ from bowline.runtime.clock import Clock, SystemClock
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
 from bowline.testing.builders import bind_request, pod
 from bowline_reconciler.decide.actions import Action
-from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.process import RunningComponents
-from bowline_reconciler.wiring import Components, build
+from bowline_reconciler.term.leader import Leadership
+from bowline_reconciler.term.wiring import Components, build
 from tests.kube.wire import Wire
 from tests.waiting import until, until_awaited
 

@@ -7,7 +7,7 @@ import pytest
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
-from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.drive.reconciler import Reconciler
 from tests.call_path import recorded_stops, returns_of
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
 from tests.waiting import until
@@ -61,6 +61,6 @@ async def test_a_request_with_side_effects_passes_few_modules(
         scripted = Scripted(effects=True, pre_bind=pre_bind)
         async with stage.working(scripted, binding=Binding(workers=1, in_flight_timeout=NO_FLIGHT)) as working:
             await ended(stage, working)
-    assert stops[0] == "bowline_reconciler/reconciler.reconcile"
+    assert stops[0] == "bowline_reconciler/drive/reconciler.reconcile"
     assert len(stops) <= max_stops, (len(stops), returns_of(stops), stops)
     assert returns_of(stops) <= max_returns, (returns_of(stops), stops)

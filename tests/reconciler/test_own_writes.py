@@ -13,7 +13,7 @@ from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions
 from bowline.kube.metrics import KubeMetrics
 from bowline.runtime.workers import Result
-from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.drive.reconciler import Reconciler
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until
 

@@ -15,8 +15,8 @@ from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.decide.actions import Nomination, PodBound
+from bowline_reconciler.drive.pod_conditions import PodConditions
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.reconciler.test_waits import needs
 from tests.waiting import until, until_awaited

@@ -16,7 +16,7 @@ from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
 from bowline.kube.resources import NAMESPACES, PODS
 from bowline.testing.builders import pod
-from bowline_reconciler.uninstall import Uninstall
+from bowline_reconciler.term.uninstall import Uninstall
 from tests.reconciler.stage import Stage
 from tests.waiting import until, until_awaited
 
@@ -129,7 +129,7 @@ async def test_an_uninstall_returns_the_seats_of_ended_pods_and_reports_those_of
     seats = Seats()
     async with stage.working(seats, uninstalling=True) as working:
         gone = ObjectKey(stage.namespace, "none")
-        with caplog.at_level(logging.INFO, "bowline_reconciler.releases"):
+        with caplog.at_level(logging.INFO, "bowline_reconciler.term.releases"):
             await Uninstall(stage.client, gone, stage.namespace).run()
         assert await finalizers(stage) is None
         assert await finalizers(stage, "runs") is None

@@ -19,7 +19,7 @@ from bowline.kube.resources import BINDREQUESTS
 from bowline.testing.fault_proxy.faults import FaultAnswer
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline_reconciler.ttl import TTLController
+from bowline_reconciler.term.ttl import TTLController
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

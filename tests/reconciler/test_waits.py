@@ -12,7 +12,7 @@ from bowline.framework.plugin_status import Status
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.testing.builders import configmap
-from bowline_reconciler.binding import requeue
+from bowline_reconciler.drive import requeue
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

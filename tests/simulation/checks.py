@@ -22,7 +22,7 @@ from bowline.kube.client import ClientOptions
 from bowline.kube.errors import ApiError
 from bowline.kube.lease import StorageRestoredError
 from bowline.kube.messages import Request
-from bowline_reconciler.wiring import Components
+from bowline_reconciler.term.wiring import Components
 from tests.simulation.ends import ENDED, Ends, condition, has_ended, uid_of_pod
 from tests.simulation.loop import Process
 from tests.simulation.network import REQUEST_TIMEOUT_S

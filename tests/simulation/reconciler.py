@@ -19,11 +19,11 @@ from bowline.kube.config import ClusterAccess, Credentials
 from bowline.kube.lease import LeaseTimings, StorageRestoredError
 from bowline.plugins.catalog import build_plugins
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
-from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.process import RunningComponents
-from bowline_reconciler.wiring import Components, build
+from bowline_reconciler.term.leader import Leadership
+from bowline_reconciler.term.wiring import Components, build
 from tests.simulation.ends import CHECK_TIMEOUT_S
 from tests.simulation.loop import Process, State, VirtualLoop
 from tests.simulation.network import Network, SimulatedTransport

@@ -35,10 +35,10 @@ from bowline.plugins.volume_binding.storage import Storage
 from bowline.testing.builders import bind_request, pod, resource_claim, stored
 from bowline.testing.clock import START, SteppedClock
 from bowline.testing.handles import handle_for
-from bowline_reconciler.binding.pod_conditions import PodConditions
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Nomination, PodBound
-from bowline_reconciler.ttl import TTLController
+from bowline_reconciler.drive.pod_conditions import PodConditions
+from bowline_reconciler.drive.writer import Writer
+from bowline_reconciler.term.ttl import TTLController
 from tests.unit.framework.test_runner import context
 
 UID, VERSION = "its-uid", "7"

@@ -22,24 +22,24 @@ from bowline.kube.errors import ApiStatus, Conflict, NoResponse
 from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.binding.driver import Driver
-from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.pod_conditions import PodConditions
-from bowline_reconciler.binding.reads import Reads
-from bowline_reconciler.binding.reporter import Reporter
-from bowline_reconciler.binding.requeue import Requeue, WaitIndex
-from bowline_reconciler.binding.state import RequestState, RequestStates
-from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.bound_pods import AwaitedBind, BoundPodWatch
-from bowline_reconciler.controller import new_queue
 from bowline_reconciler.decide.actions import Event, Nomination, PodBound
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent
-from bowline_reconciler.informers import Informers
+from bowline_reconciler.drive.driver import Driver
+from bowline_reconciler.drive.in_flight import InFlightWrites
+from bowline_reconciler.drive.pod_conditions import PodConditions
+from bowline_reconciler.drive.reads import Reads
+from bowline_reconciler.drive.reconciler import Reconciler
+from bowline_reconciler.drive.reporter import Reporter
+from bowline_reconciler.drive.requeue import Requeue, WaitIndex
+from bowline_reconciler.drive.state import RequestState, RequestStates
+from bowline_reconciler.drive.watch_events import WatchEvents
+from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.reconciler import Reconciler
-from bowline_reconciler.request_cache import RequestCache
-from bowline_reconciler.watch_events import WatchEvents
+from bowline_reconciler.term.controller import new_queue
+from bowline_reconciler.watch.bound_pods import AwaitedBind, BoundPodWatch
+from bowline_reconciler.watch.informers import Informers
+from bowline_reconciler.watch.request_cache import RequestCache
 
 Act = Callable[[BindContext], Awaitable[Status]]
 

@@ -10,11 +10,11 @@ from bowline.kube.availability import Availability
 from bowline.runtime.workers import Result
 from bowline.runtime.workqueue import WorkQueue
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.controller import Controller, Term, new_queue
-from bowline_reconciler.informers import Informers, Listed
-from bowline_reconciler.memory import Memory
-from bowline_reconciler.progress import UnfinishedWork
-from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.drive.progress import UnfinishedWork
+from bowline_reconciler.drive.reconciler import Reconciler
+from bowline_reconciler.term.controller import Controller, Term, new_queue
+from bowline_reconciler.term.memory import Memory
+from bowline_reconciler.watch.informers import Informers, Listed
 from tests.unit.reconciler.watching import Watched
 
 KEY = ObjectKey("default", "train")

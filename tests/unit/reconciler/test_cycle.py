@@ -10,7 +10,7 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
-from bowline_reconciler.binding.driver import DEFER, MAX_DEFERRED, Work
+from bowline_reconciler.drive.driver import DEFER, MAX_DEFERRED, Work
 from tests.unit.reconciler.cycle import Act, Cycle, bound
 
 NOT_BOUND = ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]

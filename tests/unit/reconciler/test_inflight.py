@@ -8,8 +8,8 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectUID, ResourceVersion
-from bowline_reconciler.binding.in_flight import existed_before, in_flight_for
 from bowline_reconciler.decide.snapshot import Absent, PodView
+from bowline_reconciler.drive.in_flight import existed_before, in_flight_for
 from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from bowline.kube.config import ClusterAccess, Credentials
 from bowline.kube.reflector import EventType
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.informers import EventHandlers, Informers, Listed
+from bowline_reconciler.watch.informers import EventHandlers, Informers, Listed
 
 
 class TwoPages(KubeClient):

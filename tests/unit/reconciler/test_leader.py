@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from bowline.kube.lease import LeaseTimings
-from bowline_reconciler.controller import Term
-from bowline_reconciler.leader import run_while_leader
-from bowline_reconciler.wiring import Components
+from bowline_reconciler.term.controller import Term
+from bowline_reconciler.term.leader import run_while_leader
+from bowline_reconciler.term.wiring import Components
 
 pytestmark = pytest.mark.looptime
 

@@ -23,8 +23,8 @@ from bowline_reconciler.decide.report import (
     waiting_status,
 )
 from bowline_reconciler.decide.snapshot import Observed
-from bowline_reconciler.informers import transform_request
-from bowline_reconciler.ttl import is_due
+from bowline_reconciler.term.ttl import is_due
+from bowline_reconciler.watch.informers import transform_request
 from tests.unit.json_values import json_values
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,7 +15,6 @@ from bowline.framework.config import Binding
 from bowline.framework.plugin_status import UNLIMITED, Cancelled, Retriable, Status, Transient, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod
-from bowline_reconciler.binding.writer import status_patch
 from bowline_reconciler.decide.actions import (
     Event,
     Fail,
@@ -41,6 +40,7 @@ from bowline_reconciler.decide.report import (
     waiting_status,
 )
 from bowline_reconciler.decide.snapshot import GATES, Outcome, Times
+from bowline_reconciler.drive.writer import status_patch
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

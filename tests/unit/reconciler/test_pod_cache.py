@@ -9,7 +9,7 @@ import pytest
 
 from bowline.api.meta import ObjectKey, key_of, uid_of, version_of
 from bowline.testing.builders import pod
-from bowline_reconciler.pod_cache import MAX_NAMESPACES, PodCache
+from bowline_reconciler.watch.pod_cache import MAX_NAMESPACES, PodCache
 
 # A service account's volume and the tolerations that admission adds, as in every stored pod.
 TOKEN = {

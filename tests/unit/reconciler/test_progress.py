@@ -16,7 +16,7 @@ from bowline.runtime.workers import DONE, ReconcileError, Result
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.decide.report import Unfinished
-from bowline_reconciler.progress import UnfinishedWork, unfinished_by
+from bowline_reconciler.drive.progress import UnfinishedWork, unfinished_by
 
 KEY = ObjectKey("default", "train")
 ANSWER = Unfinished("Retrying", "429 TooManyRequests: busy")

@@ -9,7 +9,7 @@ import pytest
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.request_cache import RequestCache
+from bowline_reconciler.watch.request_cache import RequestCache
 
 # Explores a whole space.
 pytestmark = pytest.mark.timeout(300)

@@ -6,10 +6,10 @@ from typing import cast
 from bowline.api.meta import ObjectUID
 from bowline.kube.availability import Availability
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.binding.requeue import ATTEMPT_PAUSE, Requeue, WaitIndex
-from bowline_reconciler.binding.state import RequestState
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.transient import QUIET_FAILURES
+from bowline_reconciler.drive.requeue import ATTEMPT_PAUSE, Requeue, WaitIndex
+from bowline_reconciler.drive.state import RequestState
+from bowline_reconciler.drive.writer import Writer
 
 NO_WRITER = cast(Writer, None)
 

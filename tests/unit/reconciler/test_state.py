@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.binding.state import RequestStates, WaitState
+from bowline_reconciler.drive.state import RequestStates, WaitState
 
 
 def version(number: int, uid: str = "request-uid") -> BindRequest:

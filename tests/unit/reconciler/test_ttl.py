@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api import names
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.ttl import is_due
+from bowline_reconciler.term.ttl import is_due
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -5,7 +5,7 @@ import pytest
 from bowline.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.kube.store import Store
-from bowline_reconciler.binding.requeue import Registration, WaitIndex, WaitSource
+from bowline_reconciler.drive.requeue import Registration, WaitIndex, WaitSource
 
 REQUEST, OTHER = ObjectKey("default", "request"), ObjectKey("default", "other")
 DATA = ObjectKey("default", "data")

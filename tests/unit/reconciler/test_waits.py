@@ -11,11 +11,11 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.kube.availability import Availability
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.binding.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue, WaitIndex
-from bowline_reconciler.binding.state import RequestState
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event, Wait
 from bowline_reconciler.decide.snapshot import GATES
+from bowline_reconciler.drive.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue, WaitIndex
+from bowline_reconciler.drive.state import RequestState
+from bowline_reconciler.drive.writer import Writer
 
 pytestmark = pytest.mark.looptime
 

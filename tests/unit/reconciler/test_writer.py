@@ -13,7 +13,7 @@ from bowline.kube.object_client import Body
 from bowline.kube.stored import require_stored
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.drive.writer import Writer
 from tests.builders import request
 
 

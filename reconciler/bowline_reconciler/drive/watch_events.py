@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from bowline.api.meta import ObjectKey
 from bowline.kube.resources import Resource
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.binding.driver import Driver
-from bowline_reconciler.binding.requeue import WaitIndex
-from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.decide.snapshot import is_finished
-from bowline_reconciler.informers import Informers
+from bowline_reconciler.drive.driver import Driver
+from bowline_reconciler.drive.requeue import WaitIndex
+from bowline_reconciler.drive.state import RequestStates
+from bowline_reconciler.watch.informers import Informers
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,6 @@ from bowline.api.bindrequest import BindRequest, Phase
 from bowline.framework.plugin_status import Status
 from bowline.kube.errors import Forbidden
 from bowline.runtime.clock import Clock
-from bowline_reconciler.binding.state import RequestState, RollbackState
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event, Fail, Nomination
 from bowline_reconciler.decide.report import (
     Unfinished,
@@ -27,6 +25,8 @@ from bowline_reconciler.decide.report import (
     unfinished_status,
 )
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked
+from bowline_reconciler.drive.state import RequestState, RollbackState
+from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 
 log = logging.getLogger(__name__)

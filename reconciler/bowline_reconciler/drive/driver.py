@@ -24,13 +24,6 @@ from bowline.framework.plugin_status import Cancelled, Done, Fatal, Status, Tran
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result
-from bowline_reconciler.binding.gangs import Gangs
-from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.reads import Reads
-from bowline_reconciler.binding.reporter import Reporter
-from bowline_reconciler.binding.requeue import Requeue
-from bowline_reconciler.binding.state import RequestState, RequestStates
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import (
     Action,
     Attempt,
@@ -70,8 +63,15 @@ from bowline_reconciler.decide.step import (
     step,
 )
 from bowline_reconciler.decide.transient import NO_FAILURES, classify
-from bowline_reconciler.informers import Informers
+from bowline_reconciler.drive.gangs import Gangs
+from bowline_reconciler.drive.in_flight import InFlightWrites
+from bowline_reconciler.drive.reads import Reads
+from bowline_reconciler.drive.reporter import Reporter
+from bowline_reconciler.drive.requeue import Requeue
+from bowline_reconciler.drive.state import RequestState, RequestStates
+from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.watch.informers import Informers
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
 # After a crash the next process needs one live read for each of them; 500 take a few seconds.

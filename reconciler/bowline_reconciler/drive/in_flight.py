@@ -17,8 +17,8 @@ from bowline.api.bindrequest import ROLLED_BACK, BindRequest
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError
 from bowline.kube.late_writes import noting
-from bowline_reconciler.binding.state import AttemptState
 from bowline_reconciler.decide.snapshot import Absent, PodView
+from bowline_reconciler.drive.state import AttemptState
 
 _ZERO = timedelta()
 

@@ -27,7 +27,6 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
-from bowline_reconciler.binding.state import NO_WAIT, RequestState, RequestStates, Running
 from bowline_reconciler.decide.actions import Action, RequeueAfter
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import backoff
@@ -41,9 +40,10 @@ from bowline_reconciler.decide.snapshot import (
     stored_pause,
     stored_wait,
 )
-from bowline_reconciler.informers import Informers
+from bowline_reconciler.drive.state import NO_WAIT, RequestState, RequestStates, Running
+from bowline_reconciler.watch.informers import Informers
 
-log = logging.getLogger("bowline_reconciler.binding")
+log = logging.getLogger("bowline_reconciler.drive")
 
 _ZERO = timedelta()
 

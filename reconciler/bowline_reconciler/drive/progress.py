@@ -26,11 +26,11 @@ from bowline.kube.availability import Availability
 from bowline.kube.errors import InfrastructureError, KubeError
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import ReconcileError, Result
-from bowline_reconciler.binding.reads import Reads
-from bowline_reconciler.binding.reporter import Reporter
-from bowline_reconciler.binding.requeue import Requeue, report_pause
-from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.decide.report import Unfinished
+from bowline_reconciler.drive.reads import Reads
+from bowline_reconciler.drive.reporter import Reporter
+from bowline_reconciler.drive.requeue import Requeue, report_pause
+from bowline_reconciler.drive.state import RequestState, RequestStates
 from bowline_reconciler.observe.reconciles import SCAN_S, OverdueMonitor
 
 log = logging.getLogger(__name__)

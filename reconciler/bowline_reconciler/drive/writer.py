@@ -19,8 +19,8 @@ from bowline.kube.errors import Conflict, NotFound
 from bowline.kube.events import EventNote
 from bowline.kube.object_client import Body
 from bowline.kube.resources import BINDREQUESTS
-from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.decide.actions import Event, Nomination, Report
+from bowline_reconciler.drive.pod_conditions import PodConditions
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import ApiError
 from bowline.kube.lease import holder_of, spec_without_holder
 from bowline.kube.resources import BINDREQUESTS, LEASES
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.report import set_aside_status
+from bowline_reconciler.drive.writer import Writer
 
 
 async def hand_over(

@@ -40,12 +40,12 @@ from bowline.runtime.backoff import ItemBackoff
 from bowline.runtime.tasks import cancel_and_wait, wait_first
 from bowline.runtime.workers import DONE, ReconcileError, Result, failure_of, run_worker, wait_failed
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.binding.reads import Reads
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event
 from bowline_reconciler.decide.report import unreleased_status
 from bowline_reconciler.decide.snapshot import Absent, set_aside_for
-from bowline_reconciler.informers import Informers
+from bowline_reconciler.drive.reads import Reads
+from bowline_reconciler.drive.writer import Writer
+from bowline_reconciler.watch.informers import Informers
 
 log = logging.getLogger(__name__)
 

@@ -24,12 +24,12 @@ from bowline.kube.store import Store
 from bowline.runtime.clock import Clock
 from bowline.runtime.turns import Turns
 from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
-from bowline_reconciler.binding.state import RequestState
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Nomination, RetryAt, Wait
 from bowline_reconciler.decide.report import waiting_event, waiting_status
 from bowline_reconciler.decide.snapshot import stored_wait
 from bowline_reconciler.decide.transient import NO_FAILURES, extend, next_mark_in
+from bowline_reconciler.drive.state import RequestState
+from bowline_reconciler.drive.writer import Writer
 
 # The shortest delay of a failure that may be about to count.
 _SOON = timedelta(milliseconds=200)

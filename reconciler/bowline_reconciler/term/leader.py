@@ -15,8 +15,8 @@ from bowline.api.meta import ObjectKey
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.runtime.tasks import cancel_and_wait, wait_done, wait_first
 from bowline.runtime.workers import wait_failed
-from bowline_reconciler.controller import Term
-from bowline_reconciler.wiring import Components
+from bowline_reconciler.term.controller import Term
+from bowline_reconciler.term.wiring import Components
 
 # The last write has this long to reach the API server before another process may lead.
 _MARGIN_S = 1.0

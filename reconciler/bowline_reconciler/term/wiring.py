@@ -23,25 +23,25 @@ from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.reflector import Reflector
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.binding.driver import Driver
-from bowline_reconciler.binding.gangs import Gangs
-from bowline_reconciler.binding.hand_over import hand_over
-from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.reads import Reads
-from bowline_reconciler.binding.reporter import Reporter
-from bowline_reconciler.binding.requeue import Requeue, WaitIndex, WaitSource
-from bowline_reconciler.binding.state import RequestStates
-from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.controller import Controller, new_queue
-from bowline_reconciler.informers import EventHandlers, Informers
-from bowline_reconciler.memory import Memory
+from bowline_reconciler.drive.driver import Driver
+from bowline_reconciler.drive.gangs import Gangs
+from bowline_reconciler.drive.hand_over import hand_over
+from bowline_reconciler.drive.in_flight import InFlightWrites
+from bowline_reconciler.drive.progress import ProgressReports, UnfinishedWork
+from bowline_reconciler.drive.reads import Reads
+from bowline_reconciler.drive.reconciler import Reconciler
+from bowline_reconciler.drive.reporter import Reporter
+from bowline_reconciler.drive.requeue import Requeue, WaitIndex, WaitSource
+from bowline_reconciler.drive.state import RequestStates
+from bowline_reconciler.drive.watch_events import WatchEvents
+from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.reconciles import OverdueMonitor, points_of
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.progress import ProgressReports, UnfinishedWork
-from bowline_reconciler.reconciler import Reconciler
-from bowline_reconciler.releases import Releases
-from bowline_reconciler.ttl import TTLController
-from bowline_reconciler.watch_events import WatchEvents
+from bowline_reconciler.term.controller import Controller, new_queue
+from bowline_reconciler.term.memory import Memory
+from bowline_reconciler.term.releases import Releases
+from bowline_reconciler.term.ttl import TTLController
+from bowline_reconciler.watch.informers import EventHandlers, Informers
 
 
 @dataclass(frozen=True, slots=True)

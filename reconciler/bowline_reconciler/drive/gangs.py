@@ -22,8 +22,8 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound, Unreadable, UnrecognizedReply
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
 from bowline.runtime.shared_read import SharedReads
-from bowline_reconciler.binding.state import PreparedPods, RequestState, RequestStates
 from bowline_reconciler.decide.gang import incomplete_message, is_complete
+from bowline_reconciler.drive.state import PreparedPods, RequestState, RequestStates
 
 # A change of the PodGroup, or a pod bound by another component, ends a wait at the next poll. The pods of a gang
 # wake one another: only the longest prepared one polls often; the others, in case that one's request has ended.

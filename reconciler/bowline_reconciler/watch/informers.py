@@ -33,10 +33,10 @@ from bowline.kube.late_writes import WrittenObject
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
-from bowline_reconciler.bound_pods import BoundPodWatch
 from bowline_reconciler.decide.snapshot import Absent, PodView, is_finished, is_withdrawn, pod_view
-from bowline_reconciler.pod_cache import PodCache
-from bowline_reconciler.request_cache import RequestCache
+from bowline_reconciler.watch.bound_pods import BoundPodWatch
+from bowline_reconciler.watch.pod_cache import PodCache
+from bowline_reconciler.watch.request_cache import RequestCache
 
 UNBOUND = "spec.nodeName="
 # Nodes of a page of a list: one has up to 50 KB, most of it the names of its images.

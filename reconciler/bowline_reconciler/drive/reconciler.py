@@ -13,15 +13,15 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.post import denied_status
 from bowline.kube.errors import Forbidden, InfrastructureError, KubeError, NotStoredError
 from bowline.runtime.workers import DONE, REQUEUE, Result
-from bowline_reconciler.binding.driver import Driver
-from bowline_reconciler.binding.reads import Reads
-from bowline_reconciler.binding.requeue import Requeue
-from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.decide.actions import Attempt, Complete, Fail, Rollback
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked, is_finished
 from bowline_reconciler.decide.step import CallFailed
+from bowline_reconciler.drive.driver import Driver
+from bowline_reconciler.drive.reads import Reads
+from bowline_reconciler.drive.requeue import Requeue
+from bowline_reconciler.drive.state import RequestState, RequestStates
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.request_cache import RequestCache
+from bowline_reconciler.watch.request_cache import RequestCache
 
 log = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from datetime import datetime
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.runner import Runner
-from bowline_reconciler.binding.driver import Driver
-from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.requeue import Requeue
-from bowline_reconciler.binding.state import RequestStates
-from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.transient import NO_FAILURES
+from bowline_reconciler.drive.driver import Driver
+from bowline_reconciler.drive.in_flight import InFlightWrites
+from bowline_reconciler.drive.progress import UnfinishedWork
+from bowline_reconciler.drive.requeue import Requeue
+from bowline_reconciler.drive.state import RequestStates
+from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.progress import UnfinishedWork
-from bowline_reconciler.request_cache import RequestCache
+from bowline_reconciler.watch.request_cache import RequestCache
 
 
 @dataclass(frozen=True, slots=True)

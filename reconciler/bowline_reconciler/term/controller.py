@@ -19,10 +19,10 @@ from bowline.runtime.backoff import Backoff, ItemBackoff
 from bowline.runtime.tasks import cancel_and_wait, wait_first, wait_until
 from bowline.runtime.workers import DONE, Result, failure_of, run_worker, wait_failed
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.informers import Informers, Listed
-from bowline_reconciler.memory import Memory
+from bowline_reconciler.drive.reconciler import Reconciler
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.term.memory import Memory
+from bowline_reconciler.watch.informers import Informers, Listed
 
 log = logging.getLogger(__name__)
 
