@@ -18,17 +18,18 @@ from tests.waiting import LIMIT_S
 EXITS = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
-plugins: [{name: pair_exits}]
+plugins: [{name: pair_exits}, {name: no_such_plugin}]
 """
 
 
 @pytest.mark.parametrize("process", [("webhook",), ("reconciler",), ("cli", "lint", "examples/manifests")])
-def test_a_plugin_that_exits_at_import_is_named(tmp_path: Path, process: tuple[str, ...]) -> None:
+def test_each_plugin_that_cannot_be_loaded_is_named(tmp_path: Path, process: tuple[str, ...]) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(EXITS)
     result = run(*process, f"--config={config}", PYTHONPATH=str(PLUGINS))
     assert result.returncode == 2
     assert 'plugins[0].name: "pair_exits": cannot be loaded: SystemExit(3)' in result.stderr
+    assert 'plugins[1].name: "no_such_plugin"' in result.stderr
     assert "Traceback" not in result.stderr
 
 
