@@ -11,7 +11,6 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import at_point
 from bowline.framework.binding.runner import Runner
@@ -60,7 +59,7 @@ async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
         await within(subject, process.attempt())
-        own = [status for plugin, _, status in process.calls.results if plugin == process.plugin.name]
+        own = [status for plugin, status in process.calls.results if plugin == process.plugin.name]
         is_skipped = bool(own) and all(isinstance(status, Skipped) for status in own)
         remedy = "give one that concerns it: `pods` of the suite, or the distribution's bowline.conformance"
         if process.plugin.name in process.runner.answers(ctx.request, ctx.pod).idle:
@@ -162,9 +161,9 @@ async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         ctx = await made.context(process)
         others = [plugin for plugin in process.chain if plugin is not process.plugin]
         own_prefix = f"{process.plugin.name}/"
-        await within(subject, Runner(others, PluginCaller(process.calls)).run_pre_bind(ctx))
+        await within(subject, Runner(others, process.calls).run_pre_bind(ctx))
         started, shared = lab.proxy.latest(), set(ctx.shared)
-        await within(subject, Runner([process.plugin], PluginCaller(process.calls)).run_pre_bind(ctx))
+        await within(subject, Runner([process.plugin], process.calls).run_pre_bind(ctx))
         writes = lab.writes(started)
         if writes and process.plugin.name not in process.runner.answers(ctx.request, ctx.pod).effects:
             is_without = not at_point([process.plugin], BindingPlugin.rollback)

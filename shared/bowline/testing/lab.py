@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVarTuple, Unpack
 
 from prometheus_client import CollectorRegistry
 from yarl import URL
@@ -26,7 +26,7 @@ from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request, effects_record
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.access import AccessRule
-from bowline.framework.binding.calls import PluginCall, PluginCaller
+from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
@@ -51,6 +51,8 @@ from bowline.testing.fault_proxy.server import FaultProxy
 from bowline.testing.plugin_process import running_plugins
 from bowline.testing.subject import Subject
 
+Ts = TypeVarTuple("Ts")
+
 # Between two calls while a plugin waits.
 _WAKE_S = 0.05
 # For the other party to end.
@@ -71,19 +73,31 @@ _SHORTEST_PART = 6
 _IGNORED = ("events",)
 
 
-class Calls:
-    """What the Runner reports: the errors and the results of the plugins' calls."""
+class Calls(PluginCaller):
+    """Calls the plugins and keeps their errors and results, and the keys of what the Binding is to set."""
 
     def __init__(self, keys: set[str]) -> None:
+        super().__init__(self)
         self._keys = keys
         self.errors: list[str] = []
-        self.results: list[tuple[str, str, Status]] = []  # plugin, point, result of each call of an attempt
+        self.results: list[tuple[str, Status]] = []  # plugin, result of each call of an attempt
 
-    def call_ended(self, call: PluginCall, status: Status, seconds: float) -> None:
-        """Keep the result, and the keys of what the Binding is to set."""
+    async def run(
+        self,
+        plugin: Plugin,
+        point: str,
+        check: Callable[[Any], Status | None],
+        budget_s: float,
+        ctx: BindContext,
+        method: Callable[[BindContext, Unpack[Ts]], Awaitable[Any]],
+        *arguments: *Ts,
+    ) -> Status:
+        """Call a method; see ``PluginCaller``."""
+        status = await super().run(plugin, point, check, budget_s, ctx, method, *arguments)
         if isinstance(status, Done):
             self._keys.update(status.annotations or (), status.labels or ())
-        self.results.append((call.plugin, call.point, status))
+        self.results.append((plugin.name, status))
+        return status
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Keep the error."""
@@ -283,7 +297,7 @@ class Trial:
             running_plugins(chain, client, metrics, denials) as ends_wait,
             self._played_world(),
         ):
-            runner = Runner(chain, PluginCaller(calls))
+            runner = Runner(chain, calls)
             yield LabProcess(self, plugin, chain, client, calls, runner, metrics, denials, ends_wait)
 
     @asynccontextmanager
