@@ -298,10 +298,8 @@ KUBE = (
         "binding-repeated-in-withdrawal",
         "A Binding without a reply is repeated although its request was withdrawn.",
         f"{_KUBE}binding.py",
-        "    return not await wait_until(stopping, pause)\n",
-        "    await wait_until(stopping, pause)\n    return True\n",
-        live=("tests/kube/test_binding.py",),
-        simulation=("again", "late"),
+        "partial(_send, stopping if is_last else None, on_send)",
+        "partial(_send, None, on_send)",
     ),
     Mutant(
         "rejection-after-lost-reply",
