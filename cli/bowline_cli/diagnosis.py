@@ -49,8 +49,7 @@ from bowline_cli.undecided import (
     scheduler_state,
 )
 
-# Events of a share whose device is not reserved, and is again.
-_SHARED: Final = ("SharedGPUUnreserved", "SharedGPUReserved")
+_SHARED: Final = (names.EVENT_UNRESERVED, names.EVENT_RESERVED)
 # Another program may have written the phase.
 _NO_REASON: Final = "the bind has failed without a reason"
 
@@ -292,7 +291,7 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
     is_ready = condition_of(pod, "Ready").get("status") == "True"
     if phase == "Succeeded" or (phase == "Running" and (is_ready or not container_problems(pod))):
         shared = [event for event in facts.events if event.get("reason") in _SHARED]
-        is_lost = bool(shared) and shared[-1].get("reason") == _SHARED[0]
+        is_lost = bool(shared) and shared[-1].get("reason") == names.EVENT_UNRESERVED
         details = (str(shared[-1].get("message")),) if is_lost else ()
         return Explanation(f"the pod is bound to node {node}: {state}", details=details, is_stuck=False)
     if phase == "Running":

@@ -16,7 +16,6 @@ from tools.generate.tables import between, table
 _EVENT_NAMES: Final = sorted(
     name for key, name in vars(names).items() if key.startswith("EVENT_") and key != "EVENT_SOURCE"
 )
-_RESERVED, _UNRESERVED = "SharedGPUReserved", "SharedGPUUnreserved"
 
 # Name to type and meaning.
 EVENTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -38,8 +37,11 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     names.EVENT_NOT_PREPARED: ("Warning", "the pod is bound, but Bowline has not prepared its devices or claims"),
     names.EVENT_NOT_READ: ("Warning", "of an object that is not decoded; sent once for each process"),
-    _UNRESERVED: ("Warning", "a running share's GPU is reserved no more; the kubelet may give it to another pod"),
-    _RESERVED: ("Normal", "that GPU is reserved again"),
+    names.EVENT_UNRESERVED: (
+        "Warning",
+        "a running share's GPU is reserved no more; the kubelet may give it to another pod",
+    ),
+    names.EVENT_RESERVED: ("Normal", "that GPU is reserved again"),
 }
 
 PHASES: Final[Mapping[Phase, str]] = {
@@ -140,7 +142,7 @@ def _tables() -> Mapping[str, str]:
         for suggestion, when in (reason.cases or _NEVER).items()
     ]
     meanings = [*((f"`{each.value}`", each.meaning) for each in Suggestion), ("none", _NO_SUGGESTION)]
-    events = [(f"`{name}`", *EVENTS[name]) for name in (*_EVENT_NAMES, _UNRESERVED, _RESERVED)]
+    events = [(f"`{name}`", *EVENTS[name]) for name in _EVENT_NAMES]
     progress = [(f"`{word}`", meaning) for word, meaning in PROGRESS.items()]
     phases = [(f"`{phase.value}`", PHASES[phase]) for phase in Phase]
     return {

@@ -162,7 +162,7 @@ class AdmissionServer:
         try:
             hook = _hook_of(request)
             connection = connection_of(request)
-            if "Expect" in request.headers:
+            if request.headers.get("Expect", "").lower() == "100-continue":
                 await connection.send_continue(request)
             body = await self._bodies.read(request, connection)
             review = decode_review(body)

@@ -59,7 +59,7 @@ def unfinished_by(
 
 
 @dataclass(slots=True)
-class Work:
+class UnfinishedRequest:
     """An unfinished request. Times are monotonic."""
 
     since: float
@@ -91,12 +91,12 @@ class UnfinishedWork:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_key: dict[ObjectKey, Work] = {}
+        self._by_key: dict[ObjectKey, UnfinishedRequest] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def items(self) -> Sequence[tuple[ObjectKey, Work]]:
+    def items(self) -> Sequence[tuple[ObjectKey, UnfinishedRequest]]:
         """Return all, the oldest first."""
         return list(self._by_key.items())
 
@@ -106,7 +106,7 @@ class UnfinishedWork:
         now = self._clock.monotonic()
         work = self._by_key.get(key)
         if work is None:
-            work = self._by_key[key] = Work(now, now + REPORT_AFTER_S)
+            work = self._by_key[key] = UnfinishedRequest(now, now + REPORT_AFTER_S)
         # The reconcile reads what is stored by now: only a report that is still in progress may conflict with it.
         work.versions.clear()
         try:
@@ -116,7 +116,7 @@ class UnfinishedWork:
             work.answer = Unfinished("Retrying", _answer(error))
             raise
 
-    def _end(self, key: ObjectKey, work: Work, result: Result) -> None:
+    def _end(self, key: ObjectKey, work: UnfinishedRequest, result: Result) -> None:
         if not result.pending:
             self._by_key.pop(key, None)
             return
@@ -212,7 +212,7 @@ class ProgressReports:
             task.add_done_callback(self.tasks.pop)
             work.report = task
 
-    async def _report(self, key: ObjectKey, work: Work, state: RequestState, cause: Unfinished) -> None:
+    async def _report(self, key: ObjectKey, work: UnfinishedRequest, state: RequestState, cause: Unfinished) -> None:
         """Report one request. A report that fails is repeated after a pause, and concerns no one else."""
         why, request = "", self.reads.latest(key, state) if self.states.get(key) is state else None
         try:

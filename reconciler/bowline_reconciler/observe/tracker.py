@@ -1,7 +1,6 @@
 """Records what reconciles do, and what plugins raise.
 
 The only observer that the reconciler calls. Nothing here may make a reconcile fail, block it, or change its result.
-What cannot wait for the end is the log.
 """
 
 import logging

@@ -172,6 +172,9 @@ EVENT_RELEASE_FAILED: Final = "ReleaseFailed"
 EVENT_NOT_RELEASED: Final = "NotReleased"
 EVENT_NOT_PREPARED: Final = "NotPrepared"
 EVENT_NOT_READ: Final = "NotRead"
+# Of a running share whose device is not reserved any more, and is again.
+EVENT_UNRESERVED: Final = "SharedGPUUnreserved"
+EVENT_RESERVED: Final = "SharedGPUReserved"
 
 # --- Resource claims (DRA); Kubernetes' own names ---------------------------------------------------------
 RESOURCE_CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"

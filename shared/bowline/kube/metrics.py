@@ -8,7 +8,7 @@ from weakref import WeakSet
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from bowline.api import names
-from bowline.runtime.metrics import init_series
+from bowline.runtime.metrics import Durations, init_series
 
 # A write takes 1 to 5 ms on an idle API server.
 _BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5, 5.0, 15.0, 60.0)
@@ -43,12 +43,14 @@ class KubeMetrics:
             ("verb", "resource", "code"),
             registry=registry,
         )
-        self._seconds = Histogram(
-            "bowline_kube_request_seconds",
-            "Duration of requests to the API server.",
-            ("verb", "resource"),
-            buckets=_BUCKETS,
-            registry=registry,
+        self._seconds = Durations(
+            Histogram(
+                "bowline_kube_request_seconds",
+                "Duration of requests to the API server.",
+                ("verb", "resource"),
+                buckets=_BUCKETS,
+                registry=registry,
+            )
         )
         self._policy_denials = Counter(
             "bowline_own_policy_denials_total",
@@ -65,7 +67,6 @@ class KubeMetrics:
         )
         # labels() costs more than the increment, and the same few combinations recur.
         self._counters: dict[tuple[str, str, str], Counter] = {}
-        self._histograms: dict[tuple[str, str], Histogram] = {}
 
     def _of_reflectors(self, registry: CollectorRegistry) -> None:
         self.relists = Counter(
@@ -114,13 +115,9 @@ class KubeMetrics:
         counter = self._counters.get(key)
         if counter is None:
             counter = self._counters[key] = self._requests.labels(*key)
-            if key[:2] not in self._histograms:
-                init_series(self._requests, verb=(verb,), resource=(resource,), code=_FAULTS)
+            init_series(self._requests, verb=(verb,), resource=(resource,), code=_FAULTS)
         counter.inc()
-        histogram = self._histograms.get(key[:2])
-        if histogram is None:
-            histogram = self._histograms[key[:2]] = self._seconds.labels(*key[:2])
-        histogram.observe(seconds)
+        self._seconds.observe(seconds, verb, resource)
 
     def denied_by_policy(self, policy: str) -> None:
         """Count one write that one of Bowline's own policies denied."""

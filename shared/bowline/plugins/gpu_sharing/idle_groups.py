@@ -21,9 +21,8 @@ class IdleGroups:
     def __init__(self) -> None:
         self._reservation_names: dict[str, set[str]] = {}  # by group: names of reservation pods
         self._blockers: Counter[str] = Counter()  # reservation pods that only block a device during a recovery
-        self._holders: dict[
-            str, dict[str, str]
-        ] = {}  # by device: the groups of reservation pods that hold it, by name
+        # By device: the groups of the reservation pods that hold it, by the pod's name.
+        self._holders: dict[str, dict[str, str]] = {}
         self._users: Counter[str] = Counter()
         self._idle: set[str] = set()
 

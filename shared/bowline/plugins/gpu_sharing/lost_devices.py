@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import assert_never
 
+from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.plugin_status import Status
 from bowline.plugins.gpu_sharing.group import Group
@@ -79,7 +80,7 @@ class LostDevices:
             group.loss = Loss()
             log.warning("a shared device is no longer reserved", extra={"group": group.name, "node": node})
             note = f"the GPU of group {group.name} is no longer reserved: the kubelet may assign it to another pod"
-            await self._client.report(users, "SharedGPUUnreserved", note)
+            await self._client.report(users, names.EVENT_UNRESERVED, note)
         is_blocking = any(reservation.is_blocker for reservation in group.reservations)
         if group.loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_release and is_blocking):
             group.loss = await self._search(group, group.loss, users, is_release)
@@ -102,7 +103,7 @@ class LostDevices:
             log.info("a shared device is reserved again", extra={"group": group.name})
             users = running_users(await self._client.users(group.name))
             note = f"the GPU of group {group.name} is reserved again"
-            await self._client.report(users, "SharedGPUReserved", note, is_warning=False)
+            await self._client.report(users, names.EVENT_RESERVED, note, is_warning=False)
 
     async def _search(self, group: Group, loss: Loss, users: Sequence[User], is_release: bool) -> Loss:
         """Execute one step of the search for the lost device; returns what is known of it then."""
@@ -147,5 +148,5 @@ class LostDevices:
         """Report why a search has failed, unless the one before it has reported the same."""
         if why != loss.why:
             note = f"the GPU of group {group.name} cannot be reserved again now: {why}; restart this pod"
-            await self._client.report(users, "SharedGPUUnreserved", note)
+            await self._client.report(users, names.EVENT_UNRESERVED, note)
         log.warning("a lost device cannot be reserved", extra={"group": group.name, "why": why})

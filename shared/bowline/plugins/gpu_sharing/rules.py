@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec
+from bowline.api.field_error import format_value
 from bowline.api.gpu_share import (
     ShareTarget,
     capabilities_map,
@@ -62,8 +63,8 @@ def request_error(spec: BindRequestSpec) -> str | None:
     count = spec.received_gpu.count if spec.received_gpu is not None else None
     if count != len(groups):
         return (
-            f"spec.receivedGPU.count: {count} must be the number of {field}, {len(groups)}; have the scheduler name "
-            "one group for each device"
+            f"spec.receivedGPU.count: {format_value(count)} must be the number of {field}, {len(groups)}; "
+            "have the scheduler name one group for each device"
         )
     modes = [mode for mode in spec.compute_modes.values() if mode != names.SM_SHARING]
     if modes:
