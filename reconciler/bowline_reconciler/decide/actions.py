@@ -8,7 +8,6 @@ from typing import Any, Literal
 from bowline.api.failed_decision import Decision
 from bowline.api.meta import ObjectRef, ObjectUID
 from bowline.framework.plugin_status import Cancelled, Fatal, Status, Transient
-from bowline_reconciler.decide.snapshot import DEFECT, GATES, NODE_HEALTH, Outcome
 
 # status.reason, and the message of a condition, are limited to 1 KB.
 MAX_REASON = 1024
@@ -81,7 +80,10 @@ class Fail:
         return sentence(self.message, self.status.plugin)
 
 
-# The cause of a wait of an attempt, after pre_bind.
+# Causes of waits before an attempt, and of one after pre_bind.
+DEFECT = "plugins"  # a defective plugin might serve what the request asks for
+GATES = "scheduling gates"
+NODE_HEALTH = "health of the node"
 GANG = "gang"
 
 
@@ -169,6 +171,14 @@ class Report:
     event: Event | None = None
     condition: PodBound | None = None
     nomination: Nomination | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended, and when it started."""
+
+    status: Status
+    started_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

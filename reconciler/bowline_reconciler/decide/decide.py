@@ -14,9 +14,12 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
 from bowline.framework.config import CLUSTER_NAMESPACES, Settings
-from bowline.framework.plugin_status import Fatal, Status, is_word
+from bowline.framework.plugin_status import Answers, Fatal, Status, is_word
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
+    DEFECT,
+    GATES,
+    NODE_HEALTH,
     Action,
     Attempt,
     Complete,
@@ -29,17 +32,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
     sentence,
 )
-from bowline_reconciler.decide.snapshot import (
-    DEFECT,
-    GATES,
-    NODE_HEALTH,
-    Absent,
-    Observed,
-    PodView,
-    Target,
-    Times,
-    is_bound_as_asked,
-)
+from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times, is_bound_as_asked
 
 # `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
 POD_GRACE = timedelta(seconds=10)
@@ -64,17 +57,14 @@ _READ_BEFORE_FAILURE = {
 }
 
 
-def decide(facts: Observed, settings: Settings, ending: Fail | None = None) -> Action | ReadLive:
-    """Return the first row that applies, or the live read that this row requires first.
-
-    ``ending``: the terminal failure whose execution has begun.
-    """
-    decision = _first_row(facts, settings, ending)
+def decide(facts: Snapshot, settings: Settings) -> Action | ReadLive:
+    """Return the first row that applies, or the live read that this row requires first."""
+    decision = _first_row(facts, facts.answers or Answers(), settings)
     missing = _required_live_reads(decision, facts) - facts.live
     return ReadLive(min(missing, key=lambda target: target.value)) if missing else decision
 
 
-def _required_live_reads(decision: Action | ReadLive, facts: Observed) -> set[Target]:
+def _required_live_reads(decision: Action | ReadLive, facts: Snapshot) -> set[Target]:
     """Return what must be read live before the decision is executed."""
     request = facts.request
     if isinstance(decision, Attempt):
@@ -96,10 +86,10 @@ def _required_live_reads(decision: Action | ReadLive, facts: Observed) -> set[Ta
     return reads
 
 
-def _first_row(facts: Observed, settings: Settings, ending: Fail | None) -> Action | ReadLive:
+def _first_row(facts: Snapshot, answers: Answers, settings: Settings) -> Action | ReadLive:
     request = facts.request
     if request.deleting or request.phase is not Phase.PENDING or facts.uninstalling:
-        return _of_finished(request, facts)
+        return _of_finished(request, facts, answers)
     if not request.pod_key.name:
         return _invalid(request)
     if not request.pod_uid:
@@ -110,25 +100,25 @@ def _first_row(facts: Observed, settings: Settings, ending: Fail | None) -> Acti
     if on_pod is not None:
         return on_pod
     assert isinstance(facts.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
-    failure = ending or pending_failure(request)
+    failure = facts.ending or pending_failure(request)
     if failure is not None:
         # Whatever has changed since: what the pod needs may be rolled back already.
         return failure
-    return _of_attempt(request, facts.pod, facts, settings)
+    return _of_attempt(request, facts.pod, facts, answers, settings)
 
 
-def _of_finished(request: BindRequest, facts: Observed) -> Action | ReadLive:
+def _of_finished(request: BindRequest, facts: Snapshot, answers: Answers) -> Action | ReadLive:
     """Rows for a request that is being deleted, Succeeded or Failed, and for any while the release is uninstalled."""
     if not request.has_finalizer:
         return Forget()
     if request.is_misnamed:
         return DropFinalizer()
     if request.phase is Phase.SUCCEEDED:
-        return Forget() if facts.is_held else DropFinalizer()
+        return Forget() if answers.holders else DropFinalizer()
     if facts.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
         return ReadLive(Target.POD)
     if is_bound_as_asked(request, facts.pod):
-        is_complete = request.phase is not Phase.PENDING or (request.deleting and not facts.is_held)
+        is_complete = request.phase is not Phase.PENDING or (request.deleting and not answers.holders)
         return DropFinalizer() if is_complete else Complete()
     if request.deleting:
         return Rollback(Status.fatal("the request was deleted", Reason.SUPERSEDED))
@@ -185,12 +175,12 @@ def _unreadable(request: BindRequest) -> Fail:
     return Fail(Status.fatal(why, Reason.INVALID, Suggestion.DELETE_POD))
 
 
-def _of_allocations(spec: BindRequestSpec, facts: Observed, settings: Settings) -> Wait | Fail | None:
+def _of_allocations(spec: BindRequestSpec, answers: Answers, settings: Settings) -> Wait | Fail | None:
     """What prevents an attempt if no plugin serves all that the request asks for; None if the plugins do."""
-    missing_kinds = sorted(spec.demands - facts.provided)
-    if missing_kinds and facts.plugin_errors:
+    missing_kinds = sorted(spec.demands - answers.demands)
+    if missing_kinds and answers.errors:
         # A defective plugin might serve it: its defect ends no request (decision 280).
-        why = f"no working plugin serves {', '.join(missing_kinds)}; {'; '.join(facts.plugin_errors)}"
+        why = f"no working plugin serves {', '.join(missing_kinds)}; {'; '.join(answers.errors)}"
         return Wait((), why, DEFECT_POLL, DEFECT, poll=DEFECT_POLL, expires=False)
     if missing_kinds:
         why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
@@ -203,11 +193,13 @@ def _of_allocations(spec: BindRequestSpec, facts: Observed, settings: Settings) 
     return None
 
 
-def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: Settings) -> Action | ReadLive:
+def _of_attempt(
+    request: BindRequest, pod: PodView, facts: Snapshot, answers: Answers, settings: Settings
+) -> Action | ReadLive:
     """Rows between a pod that may be bound and an attempt."""
     if request.spec is None:
         return _invalid(request)
-    unserved = _of_allocations(request.spec, facts, settings)
+    unserved = _of_allocations(request.spec, answers, settings)
     if unserved is not None:
         return unserved
     if not settings.schedules(pod.scheduler):
@@ -231,11 +223,11 @@ def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: S
         return on_node
     if facts.times.retry_in > timedelta():
         return RequeueAfter(facts.times.retry_in)
-    return Attempt(facts.effects)
+    return Attempt(answers.effects)
 
 
 def _of_node(
-    request: BindRequest, pod: PodView, facts: Observed, settings: Settings
+    request: BindRequest, pod: PodView, facts: Snapshot, settings: Settings
 ) -> Wait | Fail | ReadLive | None:
     """Rows that depend on the node; None if the pod may be bound to it."""
     if facts.node is Absent.NOT_IN_CACHE:

@@ -21,6 +21,7 @@ from bowline_reconciler.decide.actions import (
     Event,
     Fail,
     Nomination,
+    Outcome,
     OutcomeAction,
     PodBound,
     Report,
@@ -29,7 +30,7 @@ from bowline_reconciler.decide.actions import (
     sentence,
 )
 from bowline_reconciler.decide.report import retrying_status, unprepared_since
-from bowline_reconciler.decide.snapshot import Outcome, Times
+from bowline_reconciler.decide.snapshot import Times
 
 # Suggestions after which a retry on the same node cannot succeed.
 _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from bowline.api import names
-from bowline.api.bindrequest import PREPARED, AllocationKind, BindRequest, Phase, is_same_decision
+from bowline.api.bindrequest import PREPARED, BindRequest, Phase, is_same_decision
 from bowline.api.meta import (
     Object,
     ObjectUID,
@@ -21,14 +21,10 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
-from bowline.api.node_view import NodeView, node_view
+from bowline.api.node_view import NodeView
 from bowline.api.request_facts import wait_of
-from bowline.framework.plugin_status import UNLIMITED, Answers, Status
-
-# Causes of waits before an attempt.
-DEFECT = "plugins"  # a defective plugin might serve what the request asks for
-GATES = "scheduling gates"
-NODE_HEALTH = "health of the node"
+from bowline.framework.plugin_status import UNLIMITED, Answers
+from bowline_reconciler.decide.actions import GATES, Fail
 
 _ZERO = timedelta()
 # A plugin may request a longer pause than binding.backoff.max. A pause longer than this is a clock that was set.
@@ -60,7 +56,7 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """The fields of a pod that decisions use."""
+    """The fields of a pod that decisions use. ``raw``: the pod itself, which plugins receive."""
 
     uid: ObjectUID
     version: ResourceVersion
@@ -71,6 +67,7 @@ class PodView:
     scheduler: str
     tolerations: tuple[Object, ...] = ()
     created: datetime | None = None
+    raw: Object = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,32 +100,6 @@ class Times:
         return max(min(own_left, series_left), FRESH_CONTACT - self.watch_time)
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """The input of a decision."""
-
-    request: BindRequest
-    pod: PodView | Absent = Absent.NOT_IN_CACHE
-    node: NodeView | Absent = Absent.NOT_IN_CACHE
-    provided: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
-    effects: frozenset[str] = frozenset()  # the plugins of which an attempt may leave side effects
-    times: Times = field(default_factory=Times)
-    live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
-    plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
-    node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
-    uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
-    is_held: bool = False  # plugins hold something for the pod until it has ended
-    was_delayed: bool = False  # in this process: it has waited, or its calls have failed
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an attempt ended, and when it started."""
-
-    status: Status
-    started_at: datetime
-
-
 def pod_view(pod: Object) -> PodView:
     """Reduce a raw pod to the fields that decisions use."""
     spec = pod.get("spec") or {}
@@ -142,38 +113,31 @@ def pod_view(pod: Object) -> PodView:
         scheduler=spec.get("schedulerName") or names.DEFAULT_SCHEDULER,
         tolerations=tuple(spec.get("tolerations") or ()),
         created=parse_time(pod["metadata"].get("creationTimestamp")),
+        raw=pod,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
+    """A request and what surrounds it, in one reconcile: the input of a decision. ``live``: what was read live."""
 
     request: BindRequest
-    pod: Object | Absent = Absent.NOT_IN_CACHE
-    node: Object | Absent = Absent.NOT_IN_CACHE
+    pod: PodView | Absent = Absent.NOT_IN_CACHE
+    node: NodeView | Absent = Absent.NOT_IN_CACHE
     times: Times = field(default_factory=Times)
-    live: frozenset[Target] = frozenset()
-    node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
+    live: frozenset[Target] = frozenset()  # the rest is from the caches
     answers: Answers | None = None  # of the plugins, for this request and this pod; None: not asked
     wait_left: timedelta = timedelta()  # how long the present wait may last, or one that starts now
-
-    @property
-    def pod_view(self) -> PodView | Absent:
-        """The pod's fields that decisions use."""
-        return self.pod if isinstance(self.pod, Absent) else pod_view(self.pod)
-
-    @property
-    def node_view(self) -> NodeView | Absent:
-        """The node's fields that decisions use."""
-        return self.node if isinstance(self.node, Absent) else node_view(self.node)
+    node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
+    uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
+    was_delayed: bool = False  # in this process: it has waited, or its calls have failed
+    ending: Fail | None = None  # the terminal failure whose execution has begun
 
     @property
     def named_pod(self) -> Object | None:
         """The pod that the request names, by its UID; None if there is none or another one."""
-        view = self.pod_view
-        is_named = isinstance(view, PodView) and view.uid == self.request.pod_uid
-        return self.pod if is_named and not isinstance(self.pod, Absent) else None
+        pod = self.pod
+        return pod.raw if not isinstance(pod, Absent) and pod.uid == self.request.pod_uid else None
 
 
 def is_finished(request: BindRequest) -> bool:

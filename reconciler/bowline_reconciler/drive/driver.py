@@ -31,6 +31,7 @@ from bowline_reconciler.decide.actions import (
     DropFinalizer,
     Fail,
     Forget,
+    Outcome,
     OutcomeAction,
     RequeueAfter,
     RetryAt,
@@ -41,7 +42,7 @@ from bowline_reconciler.decide.actions import (
 )
 from bowline_reconciler.decide.outcome import Ended
 from bowline_reconciler.decide.report import BindingContent, Unfinished
-from bowline_reconciler.decide.snapshot import Absent, Outcome, Snapshot, Target, Times, is_bound_as_asked
+from bowline_reconciler.decide.snapshot import Absent, Snapshot, Target, Times, is_bound_as_asked, pod_view
 from bowline_reconciler.decide.step import (
     Abandon,
     Advise,
@@ -172,7 +173,7 @@ class Driver:
             state.rollback.ending = action
         facts = Facts(
             snapshot.request,
-            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod_view),
+            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
             is_pod_live=is_pod_live,
             has_side_effects=state.rollback.side_effects is not None,
             has_late_writes=is_undoing and state.attempt.may_have_late_writes,
@@ -188,7 +189,7 @@ class Driver:
             facts = AttemptFacts(request, uncounted=pending.status)
             return Work(snapshot, state, action, facts, started_at=pending.started_at)
         node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
-        running = attempt.begin(request, uid_of(node) if node is not None else None)
+        running = attempt.begin(request, uid_of(node.raw) if node is not None else None)
         if snapshot.live and not self.reads.still_wanted(running):
             attempt.withdraw()  # it has changed during the live read
         is_known = state.rollback.side_effects is not None or not request.has_finalizer
@@ -271,7 +272,7 @@ class Driver:
         state = work.state
         snapshot = await self.reads.with_live_pod(work.snapshot.request, state)
         state.attempt.awaited_bind = None
-        action = self.reads.decide_on(snapshot, state)
+        action = self.reads.decide_on(snapshot)
         if isinstance(action, Fail):
             return self._begin(snapshot, state, action)
         self.informers.request_cache.mark_stale((work.snapshot.request.key,))
@@ -337,7 +338,7 @@ class Driver:
             case Do.READ_BOUND_POD:
                 return {**await self._read_bound_pod(work), "has_read_bound_pod": True}
             case Do.SETTLE:
-                pod = work.snapshot.pod_view
+                pod = work.snapshot.pod
                 return {"quiet_in": await self.in_flight.time_left(request, pod, state.attempt)}
             case Do.RUN_POST_BIND:
                 ctx = self._bound_context(work)
@@ -358,15 +359,15 @@ class Driver:
         pod = await self.informers.bound_pods.pod_of(awaited) if awaited is not None else None
         if pod is None:
             return self._noted(work, await self.reads.read_live(work.snapshot, Target.POD))
-        return self._noted(work, replace(work.snapshot, pod=pod))
+        return self._noted(work, replace(work.snapshot, pod=pod_view(pod)))
 
     def _noted(self, work: Work, snapshot: Snapshot) -> dict[str, Any]:
         """Note the pod as it was read; returns the new facts."""
         work.snapshot, is_live = snapshot, Target.POD in snapshot.live
-        is_bound = is_bound_as_asked(snapshot.request, snapshot.pod_view)
+        is_bound = is_bound_as_asked(snapshot.request, snapshot.pod)
         if not isinstance(work.facts, AttemptFacts) or is_bound:
             return {"is_bound": is_bound, "is_pod_live": is_live}
-        decision = self.reads.decide_on(snapshot, work.state)
+        decision = self.reads.decide_on(snapshot)
         return {"is_pod_live": is_live, "end": decision if isinstance(decision, Fail) else None}
 
     # --- calls of plugins ---
@@ -420,7 +421,7 @@ class Driver:
         pod = work.snapshot.pod
         if work.context is None or isinstance(pod, Absent):
             return self.reads.context(work.snapshot)
-        return replace(work.context, request=work.snapshot.request, pod=pod, views={})
+        return replace(work.context, request=work.snapshot.request, pod=pod.raw, views={})
 
     async def _conclude(self, effect: Conclude, work: Work) -> dict[str, Any]:
         """End the attempt, after deciding whether a transient failure counts; returns the new facts."""
@@ -470,7 +471,7 @@ class Driver:
         if isinstance(result, Done):
             quiet_in = timedelta()
             if attempt.may_have_late_writes:
-                quiet_in = await self.in_flight.time_left(snapshot.request, snapshot.pod_view, attempt)
+                quiet_in = await self.in_flight.time_left(snapshot.request, snapshot.pod, attempt)
             is_quiet = quiet_in <= timedelta()
             if is_quiet:
                 rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message

@@ -16,13 +16,12 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
-from bowline.api.meta import Object, ObjectKey, version_of
-from bowline.api.node_view import reduced_node
+from bowline.api.meta import ObjectKey
+from bowline.api.node_view import node_view, reduced_node
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Answers
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.resources import NODES, PODS, Resource
@@ -32,10 +31,11 @@ from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import backoff
 from bowline_reconciler.decide.snapshot import (
     Absent,
-    Observed,
+    PodView,
     Snapshot,
     Target,
     Times,
+    pod_view,
     set_aside_for,
     stored_pause,
     stored_wait,
@@ -101,8 +101,8 @@ class Reads:
             left = set_aside_for(snapshot.request, self._clock.now(), is_ending=is_ending) if set_aside else _ZERO
             if left > _ZERO:
                 return snapshot, RequeueAfter(left, str(set_aside.get("message")))
-            snapshot = replace(snapshot, answers=self._answers(snapshot))
-            decision = self.decide_on(snapshot, state)
+            snapshot = self._answered(snapshot)
+            decision = decide(snapshot, self._settings)
             if not isinstance(decision, ReadLive):
                 return snapshot, decision
             is_of_request = decision.target is Target.REQUEST
@@ -113,16 +113,16 @@ class Reads:
         live = snapshot.live | {target}
         if target is Target.NODE:
             raw_node = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
-            node = raw_node if isinstance(raw_node, Absent) else reduced_node(raw_node)
+            node = raw_node if isinstance(raw_node, Absent) else node_view(reduced_node(raw_node))
             return replace(snapshot, node=node, live=live)
         raw = await self._get(PODS, snapshot.request.pod_key)
         if raw is Absent.UNREADABLE:
             return replace(snapshot, pod=await self._bound_unreadable_pod(snapshot.request), live=live, answers=None)
         if isinstance(raw, Absent):
             return replace(snapshot, pod=raw, live=live, answers=None)
-        pod, former = reduced_pod(raw), snapshot.pod
-        self._informers.offer_pod(pod)
-        is_same = not isinstance(former, Absent) and version_of(former) == version_of(pod)
+        pod, former = pod_view(reduced_pod(raw)), snapshot.pod
+        self._informers.offer_pod(pod.raw)
+        is_same = not isinstance(former, Absent) and former.version == pod.version
         return replace(snapshot, pod=pod, live=live, answers=snapshot.answers if is_same else None)
 
     def still_wanted(self, running: Running) -> bool:
@@ -145,11 +145,14 @@ class Reads:
         times = self._times(request, state, contact)
         return Snapshot(
             request,
-            pod if pod is not None else Absent.NOT_IN_CACHE,
-            node if node is not None else Absent.NOT_IN_CACHE,
+            pod_view(pod) if pod is not None else Absent.NOT_IN_CACHE,
+            node_view(node) if node is not None else Absent.NOT_IN_CACHE,
             times,
-            node_ill_for=node_ill_for,
             wait_left=times.wait_left(self._settings.binding.wait_timeout),
+            node_ill_for=node_ill_for,
+            uninstalling=self._uninstalling,
+            was_delayed=state is not None and (bool(state.wait.cause) or state.failures.count > 0),
+            ending=state.rollback.ending if state is not None else None,
         )
 
     def times(self, request: BindRequest, state: RequestState) -> Times:
@@ -165,8 +168,8 @@ class Reads:
         running = running or Running(request)
         return BindContext(
             request=request,
-            pod=None if isinstance(snapshot.pod, Absent) else snapshot.pod,
-            node=None if isinstance(snapshot.node, Absent) else snapshot.node,
+            pod=None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw,
+            node=None if isinstance(snapshot.node, Absent) else snapshot.node.raw,
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
@@ -178,33 +181,16 @@ class Reads:
             answers=snapshot.answers,
         )
 
-    def decide_on(self, snapshot: Snapshot, state: RequestState | None) -> Action | ReadLive:
-        """Return the decision for the snapshot, or the live read that it still requires.
+    def decide_on(self, snapshot: Snapshot) -> Action | ReadLive:
+        """Return the decision for the snapshot, or the live read that it still requires."""
+        return decide(self._answered(snapshot), self._settings)
 
-        ``state``: the request's, if there is one.
-        """
-        answers = self._answers(snapshot)
-        observed = Observed(
-            snapshot.request,
-            snapshot.pod_view,
-            snapshot.node_view,
-            answers.demands,
-            answers.effects,
-            snapshot.times,
-            snapshot.live,
-            answers.errors,
-            snapshot.node_ill_for,
-            self._uninstalling,
-            bool(answers.holders),
-            state is not None and (bool(state.wait.cause) or state.failures.count > 0),
-        )
-        return decide(observed, self._settings, state.rollback.ending if state is not None else None)
-
-    def _answers(self, snapshot: Snapshot) -> Answers:
-        """Return what the plugins state, asked once for one request and one pod."""
+    def _answered(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with what the plugins state, asked once for one request and one pod."""
         if snapshot.answers is not None:
-            return snapshot.answers
-        return self._runner.answers(snapshot.request, None if isinstance(snapshot.pod, Absent) else snapshot.pod)
+            return snapshot
+        pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw
+        return replace(snapshot, answers=self._runner.answers(snapshot.request, pod))
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | Absent:
         try:
@@ -214,7 +200,7 @@ class Reads:
         except Unreadable:
             return Absent.UNREADABLE
 
-    async def _bound_unreadable_pod(self, request: BindRequest) -> Object | Absent:
+    async def _bound_unreadable_pod(self, request: BindRequest) -> PodView | Absent:
         """Return identity and node of a pod that is not decoded, if it is bound as asked: nothing may be rolled back.
 
         Its fields are not read, but API servers select by them.
@@ -222,7 +208,7 @@ class Reads:
         where = f"metadata.name={request.pod_key.name},spec.nodeName={request.selected_node}"
         page = await self._client.list(PODS.as_metadata(), request.pod_key.namespace, field_selector=where, limit=1)
         for pod in page["items"] or ():
-            return {"metadata": pod["metadata"], "spec": {"nodeName": request.selected_node}}
+            return pod_view({"metadata": pod["metadata"], "spec": {"nodeName": request.selected_node}})
         return Absent.UNREADABLE
 
     # --- times ---

@@ -96,7 +96,7 @@ class Reconciler:
             raw = {**request.raw, "spec": executed.raw["spec"]}
             as_executed = replace(request, raw=raw, spec=executed.spec, pod_uid=executed.pod_uid)
             snapshot = await self.reads.with_live_pod(as_executed)
-            if is_bound_as_asked(as_executed, snapshot.pod_view):
+            if is_bound_as_asked(as_executed, snapshot.pod):
                 return await self.driver.drive(snapshot, former, Complete())
         return await self.driver.abandon(key, former)
 

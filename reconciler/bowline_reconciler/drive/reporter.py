@@ -24,7 +24,7 @@ from bowline_reconciler.decide.report import (
     success_report,
     unfinished_status,
 )
-from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked
+from bowline_reconciler.decide.snapshot import Snapshot, is_bound_as_asked
 from bowline_reconciler.drive.state import RequestState, RollbackState
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
@@ -42,8 +42,8 @@ class Reporter:
 
     async def succeeded(self, snapshot: Snapshot, state: RequestState, started_at: datetime | None) -> None:
         """Report that the pod is bound as asked. ``started_at``: of the attempt that has bound it, if it is known."""
-        request, pod, now = snapshot.request, snapshot.pod, self.clock.now()
-        assert not isinstance(pod, Absent)  # noqa: S101 - it is bound as asked
+        request, pod, now = snapshot.request, snapshot.named_pod, self.clock.now()
+        assert pod is not None  # noqa: S101 - it is bound as asked
         preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
         report = success_report(request, preparation_status, pod, started_at, now)
         await self.writer.write_report(request, report, pod)
@@ -112,7 +112,7 @@ class Reporter:
     def withdraw_nomination(self, snapshot: Snapshot) -> None:
         """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
         request, pod = snapshot.request, snapshot.named_pod
-        if pod is not None and not is_bound_as_asked(request, snapshot.pod_view):
+        if pod is not None and not is_bound_as_asked(request, snapshot.pod):
             self.writer.nominate(pod, Nomination(request.selected_node, is_withdrawn=True))
 
     def _record_cause(self, request: BindRequest, state: RequestState, why: str) -> None:

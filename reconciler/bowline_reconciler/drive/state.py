@@ -15,9 +15,8 @@ from bowline.api.bindrequest import BindRequest, is_same_decision
 from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
 from bowline.kube.late_writes import LateWrites
-from bowline_reconciler.decide.actions import Fail
+from bowline_reconciler.decide.actions import GATES, Fail, Outcome
 from bowline_reconciler.decide.report import BindingContent
-from bowline_reconciler.decide.snapshot import GATES, Outcome
 from bowline_reconciler.decide.transient import NO_FAILURES, QUIET_FAILURES, Streak
 from bowline_reconciler.watch.bound_pods import AwaitedBind
 

@@ -42,7 +42,7 @@ from bowline.runtime.workers import DONE, ReconcileError, Result, failure_of, ru
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import Event
 from bowline_reconciler.decide.report import unreleased_status
-from bowline_reconciler.decide.snapshot import Absent, set_aside_for
+from bowline_reconciler.decide.snapshot import Absent, pod_view, set_aside_for
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.watch.informers import Informers
@@ -185,7 +185,9 @@ class Releases:
 
     async def _release(self, request: BindRequest, pod: Object | Absent) -> None:
         """Call the plugins, then drop the finalizer."""
-        ctx = self._reads.context(replace(self._reads.from_cache(request, None), pod=pod))
+        ctx = self._reads.context(
+            replace(self._reads.from_cache(request, None), pod=pod if isinstance(pod, Absent) else pod_view(pod))
+        )
         status = await self._runner.run_release(ctx)
         now = self._client.clock.now()
         if not isinstance(status, Done):

@@ -3,7 +3,7 @@
 One place for a field: ``reduced_node`` is what the reconciler caches, and a decision reads the ``NodeView``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bowline.api import names
@@ -16,15 +16,16 @@ _GPU_LABELS = "nvidia.com/gpu."
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """The fields of a node that decisions use."""
+    """The fields of a node that decisions use. ``raw``: the node itself, which plugins receive."""
 
     deleting: bool
     taints: tuple[Object, ...] = ()  # those that keep pods without a toleration away; a cordon is one
+    raw: Object = field(default_factory=dict, repr=False)
 
 
 def node_view(node: Object) -> NodeView:
     """Return the fields of a raw or a reduced node that decisions use."""
-    return NodeView(is_deleting(node), hard_taints(node.get("spec") or {}))
+    return NodeView(is_deleting(node), hard_taints(node.get("spec") or {}), node)
 
 
 def reduced_node(node: dict[str, Any]) -> Object:

@@ -18,10 +18,10 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_cli.diagnosis import explain
 from bowline_cli.facts import Explanation, Facts
-from bowline_reconciler.decide.actions import Fail, PodBound, RetryAt, Wait
+from bowline_reconciler.decide.actions import Fail, Outcome, PodBound, RetryAt, Wait
 from bowline_reconciler.decide.outcome import Ended, classify_outcome
 from bowline_reconciler.decide.report import Unfinished, failure_report, unfinished_status, waiting_status
-from bowline_reconciler.decide.snapshot import Outcome, Times, stored_wait
+from bowline_reconciler.decide.snapshot import Times, stored_wait
 from bowline_reconciler.drive.pod_conditions import stored_conditions
 
 START, LENGTH = datetime(2026, 1, 1, tzinfo=UTC), timedelta(minutes=3)

@@ -12,10 +12,10 @@ from bowline.framework.plugin_status import Fatal, Retriable, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome
 from bowline.testing.builders import bind_request, pod, stored
-from bowline_reconciler.decide.actions import Fail
+from bowline_reconciler.decide.actions import Fail, Outcome
 from bowline_reconciler.decide.outcome import Ended, classify_outcome
 from bowline_reconciler.decide.report import failure_report
-from bowline_reconciler.decide.snapshot import Outcome, Times
+from bowline_reconciler.decide.snapshot import Times
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITS = Binding(backoff_limit=0, wait_timeout=timedelta(seconds=1))

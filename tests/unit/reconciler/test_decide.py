@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, GpuSharingSettings, Settings
-from bowline.framework.plugin_status import Status
+from bowline.framework.plugin_status import Answers, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
@@ -27,7 +27,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import DEFECT_POLL, ReadLive, decide
-from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent, Observed, PodView, Target, Times, is_withdrawn
+from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent, PodView, Snapshot, Target, Times, is_withdrawn
 from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,16 +37,17 @@ POD = PodView(
 )
 NODE = NodeView(deleting=False)
 TAINTED = NodeView(deleting=False, taints=({"key": "gpu", "value": "broken", "effect": "NoSchedule"},))
-SERVED = frozenset({AllocationKind.REGULAR})
+SERVED = Answers(frozenset({AllocationKind.REGULAR}))
+HELD = replace(SERVED, holders=("a",))
 
 
 LIVE = frozenset(Target)
 
 
-def seen(req: BindRequest | None = None, **change: Any) -> Observed:
+def seen(req: BindRequest | None = None, **change: Any) -> Snapshot:
     """What is observed when everything has just been read live."""
     current_request = req if req is not None else request()
-    whole = Observed(current_request, POD, NODE, provided=SERVED, live=LIVE)
+    whole = Snapshot(current_request, POD, NODE, live=LIVE, answers=SERVED)
     return replace(whole, **change)
 
 
@@ -85,11 +86,11 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(request({"phase": "Succeeded"})), Forget(), id="succeeded is done"),
         pytest.param(seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(),
             id="succeeded drops our finalizer"),
-        pytest.param(seen(request({"phase": "Succeeded"}, **OURS), is_held=True), Forget(),
+        pytest.param(seen(request({"phase": "Succeeded"}, **OURS), answers=HELD), Forget(),
             id="held: succeeded keeps our finalizer until its pod has ended"),
-        pytest.param(seen(request(**OURS, **DELETING), pod=ON_NODE, is_held=True), Complete(),
+        pytest.param(seen(request(**OURS, **DELETING), pod=ON_NODE, answers=HELD), Complete(),
             id="held: deleting, pod on our node: completes"),
-        pytest.param(seen(request(**OURS, **DELETING), is_held=True), withdrawn("the request was deleted"),
+        pytest.param(seen(request(**OURS, **DELETING), answers=HELD), withdrawn("the request was deleted"),
             id="held: a pod that is not bound is rolled back"),
         pytest.param(seen(request(uid="")), SetOwner(POD.uid), id="without a UID the present pod becomes the owner"),
         pytest.param(seen(request(uid=""), pod=replace(POD, created=CREATED + timedelta(seconds=10))),
@@ -103,11 +104,11 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(times=Times(retry_in=timedelta(seconds=5))), RequeueAfter(timedelta(seconds=5)),
             id="a backoff has not ended"),
         pytest.param(seen(), Attempt(), id="otherwise attempt"),
-        pytest.param(seen(effects=frozenset({"a"})), Attempt(frozenset({"a"})),
+        pytest.param(seen(answers=replace(SERVED, effects=frozenset({"a"}))), Attempt(frozenset({"a"})),
             id="with side effects, behind the finalizer"),
     ],
 )  # fmt: skip
-def test_decision(observation: Observed, expectation: Action | ReadLive) -> None:
+def test_decision(observation: Snapshot, expectation: Action | ReadLive) -> None:
     assert decide(observation, SETTINGS) == expectation
 
 
@@ -154,7 +155,7 @@ def test_a_share_while_sharing_is_off_names_the_value_that_switches_it_on(sharin
             id="a taint during a backoff"),
     ],
 )  # fmt: skip
-def test_terminal_failures(observation: Observed, reason: Reason) -> None:
+def test_terminal_failures(observation: Snapshot, reason: Reason) -> None:
     assert fails(reason, decide(observation, SETTINGS))
 
 
@@ -181,7 +182,7 @@ def test_of_a_request_with_another_name_than_its_pod_nothing_is_rolled_back(
     assert decide(seen(misnamed, pod=POD), SETTINGS) == expectation
 
 
-def is_gated(wait_time: timedelta) -> Observed:
+def is_gated(wait_time: timedelta) -> Snapshot:
     times = Times(timedelta(days=9), wait_time, FRESH_CONTACT)
     return seen(pod=replace(POD, gates=("example.com/quota",)), times=times)
 
@@ -214,7 +215,7 @@ UNRELEASED: dict[str, Any] = {
         pytest.param(seen(request(UNRELEASED, **OURS), pod=ON_NODE), Complete(), id="unless the pod is bound"),
     ],
 )  # fmt: skip
-def test_a_rollback_that_is_not_complete_is_continued(observation: Observed, expectation: Action | ReadLive) -> None:
+def test_a_rollback_that_is_not_complete_is_continued(observation: Snapshot, expectation: Action | ReadLive) -> None:
     assert decide(observation, SETTINGS) == expectation
 
 
@@ -283,7 +284,7 @@ def test_is_withdrawn(current: BindRequest | Absent, pod: PodView | Absent, expe
 
 
 def test_an_allocation_that_a_defective_plugin_may_serve_waits_and_names_the_plugin() -> None:
-    observation = seen(provided=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
+    observation = seen(answers=Answers(errors=("author: supported_allocations raised KeyError: 'typo'",)))
     decision = decide(observation, SETTINGS)
     assert isinstance(decision, Wait)
     assert (decision.expires, decision.poll) == (False, DEFECT_POLL)

@@ -16,8 +16,10 @@ from bowline.api.bindrequest import AllocationKind, BindRequest, Phase, decode_b
 from bowline.api.meta import ObjectKey
 from bowline.api.node_view import NodeView
 from bowline.framework.config import Settings
+from bowline.framework.plugin_status import Answers
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
+    GATES,
     Action,
     Attempt,
     Complete,
@@ -30,7 +32,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import POD_GRACE, ReadLive, decide
-from bowline_reconciler.decide.snapshot import GATES, Absent, Observed, PodView, Target, Times
+from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times
 from tests.unit.reconciler.choices import Choices, Path, lazy, paths
 
 # The whole space is explored at once.
@@ -49,7 +51,7 @@ _TIMES = (timedelta(0), timedelta(seconds=30), timedelta(days=2))
 Decision = Action | ReadLive
 
 
-def observed(choices: Choices) -> Observed:
+def observed(choices: Choices) -> Snapshot:
     """Return a snapshot that chooses what is read of it."""
     ask = choices.choose
 
@@ -60,19 +62,24 @@ def observed(choices: Choices) -> Observed:
         return present if ask(f"{name} cached", (True, False)) else Absent.NOT_IN_CACHE
 
     request, pod, node, times = _request(choices), _pod(choices), _node(choices), _times(choices)
+    answers = lazy(
+        Answers,
+        demands=lambda _: ask("provided", (frozenset(AllocationKind), frozenset())),
+        effects=lambda _: ask("side effects", (frozenset(), frozenset({"a"}))),
+        errors=lambda _: (),
+        holders=lambda _: ask("held", ((), ("a",))),
+    )
     return lazy(
-        Observed,
+        Snapshot,
         request=lambda _: request,
         pod=lambda _: source("pod", pod),
         node=lambda _: source("node", node),
-        provided=lambda _: ask("provided", (frozenset(AllocationKind), frozenset())),
-        effects=lambda _: ask("side effects", (frozenset(), frozenset({"a"}))),
         times=lambda _: times,
         live=lambda _: frozenset(target for target in Target if ask(f"live {target.value}", (False, True))),
-        plugin_errors=lambda _: (),
+        answers=lambda _: answers,
         uninstalling=lambda _: ask("uninstalling", (False, True)),
-        is_held=lambda _: ask("held", (False, True)),
         was_delayed=lambda _: ask("delayed", (False, True)),
+        ending=lambda _: None,
     )
 
 

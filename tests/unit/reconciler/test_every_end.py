@@ -20,7 +20,7 @@ from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_req
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView
 from bowline.framework.config import Binding, Settings
-from bowline.framework.plugin_status import Cancelled, Status, Transient
+from bowline.framework.plugin_status import Answers, Cancelled, Status, Transient
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import (
     Action,
@@ -29,6 +29,7 @@ from bowline_reconciler.decide.actions import (
     DropFinalizer,
     Fail,
     Forget,
+    Outcome,
     OutcomeAction,
     Report,
     RequeueAfter,
@@ -38,7 +39,7 @@ from bowline_reconciler.decide.actions import (
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import Ended
 from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status
-from bowline_reconciler.decide.snapshot import Absent, Observed, Outcome, PodView, Target, Times
+from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times
 from bowline_reconciler.decide.step import (
     Abandon,
     Advise,
@@ -258,17 +259,17 @@ class Explored:
             frozenset[Target](),
         )
         while True:
-            facts = Observed(
+            holders = ("devices",) if world.is_held else ()
+            facts = Snapshot(
                 request,
                 _pod(world.pod) if Target.POD in live else _pod("unread"),
                 NodeView(deleting=False),
-                provided=frozenset(AllocationKind),
-                effects=PLUGINS,
                 live=live,
-                is_held=world.is_held,
+                answers=Answers(demands=frozenset(AllocationKind), effects=PLUGINS, holders=holders),
                 was_delayed=memory.has_attempted,
+                ending=memory.ending,
             )
-            action = decide(facts, SETTINGS, memory.ending)
+            action = decide(facts, SETTINGS)
             if not isinstance(action, ReadLive):
                 break
             live |= {action.target}

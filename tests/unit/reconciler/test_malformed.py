@@ -22,7 +22,7 @@ from bowline_reconciler.decide.report import (
     success_report,
     waiting_status,
 )
-from bowline_reconciler.decide.snapshot import Observed
+from bowline_reconciler.decide.snapshot import Snapshot
 from bowline_reconciler.term.ttl import is_due
 from bowline_reconciler.watch.informers import transform_request
 from tests.unit.json_values import json_values
@@ -88,7 +88,7 @@ def test_any_spec_and_status_can_be_decided_and_reported(status: Any, spec: Any)
     cache_entry = transform_request(raw)
     assert cache_entry is not None
     request = decode_bind_request(cache_entry)
-    decide(Observed(request), Settings())
+    decide(Snapshot(request), Settings())
     retrying_status(request, 1, "why", "history", NOW, NOW, NOW)
     waiting_status(request, Wait((), "why", timedelta(), "plugin"), NOW, NOW)
     success_report(request, PREPARED_BY_US, None, NOW, NOW)

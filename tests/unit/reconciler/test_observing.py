@@ -13,8 +13,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status, merge_waits
-from bowline_reconciler.decide.actions import Action, Attempt, Complete, Wait
-from bowline_reconciler.decide.snapshot import GATES
+from bowline_reconciler.decide.actions import GATES, Action, Attempt, Complete, Wait
 from bowline_reconciler.observe.tracker import LOG_FAILURES_EVERY_S
 from tests.unit.reconciler.watching import Stuck, Watched, context
 

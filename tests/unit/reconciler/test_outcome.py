@@ -16,8 +16,10 @@ from bowline.framework.plugin_status import UNLIMITED, Cancelled, Retriable, Sta
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod
 from bowline_reconciler.decide.actions import (
+    GATES,
     Event,
     Fail,
+    Outcome,
     OutcomeAction,
     PodBound,
     RetryAt,
@@ -39,7 +41,7 @@ from bowline_reconciler.decide.report import (
     success_report,
     waiting_status,
 )
-from bowline_reconciler.decide.snapshot import GATES, Outcome, Times
+from bowline_reconciler.decide.snapshot import Times
 from bowline_reconciler.drive.writer import status_patch
 from tests.builders import request
 

@@ -9,11 +9,11 @@ from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status, is_word, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod, stored
-from bowline_reconciler.decide.actions import Fail, Nomination
+from bowline_reconciler.decide.actions import Fail, Nomination, Outcome
 from bowline_reconciler.decide.decide import stored_failure
 from bowline_reconciler.decide.outcome import Ended, classify_outcome
 from bowline_reconciler.decide.report import failed_status, failure_report, rollback_incomplete_status
-from bowline_reconciler.decide.snapshot import Outcome, Times
+from bowline_reconciler.decide.snapshot import Times
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

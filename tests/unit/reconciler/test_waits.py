@@ -11,8 +11,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.kube.availability import Availability
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.decide.actions import Event, Wait
-from bowline_reconciler.decide.snapshot import GATES
+from bowline_reconciler.decide.actions import GATES, Event, Wait
 from bowline_reconciler.drive.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue, WaitIndex
 from bowline_reconciler.drive.state import RequestState
 from bowline_reconciler.drive.writer import Writer
