@@ -5,8 +5,8 @@ once, a request that the API server has rejected for credentials that have been 
 backoff and know what is safe to retry. The calls that it sends are made in ``bowline.kube.object_client``.
 
 The hot path carries two writes per bind at hundreds of binds per second. Hence headers are built once, URLs are not
-parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp supports nothing newer; the pool bounds
-the concurrent requests.
+parsed. HTTP/1.1 with keep-alive, for which Python has fast parsers; the number of connections bounds the concurrent
+requests.
 """
 
 import asyncio
@@ -85,11 +85,9 @@ class KubeClient(ObjectClient):
         if options.metrics is not None:
             self.unreadable = UnreadableObjects(options.metrics.count_unreadable)
         # The API server uses the part before the slash as the field manager.
-        pool = TransportOptions(
-            f"{options.name}/http1.1", options.timeout_s, options.connect_timeout_s, options.connections
-        )
-        self._transport = options.transport(access, pool)
-        # The size of the transport's pool: requests queue here, where their time is accounted for.
+        limits = TransportOptions(f"{options.name}/http1.1", options.timeout_s, options.connect_timeout_s)
+        self._transport = options.transport(access, limits)
+        # Requests queue here, where their time is accounted for.
         self._connections = Connections(options.connections, options.connect_timeout_s)
 
     @property

@@ -29,7 +29,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request. ``separate_pool``: uses the separate session; ``is_fenced``: not sent while read-only.
+    """An HTTP request. ``separate_pool``: on connections of its own; ``is_fenced``: not sent while read-only.
 
     ``max_body``: bytes of a response that are read at most; longer ones are aborted. 0: of any length.
     """
@@ -46,12 +46,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TransportOptions:
-    """``connections`` bounds the requests in flight per session; more wait, up to ``connect_timeout_s``."""
+    """``timeout_s``: of a request with its reply; ``connect_timeout_s``: of a new connection, a part of it."""
 
     user_agent: str
     timeout_s: float
     connect_timeout_s: float
-    connections: int
 
 
 class Transport(Protocol):

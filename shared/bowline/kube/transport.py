@@ -1,6 +1,6 @@
-"""HTTP sessions to one API server, by aiohttp.
+"""HTTP to one API server: credentials, the fence of writes, and the errors of an exchange.
 
-Exceptions of aiohttp, of sockets and of TLS become ``ConnectionFailed`` or ``NoResponse`` here; the distinction
+Exceptions of connections, of TLS and of HTTP become ``ConnectionFailed`` or ``NoResponse`` here; the distinction
 decides whether a write may have been applied. Any reply of the API server, whatever its code, is an ``Answer``.
 Decision 120.
 """
@@ -8,20 +8,15 @@ Decision 120.
 import asyncio
 import logging
 import math
-import socket
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
-from contextvars import ContextVar
-from functools import partial
-from typing import Any
-from weakref import WeakSet
+from urllib.parse import urlsplit
 
-import aiohttp
-from aiohttp.connector import Connection
-from multidict import CIMultiDict
-from yarl import URL
+from aiohttp.client_exceptions import ClientError
+from aiohttp.http_exceptions import HttpProcessingError
 
 from bowline.kube.config import ClusterAccess
+from bowline.kube.connections import Connection, ConnectionPool
 from bowline.kube.errors import (
     ConnectionFailed,
     CredentialsError,
@@ -34,92 +29,49 @@ from bowline.kube.messages import Answer, Request, TransportOptions
 
 log = logging.getLogger(__name__)
 
-# The API server closes an idle connection after 90 s; the client closes it earlier, or a write could meet the close.
-_KEEPALIVE_S = 60
-# A peer that vanished without closing is detected after about 15 + 3 * 5 s.
-_PROBE_AFTER_S, _PROBE_EVERY_S, _PROBES = 15, 5, 3
-_READ_BUFFER = 2**18
-# For connections to close; only a hanging peer needs more.
-_GOODBYE_S = 1.0
 # Rejected credentials are read again at most this often, however many requests get 401.
 _REREAD_EVERY_S = 5.0
+# A line of a request must not end early.
+_TARGET = re.compile(r"[!-~]+")
+_VALUE = re.compile(r"[ -~]*")
+_FAILURES = (ClientError, HttpProcessingError, OSError)  # TimeoutError is an OSError
 
 
 def _unlimited() -> float:
     return math.inf
 
 
-# Raises if the request of this context must not be sent.
-_FENCE: ContextVar[Callable[[], None]] = ContextVar("fence")
-
-
-class _FencedRequest(aiohttp.ClientRequest):
-    """Checks the fence when the connection is there, directly before the first byte.
-
-    A process may be stopped at any time, and continue when another one leads: then a handshake or the wait for a
-    connection ends before any timer does.
-    """
-
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        _FENCE.get()()
-        return await super().send(conn)
-
-
 class HTTPTransport:
     """Sends requests and returns responses; ``open`` first.
 
-    Long responses (lists, watches) and urgent requests use a separate session. Each connection keeps a buffer as long
-    as the longest response it has read, up to 256 KB: lists distributed over the connections of the writes would
-    leave 20 MB behind.
+    Long responses (lists, watches) and urgent requests use connections of their own. Each connection keeps a buffer
+    as long as the longest response it has read, up to 256 KB: lists distributed over the connections of the writes
+    would leave 20 MB behind.
     """
 
     def __init__(self, access: ClusterAccess, options: TransportOptions) -> None:
         self._access = access
         self._options = options
-        self._timeout = aiohttp.ClientTimeout(
-            total=options.timeout_s, connect=options.connect_timeout_s, sock_connect=options.connect_timeout_s
-        )
         self._writable_s: Callable[[], float] = _unlimited
         self.answers = 0
-        self._session: aiohttp.ClientSession | None = None
-        self._apart: aiohttp.ClientSession | None = None
-        self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._headers: dict[tuple[str, str], CIMultiDict[str]] = {}
+        self._pool: ConnectionPool | None = None
+        self._apart: ConnectionPool | None = None
+        self._base_path = urlsplit(access.server).path
+        self._headers: dict[tuple[str, str], bytes] = {}
         self._renewal = asyncio.Lock()
         self._renewed_at = float("-inf")
 
     async def open(self) -> None:
-        """Create the sessions; they connect on first use."""
-        self._session, self._apart = self._new_session(), self._new_session()
-
-    def _new_session(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            limit=self._options.connections,
-            keepalive_timeout=_KEEPALIVE_S,
-            socket_factory=self._new_socket,
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_BUFFER,
-            timeout=self._timeout,
-            middlewares=(_no_automatic_retry,),
-            request_class=_FencedRequest,
-            trust_env=False,
-        )
+        """Make the pools; they connect on first use."""
+        server, timeout_s = self._access.server, self._options.connect_timeout_s
+        self._pool, self._apart = ConnectionPool(server, timeout_s), ConnectionPool(server, timeout_s)
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is None or self._apart is None:
-            return
-        await self._session.close()
-        await self._apart.close()
-        self._session = self._apart = None
-        # TLS shutdown runs in the background; an event loop that ends before it leaks the sockets.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE_S):
-                while any(new_socket.fileno() >= 0 for new_socket in self._sockets):  # noqa: ASYNC110 - aiohttp has no event
-                    await asyncio.sleep(0.005)
+        for pool in (self._pool, self._apart):
+            if pool is not None:
+                await pool.close()
+        self._pool = self._apart = None
 
     async def send(self, request: Request) -> Answer:
         """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""
@@ -148,45 +100,51 @@ class HTTPTransport:
         if self._access.credentials.due:
             await self._renew()
         used = self._access.credentials.headers
-        timeout = aiohttp.ClientTimeout(
-            total=total_s, sock_connect=self._options.connect_timeout_s, sock_read=silence_s
-        )
+        request = Request("GET", path, accept, separate_pool=True)
+        deadline = asyncio.get_running_loop().time() + total_s
         try:
-            async with await self._send(
-                Request("GET", path, accept, separate_pool=True), timeout=timeout
-            ) as response:
-                if response.status != 200:
-                    if response.status == 401:
-                        await self._renew(rejected_headers=used)
-                    raise from_response(response.status, response.headers, await response.read())
-                yield b""
-                async for chunk in response.content.iter_any():
-                    self.answers += 1
-                    yield chunk
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = map_error(error)
-            if isinstance(failure, UntrustedServer):
-                # For the next watch: the caller opens it after its backoff.
-                await self._reload_authorities()
-            raise failure from error
+            pool, connection = await self._connection(request)
+        except UntrustedServer:
+            # For the next watch: the caller opens it after its backoff.
+            await self._reload_authorities()
+            raise
+        try:
+            head, body = await connection.reply_to(self._encode(request), deadline, silence_s)
+            self.answers += 1
+            if head.code != 200:
+                if head.code == 401:
+                    await self._renew(rejected_headers=used)
+                raise from_response(head.code, head.headers, await body.read())
+            yield b""
+            while chunk := await body.readany():
+                self.answers += 1
+                yield chunk
+        except _FAILURES as error:
+            raise map_error(error) from error
+        finally:
+            pool.release(connection)
 
     async def _exchange(self, request: Request) -> Answer:
+        deadline = asyncio.get_running_loop().time() + self._options.timeout_s
+        pool, connection = await self._connection(request)
         try:
-            async with await self._send(request) as response:
-                if not request.max_body:
-                    return Answer(response.status, response.headers, await response.read())
-                parts: list[bytes] = []
-                left = request.max_body
-                async for part in response.content.iter_any():
-                    left -= len(part)
-                    if left < 0:
-                        # Not read to its end: the connection cannot be used again.
-                        response.close()
-                        return Answer(response.status, response.headers, b"", is_cut=True)
-                    parts.append(part)
-                return Answer(response.status, response.headers, b"".join(parts))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            head, body = await connection.reply_to(self._encode(request), deadline)
+            self.answers += 1
+            if not request.max_body:
+                return Answer(head.code, head.headers, await body.read())
+            parts: list[bytes] = []
+            left = request.max_body
+            while part := await body.readany():
+                left -= len(part)
+                if left < 0:
+                    # Not read to its end: the connection is closed.
+                    return Answer(head.code, head.headers, b"", is_cut=True)
+                parts.append(part)
+            return Answer(head.code, head.headers, b"".join(parts))
+        except _FAILURES as error:
             raise map_error(error) from error
+        finally:
+            pool.release(connection)
 
     @property
     def read_only(self) -> bool:
@@ -202,46 +160,52 @@ class HTTPTransport:
         if request.is_fenced and self.read_only:
             raise ConnectionFailed("not sent: this process no longer leads")
 
-    async def _send(self, request: Request, **options: Any) -> aiohttp.ClientResponse:
-        session = self._apart if request.separate_pool else self._session
-        if session is None:
+    async def _connection(self, request: Request) -> tuple[ConnectionPool, Connection]:
+        """Return a connection on which the request may be sent now, with its pool.
+
+        The fence is checked twice. A process may be stopped at any time, and continue when another one leads: then a
+        handshake ends before any timer does.
+        """
+        pool = self._apart if request.separate_pool else self._pool
+        if pool is None:
             raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
         self.check_fence(request)
+        connection = await pool.connection(self._access.trust.context if self._access.trust is not None else None)
+        try:
+            self.check_fence(request)
+        except ConnectionFailed:
+            pool.release(connection)
+            raise
+        return pool, connection
+
+    def _encode(self, request: Request) -> bytes:
+        target = self._base_path + request.path
+        if not _TARGET.fullmatch(target):
+            raise ValueError(f"not a path of a URL: {target!r}")
         accept, content_type = request.accept, request.content_type
         headers = self._headers.get((accept, content_type)) or self._build_headers(accept, content_type)
-        token = _FENCE.set(partial(self.check_fence, request))
-        try:
-            response = await self._request(session, request, headers, **options)
-        finally:
-            _FENCE.reset(token)
-        self.answers += 1
-        return response
+        start = f"{request.method} {target} HTTP/1.1\r\n".encode()
+        if request.body is None:
+            return b"".join((start, headers, b"\r\n"))
+        return b"".join((start, headers, b"Content-Length: %d\r\n\r\n" % len(request.body), request.body))
 
-    async def _request(
-        self, session: aiohttp.ClientSession, request: Request, headers: CIMultiDict[str], **options: Any
-    ) -> aiohttp.ClientResponse:
-        return await session.request(
-            request.method,
-            # Already quoted, part by part: parsing and quoting again would cost as much as the rest.
-            URL(self._access.server + request.path, encoded=True),
-            data=request.body,
-            headers=headers,
-            # The current context, not the session's: the cluster's CA may have been rotated.
-            ssl=self._access.trust.context if self._access.trust is not None else True,
-            allow_redirects=False,
-            **options,
-        )
-
-    def _build_headers(self, accept: str, content_type: str) -> CIMultiDict[str]:
-        headers = CIMultiDict(self._access.credentials.headers)
-        headers["Accept"] = accept
-        headers["User-Agent"] = self._options.user_agent
-        # Compressing a list costs the API server more than sending it across a cluster's network.
-        headers["Accept-Encoding"] = "identity"
-        if content_type:
-            headers["Content-Type"] = content_type
-        self._headers[accept, content_type] = headers
-        return headers
+    def _build_headers(self, accept: str, content_type: str) -> bytes:
+        headers = {
+            "Host": urlsplit(self._access.server).netloc,
+            **self._access.credentials.headers,
+            "Accept": accept,
+            "User-Agent": self._options.user_agent,
+            # Compressing a list costs the API server more than sending it across a cluster's network.
+            "Accept-Encoding": "identity",
+            **({"Content-Type": content_type} if content_type else {}),
+        }
+        invalid = [name for name, value in headers.items() if not _VALUE.fullmatch(value)]
+        if invalid:
+            raise ValueError(f"a line break or an unprintable character in {', '.join(invalid)}")
+        block = self._headers[accept, content_type] = "".join(
+            f"{name}: {value}\r\n" for name, value in headers.items()
+        ).encode()
+        return block
 
     async def _reload_authorities(self) -> bool:
         """Read the CAs again; return whether the next connection is verified with different ones."""
@@ -287,50 +251,9 @@ class HTTPTransport:
                 self._headers.clear()
             return has_changed
 
-    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        family, kind, protocol, _, _ = address
-        new_socket = socket.socket(family, kind, protocol)
-        self._sockets.add(new_socket)
-        new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Linux only; elsewhere the system's own, longer defaults apply.
-        for option, value in (
-            ("TCP_KEEPIDLE", _PROBE_AFTER_S),
-            ("TCP_KEEPINTVL", _PROBE_EVERY_S),
-            ("TCP_KEEPCNT", _PROBES),
-            ("TCP_USER_TIMEOUT", 1000 * (_PROBE_AFTER_S + _PROBES * _PROBE_EVERY_S)),
-        ):
-            if hasattr(socket, option):
-                new_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        return new_socket
-
-
-async def _no_automatic_retry(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Middleware that prevents the session from retrying a GET, PUT or DELETE when its connection breaks.
-
-    The caller would see one request where two were sent, and attribute a Conflict caused by the first to another
-    writer. aiohttp selects the errors that it retries by class.
-    """
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise aiohttp.ClientConnectionError(str(error) or type(error).__name__) from error
-
 
 def map_error(error: Exception) -> InfrastructureError:
-    """Return the error for a failed exchange. Unless the request is known not to have been sent, it counts as
-    sent.
-    """
-    text = str(error) or type(error).__name__
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return UntrustedServer(f"no connection to the API server: {text}")
-    if isinstance(
-        error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
-    ):
-        return ConnectionFailed(f"no connection to the API server: {text}")
+    """Return the error for a failed exchange: the request counts as sent."""
     if isinstance(error, TimeoutError):
         return NoResponse("the API server did not answer in time")
-    return NoResponse(f"the connection to the API server broke: {text}")
+    return NoResponse(f"the connection to the API server broke: {str(error) or type(error).__name__}")

@@ -1,4 +1,4 @@
-"""aiohttp's HTTP server with bounded connections; the only module that uses its internals.
+"""aiohttp's HTTP server with bounded connections; `bowline.kube.connections` is the other user of its internals.
 
 aiohttp reads and writes HTTP. This module decides which connections exist: how many, for how long, and which one is
 closed when there are too many. Every limit applies per listener, and is shared fairly between peer addresses:

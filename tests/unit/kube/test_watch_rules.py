@@ -1,20 +1,16 @@
 """How a reflector handles a failure."""
 
-import aiohttp
 import pytest
 
 from bowline.kube.errors import (
     ApiStatus,
     Cause,
-    ConnectionFailed,
-    InfrastructureError,
     KubeError,
     NoResponse,
     from_response,
     from_status,
 )
 from bowline.kube.reflector import needs_list
-from bowline.kube.transport import map_error
 
 TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
 
@@ -33,18 +29,3 @@ TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
 )
 def test_whether_to_list_again(error: KubeError, expectation: bool) -> None:
     assert needs_list(error) is expectation
-
-
-@pytest.mark.parametrize(
-    ("error", "expectation"),
-    [
-        pytest.param(aiohttp.ConnectionTimeoutError("slow"), ConnectionFailed, id="no connection in time"),
-        pytest.param(TimeoutError(), NoResponse, id="no answer in time"),
-        pytest.param(aiohttp.SocketTimeoutError("quiet"), NoResponse, id="an answer that stopped"),
-        pytest.param(aiohttp.ServerDisconnectedError(), NoResponse, id="closed in place of an answer"),
-        pytest.param(aiohttp.ClientPayloadError("cut"), NoResponse, id="closed in the middle of one"),
-        pytest.param(ConnectionResetError("reset"), NoResponse, id="a bare socket error"),
-    ],
-)
-def test_translation(error: Exception, expectation: type[InfrastructureError]) -> None:
-    assert type(map_error(error)) is expectation

@@ -1,0 +1,199 @@
+"""What a transport makes of what it receives, with real sockets: answer, failure, connection of the next request."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.errors import ConnectionFailed, NoResponse
+from bowline.kube.messages import Answer, Request, TransportOptions
+from bowline.kube.transport import HTTPTransport
+from bowline.runtime.clock import SystemClock
+
+GET = Request("GET", "/api", "application/json")
+OK = b"HTTP/1.1 200 OK\r\n"
+ONE = OK + b"Content-Length: 2\r\n\r\n{}"
+WATCH = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+BIG = b"x" * 5_000_000
+
+
+class ScriptedServer:
+    """Answers the next request of any connection with the next script: pieces, and whether it then closes."""
+
+    def __init__(self) -> None:
+        self.scripts: list[tuple[Sequence[bytes], bool]] = []
+        self.requests: list[bytes] = []
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        self.connections += 1
+        try:
+            while True:
+                self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+                pieces, closes = self.scripts.pop(0)
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                if closes:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[ScriptedServer, str]]:
+    scripted = ScriptedServer()
+    listening = await asyncio.start_server(scripted.serve, "127.0.0.1")
+    yield scripted, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    listening.close()
+
+
+async def opened(url: str, token_file: Path | None = None, timeout_s: float = 5) -> HTTPTransport:
+    access = ClusterAccess(url, Credentials(token_file, SystemClock()))
+    transport = HTTPTransport(access, TransportOptions("test/1", timeout_s, 5))
+    await transport.open()
+    return transport
+
+
+@pytest.mark.parametrize(
+    ("received", "closes", "body", "is_kept"),
+    [
+        pytest.param([ONE], False, b"{}", True, id="a body of a length"),
+        pytest.param([bytes((byte,)) for byte in ONE], False, b"{}", True, id="byte by byte"),
+        pytest.param([WATCH + b"1\r\n{\r\n1\r\n}\r\n0\r\n\r\n"], False, b"{}", True, id="a body in chunks"),
+        pytest.param(
+            [OK + b"\r\n{", b"}"], True, b"{}", False, id="a body without a length ends with the connection"
+        ),
+        pytest.param([b"HTTP/1.1 100 Continue\r\n\r\n", ONE], False, b"{}", True, id="after a provisional answer"),
+        pytest.param([b"HTTP/1.1 204 No Content\r\n\r\n"], False, b"", True, id="no body"),
+        pytest.param([OK + b"Content-Length: 0\r\n\r\n"], False, b"", True, id="an empty body"),
+        pytest.param(
+            [OK + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}"], False, b"{}", False, id="it will close"
+        ),
+        pytest.param([ONE], True, b"{}", False, id="it has closed"),
+        pytest.param([ONE, ONE], False, b"{}", False, id="an answer too many"),
+        pytest.param([OK + b"Content-Length: 5000000\r\n\r\n", BIG], False, BIG, True, id="more than is buffered"),
+        pytest.param([OK + b"Content-Length: 3\r\n\r\n{}"], True, None, False, id="cut within a length"),
+        pytest.param([WATCH + b"3\r\n{}"], True, None, False, id="cut within a chunk"),
+        pytest.param([WATCH + b"2\r\n{}\r\n"], True, None, False, id="cut after a chunk"),
+        pytest.param([OK + b"Content-Le"], True, None, False, id="cut within the head"),
+        pytest.param([], True, None, False, id="closed in place of an answer"),
+        pytest.param([b"SSH-2.0-x\r\n\r\n"], False, None, False, id="no HTTP"),
+        pytest.param([WATCH + b"zz\r\n{}\r\n"], False, None, False, id="no length of a chunk"),
+    ],
+)
+async def test_what_is_received(
+    server: tuple[ScriptedServer, str], received: Sequence[bytes], closes: bool, body: bytes | None, is_kept: bool
+) -> None:
+    scripted, url = server
+    scripted.scripts = [(received, closes), ([ONE], False)]
+    transport = await opened(url)
+    if body is None:
+        with pytest.raises(NoResponse, match="broke") as failure:
+            await transport.send(GET)
+        assert failure.value.may_have_been_applied
+    else:
+        assert (await transport.send(GET)).body == body
+    await asyncio.sleep(0.01)  # what follows the answer arrives
+    assert (await transport.send(GET)).body == b"{}"
+    assert scripted.connections == (1 if is_kept else 2)
+    await transport.close()
+
+
+async def test_what_is_sent(server: tuple[ScriptedServer, str], tmp_path: Path) -> None:
+    scripted, url = server
+    (tmp_path / "token").write_text("secret\n")
+    transport = await opened(url + "/base", tmp_path / "token")
+    scripted.scripts = [([OK + b'Warning: 299 - "a"\r\nWarning: 299 - "b"\r\nContent-Length: 0\r\n\r\n'], False)]
+    answer = await transport.send(
+        Request("PATCH", "/x?y=1", "application/json", b"{}", "application/merge-patch+json")
+    )
+    assert answer.headers.getall("warning") == ['299 - "a"', '299 - "b"']
+    assert scripted.requests[0].split(b"\r\n") == [
+        b"PATCH /base/x?y=1 HTTP/1.1",
+        b"Host: " + url.removeprefix("http://").encode(),
+        b"Authorization: Bearer secret",
+        b"Accept: application/json",
+        b"User-Agent: test/1",
+        b"Accept-Encoding: identity",
+        b"Content-Type: application/merge-patch+json",
+        b"Content-Length: 2",
+        b"",
+        b"",
+    ]
+    await transport.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "token"), [("/a b", "t"), ("/a\r\nX: y", "t"), ("/ü", "t"), ("/a", "t\r\nX: y")], ids=repr
+)
+async def test_no_line_of_a_request_ends_early(
+    server: tuple[ScriptedServer, str], tmp_path: Path, path: str, token: str
+) -> None:
+    (tmp_path / "token").write_bytes(token.encode())
+    transport = await opened(server[1], tmp_path / "token")
+    with pytest.raises(ValueError, match=r"path|line break"):
+        await transport.send(Request("GET", path, "application/json"))
+    assert server[0].requests == []
+    await transport.close()
+
+
+async def test_the_time_of_an_answer_is_limited(server: tuple[ScriptedServer, str]) -> None:
+    scripted, url = server
+    scripted.scripts = [([], False), ([OK + b"Content-Length: 3\r\n\r\n{"], False), ([ONE], False)]
+    transport = await opened(url, timeout_s=0.05)
+    for _ in range(2):
+        with pytest.raises(NoResponse, match="in time"):
+            await transport.send(GET)
+    assert (await transport.send(GET)).body == b"{}"
+    await transport.close()
+    with pytest.raises(ConnectionFailed):
+        await (await opened("http://127.0.0.1:1")).send(GET)
+
+
+async def test_no_more_of_an_answer_is_read_than_asked_for(server: tuple[ScriptedServer, str]) -> None:
+    scripted, url = server
+    scripted.scripts = [([OK + b"Content-Length: 5000000\r\n\r\n", BIG], False), ([ONE], False)]
+    transport = await opened(url)
+    answer = await transport.send(Request("GET", "/api", "application/json", max_body=1000))
+    assert answer == Answer(200, answer.headers, b"", is_cut=True)
+    answer = await transport.send(Request("GET", "/api", "application/json", max_body=2))
+    assert (answer.body, answer.is_cut, scripted.connections) == (b"{}", False, 2)
+    await transport.close()
+
+
+async def test_a_stream_that_is_silent_for_too_long_fails(server: tuple[ScriptedServer, str]) -> None:
+    scripted, url = server
+    scripted.scripts = [([WATCH, *[b"2\r\n{}\r\n"] * 3], False)]
+    transport = await opened(url)
+    chunks = b""
+    async with aclosing(transport.stream("/x", accept="a", total_s=60, silence_s=0.05)) as stream:
+        assert await anext(stream) == b"", "it has begun"
+        while len(chunks) < 6:
+            chunks += await anext(stream)
+        with pytest.raises(NoResponse, match="in time"):
+            await anext(stream)
+    assert chunks == b"{}" * 3
+    await transport.close()
+
+
+async def test_a_cancelled_request_leaves_no_connection_for_the_next_one(server: tuple[ScriptedServer, str]) -> None:
+    scripted, url = server
+    scripted.scripts = [([], False), ([ONE], False)]
+    transport = await opened(url)
+    sent = asyncio.create_task(transport.send(GET))
+    while not scripted.requests:  # noqa: ASYNC110 - another task's
+        await asyncio.sleep(0.001)
+    sent.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sent
+    assert (await transport.send(GET)).body == b"{}"
+    assert scripted.connections == 2
+    await transport.close()
