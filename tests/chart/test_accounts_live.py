@@ -60,9 +60,9 @@ def configmap(name: str, *, labelled: bool = True, owned: bool = True) -> dict[s
 
 def reservation(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """The manifest of a reservation pod, with these fields of its container and its spec."""
-    request = DeviceRequest(ObjectKey("default", "r"), ObjectKey("default", "share"), "node", "g")
+    request = DeviceRequest(ObjectKey("default", "r"), ObjectKey("default", "share"), "node", "g", is_fake=True)
     settings = GpuSharingConfig(reservation_priority_class_name="bowline-shares")
-    pods_spec = ReservationSpec("kai-resource-reservation", IMAGE, is_fake=lambda _: True, settings=settings)
+    pods_spec = ReservationSpec("kai-resource-reservation", IMAGE, settings=settings)
     body = reservation_object(request, pods_spec, name="new")
     body["spec"]["containers"][0].update(container or {})
     body["spec"].update(spec)

@@ -36,6 +36,11 @@ class OperatorMode(StrEnum):
     NRI = "nri"
     OLD_NRI = "nri-before-1.20"
 
+    @property
+    def uses_cdi(self) -> bool:
+        """Whether a share's devices are named in the form of CDI; by their UUIDs otherwise."""
+        return self in (OperatorMode.CDI, OperatorMode.NRI, OperatorMode.OLD_NRI)
+
 
 _MODES = {
     OperatorMode.UNKNOWN: "no ClusterPolicy of NVIDIA's GPU operator is known",

@@ -11,7 +11,7 @@ from bowline.api.meta import Object, identity_of, is_deleting
 from bowline.api.taints import hard_taints
 
 # Of a node's labels, only those that describe its GPUs are cached.
-_GPU_LABELS = "nvidia.com/gpu."
+_GPU_LABELS = ("nvidia.com/gpu.", names.NODE_FAKE_GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,11 @@ def lacks_gpus(node: Object) -> bool:
     """Return whether a raw or reduced node offers no whole GPU; False where its resources are not known."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     return bool(allocatable) and str(allocatable.get(names.RESOURCE_GPU) or "0") == "0"
+
+
+def has_fake_gpus(node: Object) -> bool:
+    """Return whether the GPUs of a raw or reduced node are fake."""
+    return bool(_gpu_labels(node).get(names.NODE_FAKE_GPU) == "true")
 
 
 def _gpu_labels(node: Object) -> dict[str, str]:

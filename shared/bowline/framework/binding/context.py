@@ -32,8 +32,8 @@ class BindContext:
       result of pre_bind.
     - ``pod`` is complete except for its managed fields; None only in a rollback or a release whose pod
       no longer exists.
-    - ``node`` is the node's metadata only, without labels except those of GPUs (``nvidia.com/gpu`` with a suffix):
-      for anything else GET the node with ``client``. None only if the node does not exist.
+    - ``node`` is the node's metadata only, without labels except those of GPUs (``nvidia.com/gpu`` with a suffix,
+      ``run.ai/fake.gpu``): for anything else GET the node with ``client``. None only if the node does not exist.
     - ``annotations`` are those collected for the Binding: in bind and post_bind those of all plugins; empty in a
       completion after a restart.
     - ``labels``: the same for labels.

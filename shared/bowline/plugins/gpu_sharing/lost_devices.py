@@ -126,6 +126,7 @@ class LostDevices:
                     tolerations=evidence.tolerations,
                     compute_mode=evidence.compute_mode,
                     node_uid=evidence.node_uid,
+                    is_fake=evidence.has_fake_gpus,
                 )
                 reservation = await self._client.create(claim, step.name, evidence.devices)
                 if isinstance(reservation, str):

@@ -18,15 +18,16 @@ from decimal import Decimal
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind
-from bowline.api.gpu_operator import OperatorMode, is_fractioned, transform_policy
+from bowline.api.gpu_operator import OperatorMode, is_fractioned, operator_mode, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, device_memory, direct_env_map, memory_limit
 from bowline.api.meta import ObjectUID, key_of, uid_of
-from bowline.api.node_view import lacks_gpus
+from bowline.api.node_view import has_fake_gpus, lacks_gpus
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Transient
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
-from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, NODES, PODS, UNENDED
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, PODS, UNENDED
 from bowline.plugin import (
     BindContext,
     BindRequest,
@@ -41,7 +42,6 @@ from bowline.plugin import (
 from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
-from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
@@ -99,7 +99,12 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
 
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._detection = Detection()
+        # A changed policy applies to shares that are bound from then on. The operator is often installed later.
+        self._policies: Mapping[ObjectKey, Object] = {}
+
+    @property
+    def _mode(self) -> OperatorMode:
+        return operator_mode(self._policies.values())
 
     # --- binding ---
 
@@ -115,7 +120,6 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             namespace=sharing.reservation_namespace,
             image=sharing.agent_image,
             releases_foreign=sharing.enabled,
-            is_fake=self._detection.is_fake,
             settings=self.args,
         )
         self._clock = handle.clock
@@ -158,21 +162,13 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             transform=transform_user,
             on_change=self._user_changed,
         )
-        yield EventSource(
-            CLUSTERPOLICIES,
-            transform=transform_policy,
-            on_change=self._detection.policy_changed,
-            optional=True,
-        )
-        yield EventSource(
-            NODES.as_metadata(),
-            label_selector=f"{names.NODE_FAKE_GPU}=true",
-            transform=transform_identity,
-            on_change=self._detection.node_changed,
-        )
+        yield EventSource(CLUSTERPOLICIES, transform=transform_policy, attach=self._attach_policies, optional=True)
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
             yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_other)
+
+    def _attach_policies(self, reflector: Reflector) -> None:
+        self._policies = reflector.store
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)
@@ -206,7 +202,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             return unreleased_status(release_failures)
         if not ctx.request.is_share:
             return undecided_status(ctx) or Status.ok()
-        return unsharable_status(ctx, self._detection.mode, self.settings) or await self._share(ctx)
+        return unsharable_status(ctx, self._mode, self.settings) or await self._share(ctx)
 
     def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
@@ -275,7 +271,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             share,
             received_gpu.portion,
             devices,
-            cdi=self._detection.uses_cdi(),
+            cdi=self._mode.uses_cdi,
             memory_limit=limit,
             compute_modes=ctx.spec.compute_modes,
         )
@@ -312,7 +308,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         """In NRI mode the container gets the devices that an annotation names."""
         share = share_of(ctx.pod) if ctx.pod is not None else None
-        is_nri = self._detection.mode is OperatorMode.NRI and not is_fractioned(self.settings.nv_fractions, ctx.node)
+        is_nri = self._mode is OperatorMode.NRI and not is_fractioned(self.settings.nv_fractions, ctx.node)
         if share is None or SHARED_DEVICES not in ctx.shared or not is_nri:
             return {}
         return {f"{names.NRI_CONTAINER}{share.target.container['name']}": ctx.shared[SHARED_DEVICES]}
@@ -396,5 +392,6 @@ def _claim(ctx: BindContext, progress: _Progress, group: str) -> DeviceRequest:
         portion=_portion(ctx),
         node_uid=uid_of(ctx.node) if ctx.node is not None else None,
         lacks_gpus=ctx.node is not None and lacks_gpus(ctx.node),
+        is_fake=ctx.node is not None and has_fake_gpus(ctx.node),
         device_memory=device_memory(ctx.node)[0] if ctx.node is not None else 0,
     )

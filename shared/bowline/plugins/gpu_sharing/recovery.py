@@ -45,6 +45,7 @@ class Evidence:
     node_uid: ObjectUID | None = None
     is_cordoned: bool = False
     lacks_gpus: bool = False
+    has_fake_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,8 @@ class DeviceRequest:
 
     ``awaited_uid``: the reservation that the request has been waiting for; ``joined_uid``: the one whose device it
     has been given before. ``portion``: the part of the device that it takes. ``node_uid``: None if not known.
-    ``lacks_gpus``: the node offers no whole GPU. ``device_memory``: of each of its GPUs, in MiB; 0 if unknown.
+    ``lacks_gpus``: the node offers no whole GPU. ``is_fake``: its GPUs are. ``device_memory``: of each of its GPUs, in
+    MiB; 0 if unknown.
     """
 
     request: ObjectKey
@@ -128,6 +129,7 @@ class DeviceRequest:
     portion: Decimal = Decimal(0)
     node_uid: ObjectUID | None = None
     lacks_gpus: bool = False
+    is_fake: bool = False
     device_memory: int = 0
 
 

@@ -24,7 +24,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
-from bowline.api.node_view import lacks_gpus
+from bowline.api.node_view import has_fake_gpus, lacks_gpus
 from bowline.framework.plugin_status import Status
 from bowline.kube.errors import (
     AlreadyExists,
@@ -155,6 +155,7 @@ class ReservationClient:
             uid_of(live_node),
             is_cordoned=bool((live_node.get("spec") or {}).get("unschedulable")),
             lacks_gpus=lacks_gpus(live_node),
+            has_fake_gpus=has_fake_gpus(live_node),
         )
 
     async def _shown(self, group: str, share: Share, user: User) -> tuple[frozenset[str], str]:

@@ -6,7 +6,7 @@ long as others share the device.
 The chart's policy compares the whole pod: a field that is added here needs an entry there. Decision 160.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,14 +21,12 @@ from bowline.plugins.gpu_sharing.reservation import AGENT, DeviceRequest, reserv
 class ReservationSpec:
     """What the reservation pods of this cluster have in common.
 
-    ``is_fake``: whether a node's GPUs are fake. ``releases_foreign``: whether unused ones of another binder are
-    deleted, too.
+    ``releases_foreign``: whether unused ones of another binder are deleted, too.
     """
 
     namespace: str
     image: str
     releases_foreign: bool = True
-    is_fake: Callable[[str], bool] = lambda _: False
     settings: GpuSharingConfig = field(default_factory=GpuSharingConfig)
 
 
@@ -45,7 +43,6 @@ def reservation_object(
     annotations = {names.DO_NOT_DISRUPT: "true", **{key: text for key, text in optional_annotations.items() if text}}
     # Without a controller `kubectl drain` and NVIDIA's driver upgrade refuse to move the pods of the node.
     owner = {"apiVersion": "v1", "kind": "Node", "name": claim.node, "uid": claim.node_uid, "controller": True}
-    is_fake = spec.is_fake(claim.node)
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
     settings = spec.settings
     pull_secrets = [{"name": name} for name in settings.reservation_image_pull_secrets]
@@ -79,7 +76,7 @@ def reservation_object(
                     "image": spec.image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": ["python", "-m", AGENT],
-                    "args": [*(["--fake"] if is_fake else []), "--listen=:8080"],
+                    "args": [*(["--fake"] if claim.is_fake else []), "--listen=:8080"],
                     "env": env,
                     "resources": _resources(settings),
                     "ports": [{"name": "health", "containerPort": 8080}],

@@ -312,7 +312,7 @@ def test_settings_of_reservation_pods_reach_them() -> None:
             "reservationServiceAccount": "agent",
         }
     )
-    pod = reservation_pod(ReservationSpec("res", "image", is_fake=lambda _: True, settings=settings))
+    pod = reservation_pod(ReservationSpec("res", "image", settings=settings), is_fake=True)
     (container,) = pod["spec"]["containers"]
     assert container["resources"] == {
         "limits": {"memory": "64Mi", "nvidia.com/gpu": "1"},

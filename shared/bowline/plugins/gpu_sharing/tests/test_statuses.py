@@ -1,4 +1,4 @@
-"""How a change of the sources of CDI and of fake GPUs is detected. The modes: tests/unit/api/test_gpu_operator.py."""
+"""Whether a share gets its devices, by the mode of the GPU operator. The modes: tests/unit/api/test_gpu_operator.py."""
 
 from typing import Any
 
@@ -10,7 +10,6 @@ from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.framework.plugin import AdmissionInfo, Inventory
 from bowline.framework.reason import Suggestion
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.gpu_sharing.statuses import undelivered_status
 from bowline.plugins.gpu_sharing.tests.pods import sharing_pod
@@ -46,25 +45,6 @@ def test_the_cache_keeps_little_of_a_policy() -> None:
         },
         "spec": {"cdi": {"enabled": True}, "toolkit": {}},
     }
-
-
-def test_a_changed_policy_is_detected() -> None:
-    detection = Detection()
-    off, on = (transform_policy(entry) for entry in (policy(), policy({"enabled": True}, "v26.1")))
-    states = []
-    for old, new in ((None, off), (off, on), (on, None)):
-        detection.policy_changed(old, new)
-        states.append(detection.uses_cdi())
-    assert states == [False, True, False]
-
-
-def test_nodes_with_fake_gpus_are_detected() -> None:
-    detection = Detection()
-    node = transform_identity({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {}}})
-    detection.node_changed(None, node)
-    assert (detection.is_fake("n"), detection.is_fake("other")) == (True, False)
-    detection.node_changed(node, None)
-    assert not detection.is_fake("n")
 
 
 READY = {"status": {"conditions": [{"type": names.NODE_FRACTIONING_READY, "status": "True"}]}}
