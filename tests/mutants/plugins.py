@@ -248,6 +248,31 @@ DYNAMIC_RESOURCES = (
     ),
 )
 
+OTHERS = (
+    Mutant(
+        "device-reported-once",
+        "The agent of a reservation pod leaves the device that another client has written.",
+        f"{_SHARING}agent/app.py",
+        "if before == device:",
+        "if before:",
+        live=("tests/plugins/test_gpu_sharing_agent.py",),
+    ),
+    Mutant(
+        "any-kind-of-the-group",
+        "A claim of any kind of the API group of PodGroups counts as one of a PodGroup.",
+        f"{_CLAIMS}pod_group.py",
+        'return owner.get("kind") == names.POD_GROUP_KIND and group',
+        "return group",
+    ),
+    Mutant(
+        "check-stored-otherwise",
+        "A check that an admission webhook has changed is asked.",
+        f"{PLUGINS}checks/plugin.py",
+        "question, essential=question)",
+        "question)",
+    ),
+)
+
 VOLUME_BINDING = (
     Mutant(
         "volume-at-any-version",
@@ -348,4 +373,4 @@ NODE_FIT = (
     ),
 )
 
-MUTANTS = (*GPU_SHARING, *DYNAMIC_RESOURCES, *VOLUME_BINDING, *NODE_FIT)
+MUTANTS = (*GPU_SHARING, *OTHERS, *DYNAMIC_RESOURCES, *VOLUME_BINDING, *NODE_FIT)

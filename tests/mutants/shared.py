@@ -55,6 +55,13 @@ FRAMEWORK = (
         "return not isinstance(result, Failed) and result",
     ),
     Mutant(
+        "release-without-effects",
+        "A plugin that has a release and no rollback is not recorded, and not called when the decision is abandoned.",
+        f"{_FRAMEWORK}binding/points.py",
+        "methods = (point, BindingPlugin.release) if point is BindingPlugin.rollback else (point,)",
+        "methods = (point,)",
+    ),
+    Mutant(
         "exception-ends-the-request",
         "An exception of a plugin is no defect that is waited for.",
         f"{_FRAMEWORK}binding/calls.py",

@@ -2,8 +2,9 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.trees import Tree
@@ -41,10 +42,25 @@ def search(suite: Suite, mutant: Mutant, tree: Tree, runs: int) -> str | None:
     paths = mutant.unit_tests if suite is Suite.UNIT else mutant.live
     if not paths:
         return None
-    completion = tree.run([*_PYTEST, "-x", *paths], SUITE_LIMIT_S)
+    files = sorted(_test_files(paths, tree), key=lambda file: _likely_first(file, mutant))
+    completion = tree.run([*_PYTEST, "-x", *files], SUITE_LIMIT_S)
     if completion is None:
         return f"the end of {' '.join(paths)}, which is not reached"
     return next(iter(_failed_tests(*completion)), "")
+
+
+def _test_files(paths: Sequence[str], tree: Tree) -> Iterator[str]:
+    for path in paths:
+        if path.endswith(".py"):
+            yield path
+        else:
+            yield from (str(file.relative_to(tree.root)) for file in sorted((tree.root / path).rglob("test_*.py")))
+
+
+def _likely_first(file: str, mutant: Mutant) -> tuple[bool, bool]:
+    """Sort the files of the mutated module first, and last those that walk a whole space: they take longest."""
+    name = Path(file).stem
+    return name.startswith("test_every_"), Path(mutant.file).stem not in name
 
 
 def unsound(suite: Suite, kills: Mapping[str, Mutant], tree: Tree) -> set[str]:

@@ -1,5 +1,6 @@
 """What each write requires of the stored object: one that is executed late must change no other object or version."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
@@ -19,10 +20,14 @@ from bowline.kube.config import ClusterAccess, Credentials
 from bowline.kube.errors import NotFound, NotStoredError
 from bowline.kube.messages import Answer, Request
 from bowline.kube.resources import PERSISTENTVOLUMES
+from bowline.plugins.checks.config import ChecksConfig
+from bowline.plugins.checks.plugin import Checks
+from bowline.plugins.checks.rules import bind_check
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient
 from bowline.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.plugins.dynamic_resources.rules import ClaimStatus, Delete, Finalizers, Write
 from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
+from bowline.plugins.gpu_sharing.agent.app import PERIOD, Agent, parse_options
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import _replace_own
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
@@ -32,6 +37,7 @@ from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.tests.pods import claim as device_request
 from bowline.plugins.volume_binding.binder import VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage
+from bowline.runtime.tasks import ShutdownSignal
 from bowline.testing.builders import bind_request, pod, resource_claim, stored
 from bowline.testing.clock import START, SteppedClock
 from bowline.testing.handles import handle_for
@@ -167,6 +173,9 @@ CONFIGMAP = {"metadata": {"name": "map", "namespace": "default"}, "data": {names
 STORED = stored(pod(), UID, VERSION, ownerReferences=[pod_owner(POD["metadata"]["name"], ObjectUID(UID))])
 
 
+AGENT = Agent(parse_options([], {"POD_NAMESPACE": "default", "POD_NAME": "pod"}), lambda: "GPU-1")
+
+
 def reserver(client: KubeClient) -> ClaimReserver:
     return ClaimReserver(client, client.clock, timedelta(), TaintWatch())
 
@@ -186,6 +195,7 @@ def volumes(client: KubeClient) -> VolumeBinder:
         pytest.param(lambda client: reservations(client).label(POD, {"a": "b"}), id="labels"),
         pytest.param(lambda client: reservations(client).create(device_request()), id="a reservation pod"),
         pytest.param(lambda client: _replace_own(client, CONFIGMAP, POD), id="a ConfigMap in place of another"),
+        pytest.param(AGENT._report, id="the device of a reservation pod"),
         pytest.param(
             lambda client: volumes(client)._patch(
                 PERSISTENTVOLUMES, ObjectKey("", "v"), {"spec": {"claimRef": {"uid": "a"}}}
@@ -198,3 +208,49 @@ async def test_what_is_not_stored_is_an_error_of_the_write(write: Call) -> None:
     async with client_of(NoObjects(200, json.dumps(STORED).encode())) as client:
         with pytest.raises(NotStoredError):
             await write(client)
+
+
+class Created(NoObjects):
+    """The object does not exist before it is written."""
+
+    async def send(self, request: Request) -> Answer:
+        answer = await super().send(request)
+        return replace(answer, code=404, body=NOT_FOUND) if request.method == "GET" else answer
+
+
+async def test_a_check_that_is_stored_otherwise_is_not_asked() -> None:
+    question = bind_check("network", POD, request(), "node-0")
+    other = stored(question | {"spec": {**question["spec"], "node": "other"}}, UID)
+    async with client_of(Created(201, json.dumps(other).encode())) as client:
+        with pytest.raises(NotStoredError, match="node"):
+            await Checks(ChecksConfig(), Settings())._stored(client, question)
+
+
+class Reservation(NoObjects):
+    """The agent's own pod."""
+
+    def __init__(self) -> None:
+        super().__init__(200)
+        self.pod = stored(pod(), UID, VERSION)
+
+    async def send(self, request: Request) -> Answer:
+        if request.body is not None:
+            self.pod["metadata"] |= json.loads(request.body)["metadata"]
+        self.reply = json.dumps(self.pod).encode()
+        return await super().send(request)
+
+
+@pytest.mark.looptime
+async def test_the_agent_compares_its_annotation_again_and_again_and_writes_only_what_differs() -> None:
+    transport, stop = Reservation(), ShutdownSignal()
+    async with client_of(transport) as client:
+        watching = asyncio.create_task(AGENT._watch_device(client, stop))
+        for annotations in (None, {names.RESERVED_DEVICE: "GPU-2"}, {}):
+            if annotations is not None:
+                transport.pod["metadata"]["annotations"] = annotations
+            await asyncio.sleep(3 * PERIOD.total_seconds())
+            assert transport.pod["metadata"]["annotations"] == {names.RESERVED_DEVICE: "GPU-1"}
+        stop.set()
+        await watching
+    assert len(transport.bodies) == 3
+    assert all(body["metadata"]["uid"] == UID for body in transport.bodies)

@@ -101,11 +101,6 @@ class Runner:
             point: [plugin for plugin in self._plugins[point] if isinstance(plugin, BuiltinBindingPlugin)]
             for point in BUILTIN_POINTS
         }
-        effects = (Plugin.has_side_effects, BindingPlugin.rollback, BindingPlugin.release)
-        with_effects = {plugin for point in effects for plugin in self._plugins[point]}
-        self._with_effects = tuple(
-            plugin for plugin in plugins if isinstance(plugin, BindingPlugin) and plugin in with_effects
-        )
         # The in-memory state of each request, by plugin.
         self._states: dict[ObjectUID, dict[str, dict[str, Any]]] = {}
 
@@ -141,7 +136,7 @@ class Runner:
                 idle.add(plugin.name)
         effects = {
             plugin.name
-            for plugin in self._with_effects
+            for plugin in self._plugins[BindingPlugin.rollback]
             if plugin.name not in idle and self._has_effects(plugin, *copies())
         }
         demands: set[AllocationKind] = set()

@@ -67,10 +67,10 @@ def pod_group(*entries: dict[str, str]) -> dict[str, Any]:
     return {"metadata": {"namespace": "ns", "name": "gang", "uid": GROUP_UID}, "spec": {"resourceClaims": [*entries]}}
 
 
-def group_owner(name: str = "gang", uid: str = GROUP_UID, version: str = "v1beta1") -> dict[str, Any]:
+def group_owner(uid: str = GROUP_UID, version: str = "v1beta1", kind: str = "PodGroup") -> dict[str, Any]:
     """Metadata of a claim that was created for a PodGroup."""
     api_version = f"scheduling.k8s.io/{version}"
-    owner = {"apiVersion": api_version, "kind": "PodGroup", "name": name, "uid": uid, "controller": True}
+    owner = {"apiVersion": api_version, "kind": kind, "name": "gang", "uid": uid, "controller": True}
     return {"ownerReferences": [owner]}
 
 

@@ -103,19 +103,26 @@ def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as
 
 
 @pytest.mark.parametrize(
-    ("owner", "requirement"),
+    ("owner", "requirement", "remedy"),
     [
         pytest.param(group_owner(uid="former-uid"), required_claim(allocation(), is_generated=True,
-            shared_by=GROUP_REFERENCE), id="of a former group of that name"),
+            shared_by=GROUP_REFERENCE), "correct the pod", id="of a former group of that name"),
         pytest.param(group_owner(version="v1alpha2"), required_claim(allocation(), is_generated=True),
-            id="of a group in a version that the cluster does not serve to the reconciler"),
+            "correct the pod", id="of a group in a version that the cluster does not serve to the reconciler"),
+        pytest.param(group_owner(kind="Workload"), required_claim(allocation(), is_generated=True),
+            "a claim of its own", id="of another kind of the same API group"),
+        pytest.param(owner_meta("other-uid"), required_claim(allocation(), is_generated=True),
+            "a claim of its own", id="of another pod"),
     ],
 )  # fmt: skip
-def test_a_claim_of_another_group_is_a_conflict(owner: dict[str, Any], requirement: RequiredClaim) -> None:
+def test_a_claim_of_another_group_or_pod_is_a_conflict(
+    owner: dict[str, Any], requirement: RequiredClaim, remedy: str
+) -> None:
     answer = next_reservation(protected_claim(**owner), requirement, NOW, TIMEOUT)
     assert isinstance(answer, Status)
     assert isinstance(answer, Fatal)
     assert answer.reason is Reason.DEVICE_CONFLICT
+    assert answer.message.endswith(remedy)
 
 
 RELEASE = [
