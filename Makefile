@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission recording lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-gpu storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission recording lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -70,6 +70,10 @@ test-wheel: setup ## The wheel in an environment of its own: a new plugin's type
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m tests.localnode assets
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m node --verbose
+
+test-gpu: setup ## Two shares of a physical GPU run CUDA at once; without a GPU only the agent's missing driver
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m pytest tests/gpu -m gpu --verbose
 
 storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
 	$(BIN)/python -m bowline.localcluster assets

@@ -29,6 +29,7 @@ OWN_TARGETS = {
     "alerts": "each alert in its fault; run with -m alerts",
     "author": "the way of a plugin's author with the wheel; run all of tests/wheel with -m 'author or live'",
     "faults": "the whole crash matrix; run with -m faults",
+    "gpu": "tests/gpu, on a physical GPU; run with -m gpu",
     "long": "what takes minutes and only a release runs; run with -m long",
     "kai": "tests/kai, with KAI-Scheduler; run with -m kai",
     "node": "tests/node, on a real node; run with -m node",
@@ -36,7 +37,7 @@ OWN_TARGETS = {
     "upgrade": "tests/upgrade, upgrade and rollback under load; run with -m upgrade",
 }
 # Folders below tests/ that are such a part as a whole; their names are the markers.
-OWN_FOLDERS = ("kai", "node", "upgrade")
+OWN_FOLDERS = ("gpu", "kai", "node", "upgrade")
 
 
 # How work is distributed. One worker has all tests of a folder below tests/, because they share clusters and

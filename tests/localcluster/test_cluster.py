@@ -1,6 +1,9 @@
 """A real control plane: no access to etcd, its commands, and that nothing is left behind."""
 
+import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.commands import main
 from bowline.localcluster.errors import StartError
+from bowline.localcluster.podsplace import has_pods_place
 from bowline.localcluster.spec import ClusterSpec
 
 
@@ -38,6 +42,21 @@ def test_a_failed_start_reports_the_reason_and_leaves_nothing(tmp_path: Path) ->
     assert "unknown flag: --no-such-flag" in str(caught.value)
     processes = Path("/proc").glob("[0-9]*/cmdline")
     assert not [path for path in processes if str(tmp_path).encode() in _read(path)]
+
+
+_START = """
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.spec import ClusterSpec
+with Cluster.start(ClusterSpec(controllers=(), kwok=False)) as cluster:
+    print(cluster.api.get("/version")["gitVersion"])
+"""
+
+
+@pytest.mark.skipif(not (has_pods_place() and shutil.which("ip")), reason="no namespaces are permitted, or no `ip`")
+def test_a_cluster_starts_on_a_machine_without_a_network() -> None:
+    isolated = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    result = subprocess.run([*isolated, sys.executable, "-c", _START], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout[:2]) == (0, "v1"), result.stderr
 
 
 def _read(path: Path) -> bytes:

@@ -4,11 +4,13 @@ kwok acts as the kubelets, and as the agents in reservation pods (``localcluster
 that tolerates ``SILENT`` gets a reservation whose agent reports nothing.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from bowline.testing.builders import bind_request, pod
@@ -72,6 +74,21 @@ class Shares:
         # kwok would overwrite an earlier end.
         self.live.until("kwok has started the pod", lambda: self.live.pod(name)["status"]["phase"] == "Running")
         self.api.patch(f"{self.pods}/{name}/status", {"status": {"phase": "Succeeded"}})
+
+    def run_agent(self, group: str, name: str, prefix: Sequence[str] = ()) -> LocalProcess:
+        """Start the real agent of a group that has one reservation pod, by this name, its command after ``prefix``.
+
+        From the pod's spec, as its ServiceAccount; it ends with the cluster.
+        """
+        (reservation,) = self.reservations(group)
+        spec, pod_name = reservation["spec"], reservation["metadata"]["name"]
+        (container,) = spec["containers"]
+        if prefix:
+            command = [*prefix, sys.executable, *container["command"][1:]]
+            spec = {**spec, "containers": [{**container, "command": command}]}
+        # POD_NAME is the value of the fieldRef; the process's own name separates a second one from the first.
+        options = WorkloadOptions(name=name, env={"POD_NAME": pod_name}, token_of=pod_name)
+        return start_pod(self.live.cluster, names.RESERVATION_APP, spec, options)
 
     # --- reads ---
 

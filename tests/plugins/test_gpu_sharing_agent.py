@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
+from bowline.localcluster.workload import LocalProcess
 from tests.audit import audit_events, once_logged
 from tests.live import Live
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
@@ -48,15 +48,6 @@ def has_fake_device(shares: Shares) -> bool:
     return "--fake" in reservation["spec"]["containers"][0]["args"]
 
 
-def run_agent(shares: Shares, suffix: str) -> LocalProcess:
-    (reservation,) = shares.reservations("agent")
-    name = reservation["metadata"]["name"]
-    # The value of the fieldRef; the process's own name separates a second one from the first.
-    env = {"POD_NAME": name}
-    options = WorkloadOptions(name=f"agent-{suffix}", env=env, token_of=name)
-    return start_pod(shares.live.cluster, names.RESERVATION_APP, reservation["spec"], options)
-
-
 def ready(agent: LocalProcess) -> bool:
     connection = http.client.HTTPConnection(agent.listen, timeout=30)
     try:
@@ -74,7 +65,7 @@ def agents_writes(shares: Shares) -> list[dict[str, Any]]:
 
 
 def test_the_agent_reports_its_device_and_the_pod_is_bound(shares: Shares) -> None:
-    agent = run_agent(shares, "first")
+    agent = shares.run_agent("agent", "agent-first")
     shares.live.phase("half", "Succeeded")
     (reservation,) = shares.reservations("agent")
     assert shares.device("agent") == f"GPU-{reservation['metadata']['uid']}"
@@ -83,7 +74,7 @@ def test_the_agent_reports_its_device_and_the_pod_is_bound(shares: Shares) -> No
     before = len(once_logged(shares.live, 1, lambda: agents_writes(shares)))
     agent.process.stop()
     # Restarted, as by a kubelet: the annotation is right, so there is nothing to write.
-    again = run_agent(shares, "second")
+    again = shares.run_agent("agent", "agent-second")
     shares.live.until("the agent is ready again", lambda: ready(again))
     assert len(agents_writes(shares)) == before
     # Another client removes or changes the annotation: the agent that runs writes it again.

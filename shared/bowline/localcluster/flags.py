@@ -84,6 +84,8 @@ def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]
     args = [
         f"--etcd-servers=unix://{layout.etcd_socket}",
         f"--bind-address={LOOPBACK}",
+        # Otherwise it looks for an address of the machine, and does not start on one without a network.
+        f"--advertise-address={LOOPBACK}",
         f"--secure-port={ports.apiserver}",
         f"--tls-cert-file={layout.pki / 'apiserver.crt'}",
         f"--tls-private-key-file={layout.pki / 'apiserver.key'}",
