@@ -136,7 +136,7 @@ def left_over(shares: Shares, group: str, node: str) -> None:
 
 def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares) -> None:
     live = shares.live
-    # The next resync, which would release both, follows in ten minutes: the first one releases this.
+    # A reconciler that begins to lead looks at what is idle.
     assert live.pair.reconcilers[0].stop()
     left_over(shares, "resynced", "gpu-node-0")
     live.pair.launch_reconciler().wait_ready()
@@ -150,7 +150,7 @@ def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares)
     live.phase("whole", "Succeeded")
     expectation = ["delete/pods", "create/pods/binding", "patch/bindrequests/status"]
     assert shares.writes("whole", reservation_name("gpu-node-0", "idle"), expected=expectation) == expectation
-    # It is on another node, and remains until a resync or until a pod is bound to that node.
+    # It is on another node, and remains for a while or until a pod is bound to that node.
     assert [group_of(reservation) for reservation in shares.reservations()] == ["elsewhere"]
     shares.share("half", "fresh", node="gpu-node-1")
     live.phase("half", "Succeeded")

@@ -145,7 +145,7 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     shares.live.pair.launch_reconciler().wait_ready()
     shares.await_release("while-down", "while-1", "while-2")
     # No action that would end another user's pod; the operator gets a report.
-    Series(shares.live).until(1, "gpu_sharing_groups_unreserved")
+    assert "the GPU of group unheld is no longer reserved" in shares.live.event("bare", "SharedGPUUnreserved")
     assert len(shares.reservations("still-wanted", "still-used")) == 2
     shares.live.until("the pod is labelled", lambda: shares.labels("remains").get(names.LABEL_GPU_SHARING) == "true")
     expectation = {"runai-gpu-group": "held-1", "runai-gpu-group/held-2": "held-2", names.LABEL_GPU_SHARING: "true"}

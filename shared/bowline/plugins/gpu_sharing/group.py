@@ -5,12 +5,13 @@ labels show which devices are in use. Times are monotonic, because the wall cloc
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.plugins.gpu_sharing.recovery import Loss
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Reservation, unreported_reservations
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Reservation, User, unreported_reservations
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class Group:
     unreported_since: dict[ObjectUID, float] = field(default_factory=dict)  # reservations without a device
     # Why reservations were deleted whose agents exceeded the timeout, for the requests that wait for them.
     timeouts: dict[ObjectUID, str] = field(default_factory=dict)
+    to_adopt: Sequence[User] = ()  # pods of another binder, by the last check
     loss: Loss | None = None  # of a device that pods use and no reservation holds
 
     @property

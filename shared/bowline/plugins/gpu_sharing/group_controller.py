@@ -7,7 +7,8 @@ one pass at a time, different groups have theirs concurrently:
   that makes the pod a user. It is answered with the device, what to wait for, or the pods that leave it no room;
 - a *release* is answered when the group has been checked and unused reservations are deleted;
 - an *event* (a sharing pod ended or lost its label) triggers a check if the watch shows no other user; pods are read
-  live only before a delete.
+  live only before a delete. So does a group that the watches show idle or unreserved for a while, and at the start of
+  a term: a watch may have been silent, or another binder's pods lack the label that it selects, which they get then.
 
 The device of a group that pods use without a reservation is recovered first (``lost_devices``).
 A pass waits for API responses only. If an agent has not reported its device, the claim is answered with Pending, and
@@ -24,13 +25,13 @@ from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.meta import ObjectKey, ObjectUID, uid_of
 from bowline.framework.binding.handle import Handle
 from bowline.framework.plugin_status import Status
 from bowline.kube.accounting import turn_at
-from bowline.kube.errors import ApiStatus, Conflict, KubeError
+from bowline.kube.errors import ApiError, ApiStatus, Conflict, KubeError, NotStoredError
 from bowline.plugins.gpu_sharing.group import Group
-from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.plugins.gpu_sharing.labels import label_changes
 from bowline.plugins.gpu_sharing.lost_devices import LostDevices
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.reservation import (
@@ -45,18 +46,22 @@ from bowline.plugins.gpu_sharing.reservation import (
     Unreleased,
     check_reservations,
     excess,
+    is_named_for,
     no_room,
     overdue_reason,
     unused_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups, groups_of
 
 log = logging.getLogger(__name__)
 
 # How long a delete of an unused reservation may take: pods that need its device wait for the answer.
 DELETE_TIMEOUT_S = 2.0
-# How often groups are looked for that stay idle without an event.
-IDLE_PERIOD = timedelta(seconds=30)
+# How often groups are looked for that stay idle or unreserved without an event; while shares are off.
+PERIOD, PERIOD_OFF = timedelta(seconds=30), timedelta(minutes=10)
+# The group of reservation pods that have lost their label.
+UNLABELLED = ""
 
 
 class GroupController:
@@ -68,22 +73,21 @@ class GroupController:
         client: ReservationClient,
         agent_timeout: timedelta,
         metrics: SharingMetrics,
-        idle: IdleGroups,
+        watched: WatchedGroups,
     ) -> None:
         self._client = client
-        self._idle = idle
+        self._watched = watched
         self._metrics = metrics
         self._clock = handle.clock
         self._agent_timeout = agent_timeout
         self._enqueue = handle.worker("groups", self._reconcile)
-        self._enqueue_idle = handle.worker("idle", self.check_idle)
         self._groups: dict[str, Group] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
-        self._idle_before: frozenset[str] = frozenset()  # at the last call of check_idle
+        self._looked_at: frozenset[str] = frozenset()  # what ``look`` has found last
         self._leads = False
-        self._lost_devices = LostDevices(client, idle, handle.clock, self._remove_all)
+        self._lost_devices = LostDevices(client, watched, handle.clock, self._remove_all)
 
     # --- called by requests ---
 
@@ -150,44 +154,85 @@ class GroupController:
     def enqueue(self, groups: Iterable[str], tenant: str = "") -> None:
         """Enqueue the groups for a check, because of a pod of ``tenant``. On a standby no effect."""
         for name in groups if self._leads else ():
-            self._group(name).is_unchecked = True
+            if name != UNLABELLED:
+                self._group(name).is_unchecked = True
             self._enqueue(ObjectKey(tenant, name))
+
+    async def run(self) -> None:
+        """Lead until cancelled. The watches are synced."""
+        self.begin()
+        # While shares are off, no watch shows the users of another binder's groups: all of these look idle.
+        period = PERIOD if self._client.spec.releases_foreign else PERIOD_OFF
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(period.total_seconds())
+        finally:
+            self.clear()
 
     def begin(self) -> None:
         """Record that this process is the leader."""
-        self._leads = True
-        # While shares are off, the users of another binder's groups have no label that the watch selects.
-        if self._client.spec.releases_foreign:
-            self._enqueue_idle(ObjectKey("", "idle"))
+        self._leads, self._looked_at = True, self._watched.to_look_at
 
     def clear(self) -> None:
         """Drop all state: this process is not the leader any more."""
-        self._leads, self._idle_before = False, frozenset()
+        self._leads = False
         for memory in (self._groups, self._claimed_by, self._withdrawn):
             memory.clear()
 
-    async def check_idle(self, _: ObjectKey) -> timedelta | None:
-        """Enqueue the groups that the watches show idle now and at the last call; returns the delay until the next.
+    def look(self) -> None:
+        """Enqueue the groups that the watches show idle or unreserved now and at the last call.
 
         The last user of such a group may have come and gone while a watch was silent. An unfinished request that
         lists it may have ended without having asked for it, such as one whose pod was deleted.
         """
-        idle_before, self._idle_before = self._idle_before, self._idle.groups
-        self.enqueue(idle_before & self._idle_before)
-        return IDLE_PERIOD
+        before, self._looked_at = self._looked_at, self._watched.to_look_at
+        self.enqueue(before & self._looked_at)
 
     # --- one pass over one group ---
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         """Check the group if an event or its time asks for it; returns the delay until its next pass."""
+        if key.name == UNLABELLED:
+            await self._remove_unlabelled()
+            return None
         group = self._groups.get(key.name)
         if group is None:
             return None  # of an earlier term, or nothing is left to do
         due = group.due_in(self._clock.monotonic())
         if group.is_unchecked or (due is not None and due <= timedelta(0)):
             await self._check(group)
+            await self._adopt(group)
             due = group.due_in(self._clock.monotonic())
         return None if due is None else max(due, REQUEUE_DELAY)
+
+    async def _adopt(self, group: Group) -> None:
+        """Add the labels for watch and schedulers to pods of another binder that the check has found."""
+        pods, group.to_adopt = group.to_adopt, ()
+        for user in pods:
+            try:
+                pod = await self._client.pod(user.key)
+                labels = (pod["metadata"].get("labels") or {}) if pod is not None else {}
+                if pod is not None and uid_of(pod) == user.uid and groups_of(pod):
+                    await self._client.label(pod, label_changes(labels, sorted(groups_of(pod))))
+            except (ApiError, NotStoredError) as error:
+                # For example denied by a policy: the next check retries.
+                log.warning("a sharing pod cannot be labelled", extra={"pod": str(user.key), "error": str(error)})
+
+    async def _remove_unlabelled(self) -> None:
+        """Delete reservation pods that have lost their label and are, by their names, those of no group in use.
+
+        That of a group in use gets its label again when the group's device is recovered. One that is not decoded
+        stays: its node is not known, so neither is its group.
+        """
+        for reservation in await self._client.unlabelled():
+            if reservation.deleting or not reservation.node:
+                continue
+            groups = await self._client.groups_on(reservation.node)
+            if any(is_named_for(reservation.key.name, reservation.node, group) for group in groups):
+                continue
+            if await self._client.remove(reservation):
+                log.info("unlabelled reservation released", extra={"reservation": str(reservation.key)})
 
     def _schedule(self, group: Group, tenant: str) -> None:
         if group.due_in(self._clock.monotonic()) is not None:
@@ -211,7 +256,7 @@ class GroupController:
         async with self._pass(group, nodes, is_check=True):
             await self._lost_devices.recover(group, is_release=is_release)
             # A release is answered from live reads, so watch lag does not matter.
-            if is_release or not self._idle.has_users(group.name):
+            if is_release or not self._watched.has_users(group.name):
                 return await self._delete_unused(group)
             group.retry_at = None
         return None
@@ -269,7 +314,7 @@ class GroupController:
 
         If pods have it of neither group, it is the first by name.
         """
-        others = sorted(self._idle.holders(device) - {group.name} - self._claimed_by.get(claim.request, set()))
+        others = sorted(self._watched.holders(device) - {group.name} - self._claimed_by.get(claim.request, set()))
         if self._is_given(group.name):
             return ""
         return next((name for name in others if self._is_given(name) or name < group.name), "")
@@ -277,7 +322,9 @@ class GroupController:
     def _is_given(self, name: str) -> bool:
         """Return whether a pod has the group's device, or is about to."""
         group = self._groups.get(name)
-        return self._idle.has_users(name) or (group is not None and any(c.joined_uid for c in group.claims.values()))
+        return self._watched.has_users(name) or (
+            group is not None and any(c.joined_uid for c in group.claims.values())
+        )
 
     async def _excess(self, group: Group, claim: DeviceRequest) -> Status | None:
         """Return why the device has no room for the claim, beside the pods on the node and those about to be bound.
@@ -351,6 +398,7 @@ class GroupController:
         idle = unused_reservations(releasable, (), group.claimed_nodes, ())
         nodes = {reservation.node for reservation in idle}
         users = [user for node in nodes for user in await self._client.users(group.name, node)]
+        group.to_adopt = [user for user in users if not user.is_adopted]
         idle = unused_reservations(idle, users, group.claimed_nodes, ())
         if not idle:
             return failure

@@ -13,7 +13,6 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.plugin_status import Status
 from bowline.plugins.gpu_sharing.group import Group
-from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.recovery import (
     SEARCH_INTERVAL,
     Abandon,
@@ -33,6 +32,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     unreported_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
 from bowline.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -48,9 +48,11 @@ RemoveAll = Callable[[Group, Iterable[Reservation]], Awaitable[None]]
 class LostDevices:
     """Recovers the devices of groups. Methods raise the client's errors."""
 
-    def __init__(self, client: ReservationClient, idle: IdleGroups, clock: Clock, remove_all: RemoveAll) -> None:
+    def __init__(
+        self, client: ReservationClient, watched: WatchedGroups, clock: Clock, remove_all: RemoveAll
+    ) -> None:
         self._client = client
-        self._idle = idle
+        self._watched = watched
         self._clock = clock
         self._remove_all = remove_all
 
@@ -66,7 +68,7 @@ class LostDevices:
         if any(reservation.holds for reservation in group.reservations):
             await self._finish_recovery(group)
             return None
-        if self._idle.has_users(group.name):
+        if self._watched.has_users(group.name):
             users = running_users(await self._client.users(group.name))
         elif claim is not None and not self._may_hold(group, claim.node):
             users = running_users(await self._client.users(group.name, claim.node))

@@ -3,13 +3,12 @@
 Admission adds an environment that refers to ConfigMaps (``admission``). Binding finds the device of each group
 (``group_controller``, the only writer of reservation pods), labels the pod as its user, writes the ConfigMaps
 (``configmaps``) and leaves the Binding to the bind plugin. Rollback undoes all of it. Devices without users are
-released (``group_controller``, triggered by the watches here and by ``orphan_scan``).
+released (``group_controller``, triggered by the watches here).
 
 Waiting for an agent to report its device holds neither worker nor lock: pre_bind returns WAIT and is called again.
 Decision 116.
 """
 
-import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -43,14 +42,6 @@ from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
 from bowline.plugins.gpu_sharing.group_controller import GroupController
-from bowline.plugins.gpu_sharing.idle_groups import (
-    IdleGroups,
-    group_of,
-    is_same_reservation,
-    transform_other,
-    transform_reservation,
-    transform_user,
-)
 from bowline.plugins.gpu_sharing.labels import (
     SHARING,
     is_labelled,
@@ -60,7 +51,6 @@ from bowline.plugins.gpu_sharing.labels import (
     least_portion,
 )
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.orphan_scan import OrphanScan
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
@@ -72,11 +62,18 @@ from bowline.plugins.gpu_sharing.statuses import (
     unreleased_status,
     unsharable_status,
 )
+from bowline.plugins.gpu_sharing.watched_groups import (
+    WatchedGroups,
+    group_of,
+    is_same_reservation,
+    transform_other,
+    transform_reservation,
+    transform_user,
+)
 from bowline.runtime.tasks import shield_write
 
 log = logging.getLogger(__name__)
 
-SCAN = ObjectKey("", "scan")
 # Tries to label a pod that others write as well: its scheduler, its nomination.
 LABEL_TRIES = 5
 
@@ -124,21 +121,12 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         )
         self._clock = handle.clock
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
-        self._metrics = SharingMetrics(handle.metrics)
-        self._idle = IdleGroups()
-        self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
-        self._orphan_scan = OrphanScan(handle, self._client, self._controller, self._metrics)
-        self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
+        self._watched = WatchedGroups()
+        metrics = SharingMetrics(handle.metrics, self._watched)
+        self._controller = GroupController(handle, self._client, sharing.agent_timeout, metrics, self._watched)
 
     async def run(self) -> None:
-        self._controller.begin()
-        self._orphan_scan.begin()
-        self._enqueue_scan(SCAN)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self._controller.clear()
-            self._metrics.unreserved_groups.set(0)
+        await self._controller.run()
 
     def sizes(self) -> Mapping[str, int]:
         return self._controller.sizes
@@ -147,12 +135,10 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
         yield EventSource(
             PODS.as_metadata(),
-            label_selector=self._client.app,
             # The kubelet gives away the device of one that has ended, so that is shown as its deletion is.
             field_selector=f"metadata.namespace={self._client.spec.namespace},{UNENDED}",
             transform=transform_reservation,
             on_change=self._reservation_changed,
-            attach=lambda reflector: self._metrics.follow(reflector.store),
         )
         yield EventSource(
             PODS.as_metadata(),
@@ -171,19 +157,19 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         self._policies = reflector.store
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
-        self._idle.reservation_changed(old, new)
+        self._watched.reservation_changed(old, new)
         if is_same_reservation(old, new):
             return
         group = group_of(new or old or {"group": ""})
         # The device may have been lost, or this reservation may recover a lost one.
-        if self._idle.has_users(group):
+        if self._watched.has_users(group):
             self._controller.enqueue([group])
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
-        self._idle.user_changed(old, new)
+        self._watched.user_changed(old, new)
         pod = new or old
         if pod is not None:
-            self._controller.enqueue(self._idle.to_check(old, new), key_of(pod).namespace)
+            self._controller.enqueue(self._watched.to_check(old, new), key_of(pod).namespace)
 
     # --- binding ---
 
@@ -208,11 +194,11 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
         own_groups = frozenset(ctx.spec.gpu_groups)
         takes_device = (
-            not all(map(self._idle.is_reserved, own_groups))
+            not all(map(self._watched.is_reserved, own_groups))
             if ctx.request.is_share
             else takes_whole_gpus(ctx.spec, ctx.pod)
         )
-        return self._idle.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
+        return self._watched.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
 
     async def _share(self, ctx: BindContext) -> Status:
         share = share_of(ctx.pod or {"metadata": {}})

@@ -30,7 +30,7 @@ from bowline.api.meta import (
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.gpu_sharing.guards import is_device
-from bowline.plugins.gpu_sharing.labels import used_portion
+from bowline.plugins.gpu_sharing.labels import needs_relabeling, used_portion
 
 _NONE = ObjectUID("")
 _UNREAD = ResourceVersion("")
@@ -114,8 +114,8 @@ class DeviceRequest:
 
     ``awaited_uid``: the reservation that the request has been waiting for; ``joined_uid``: the one whose device it
     has been given before. ``portion``: the part of the device that it takes. ``node_uid``: None if not known.
-    ``lacks_gpus``: the node offers no whole GPU. ``is_fake``: its GPUs are. ``device_memory``: of each of its GPUs, in
-    MiB; 0 if unknown.
+    ``lacks_gpus``: the node offers no whole GPU. ``is_fake``: its GPUs are fake. ``device_memory``: of each of them,
+    in MiB; 0 if unknown.
     """
 
     request: ObjectKey
@@ -359,6 +359,7 @@ class User:
     deleting: bool
     version: ResourceVersion = _UNREAD
     portion: Decimal = Decimal(0)  # of the device
+    is_adopted: bool = True  # it has the labels for the watch and for schedulers
 
 
 def view_user(pod: Object, node: str = "", device_memory: int = 0) -> User:
@@ -371,6 +372,7 @@ def view_user(pod: Object, node: str = "", device_memory: int = 0) -> User:
         is_deleting(pod),
         version_of(pod),
         used_portion(pod, device_memory),
+        is_adopted=not needs_relabeling(pod["metadata"].get("labels") or {}),
     )
 
 

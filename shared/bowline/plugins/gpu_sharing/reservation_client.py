@@ -45,6 +45,7 @@ from bowline.kube.resources import (
     EVENTS,
     NODES,
     PODS,
+    UNENDED,
     UNFINISHED_BINDREQUESTS,
     Selection,
 )
@@ -64,6 +65,7 @@ from bowline.plugins.gpu_sharing.reservation import (
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, essential_parts, reservation_object
 from bowline.plugins.gpu_sharing.rules import Share, share_of
 from bowline.plugins.gpu_sharing.share_maps import owning_pods
+from bowline.plugins.gpu_sharing.watched_groups import groups_of
 
 log = logging.getLogger(__name__)
 
@@ -81,17 +83,12 @@ class ReservationClient:
     spec: ReservationSpec
     scale_adjust_namespace: str
 
-    @property
-    def app(self) -> str:
-        """The label selector of reservation pods."""
-        return f"app={self.spec.settings.reservation_app_label}"
-
     async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         """Return the reservation pods of a group; on ``nodes`` also one with its name that has lost its labels.
 
         Of one that cannot be decoded the name shows its node.
         """
-        selector = f"{self.app},{names.LABEL_GPU_GROUP}={group}"
+        selector = f"{names.LABEL_GPU_GROUP}={group}"
         pods = await self.kube.list_all(PODS, self.spec.namespace, label_selector=selector)
         reservations = [_placed(view_reservation(pod), group, nodes) for pod in pods]
         listed_names = {reservation.key.name for reservation in reservations}
@@ -102,18 +99,15 @@ class ReservationClient:
                 reservations.append(replace(unlabelled, group=group, is_altered=True))
         return reservations
 
-    async def all_reservations(self) -> list[Reservation]:
-        """Return all reservation pods; of those that have lost their group label, ``group`` is empty."""
-        app = self.spec.settings.reservation_app_label
-        views = [
-            (view_reservation(pod), (pod["metadata"].get("labels") or {}).get("app") == app)
-            for pod in await self.kube.list_all(PODS, self.spec.namespace)
-        ]
-        return [
-            view if has_label else replace(view, group="")
-            for view, has_label in views
-            if view.is_own or (has_label and view.group)
-        ]
+    async def unlabelled(self) -> list[Reservation]:
+        """Return the reservation pods, by their names, that have lost the label of their group."""
+        pods = await self.kube.list_all(PODS, self.spec.namespace, label_selector=f"!{names.LABEL_GPU_GROUP}")
+        return [reservation for reservation in map(view_reservation, pods) if reservation.is_own]
+
+    async def groups_on(self, node: str) -> frozenset[str]:
+        """Return the groups of which pods on the node have a label."""
+        on_node = Selection(PODS.as_metadata(), field_selector=f"spec.nodeName={node},{UNENDED}")
+        return frozenset().union(*await self.kube.list_reduced(on_node, groups_of))
 
     async def users(self, group: str, node: str = "", device_memory: int = 0) -> list[User]:
         """Return every pod that is labelled with the group, in either form; only on ``node`` if given.

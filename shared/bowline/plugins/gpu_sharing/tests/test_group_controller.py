@@ -17,8 +17,7 @@ from bowline.framework.plugin_status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse
-from bowline.plugins.gpu_sharing.group_controller import IDLE_PERIOD, GroupController
-from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending, Reservation, User
@@ -26,6 +25,7 @@ from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.statuses import pending_status
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
+from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import handle_for
@@ -54,6 +54,8 @@ class Site:
     reads_done: asyncio.Event = field(default_factory=asyncio.Event)
     calls: list[str] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)  # of the next reads
+    unlabelled: tuple[Reservation, ...] = ()
+    removals: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.reads_done.set()
@@ -79,6 +81,12 @@ class SiteClient(ReservationClient):
         self.site.calls.append(f"users of {group} on {node}")
         return list(self.site.users)
 
+    async def unlabelled(self) -> list[Reservation]:
+        return list(self.site.unlabelled)
+
+    async def groups_on(self, node: str) -> frozenset[str]:
+        return frozenset({"g1"})
+
     async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
         return set(self.site.requested)
 
@@ -98,7 +106,24 @@ class SiteClient(ReservationClient):
 
     async def remove(self, reservation: Reservation) -> bool:
         self.site.calls.append("remove")
+        self.site.removals.append(reservation.key.name)
         return True
+
+
+class OnePod:
+    """A client that has one pod of another binder, with two groups, and records the labels that are patched."""
+
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, Any]] = []
+
+    async def get(self, _: Any, namespace: str, name: str) -> Any:
+        labels = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"}
+        return {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": labels}}
+
+    async def patch(self, _: Any, namespace: str, name: str, body: Any, **__: Any) -> Any:
+        labels = {key: value for key, value in body["metadata"]["labels"].items() if value is not None}
+        self.patches.append((name, labels))
+        return body
 
 
 class Passes:
@@ -139,15 +164,17 @@ def owner(
     site: Site,
     passes: Passes | None = None,
     clock: Clock | None = None,
-    idle: IdleGroups | None = None,
+    watched: WatchedGroups | None = None,
     *,
     releases_foreign: bool = True,
+    kube: Any = NO_CLIENT,
 ) -> GroupController:
-    client = SiteClient(NO_CLIENT, ReservationSpec("res", "image", releases_foreign), "", site)
+    client = SiteClient(kube, ReservationSpec("res", "image", releases_foreign), "", site)
     metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
     worker = (passes or Passes()).worker
     handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock or SystemClock()), worker=worker)
-    controller = GroupController(handle, client, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
+    watched = watched or WatchedGroups()
+    controller = GroupController(handle, client, TIMEOUT, SharingMetrics(metrics, watched), watched)
     controller.begin()
     return controller
 
@@ -195,17 +222,17 @@ async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta
 
 
 async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
-    passes, idle = Passes(), IdleGroups()
+    passes, watched = Passes(), WatchedGroups()
     site = Site(users=(user(),))
-    controller = owner(site, passes, idle=idle)
+    controller = owner(site, passes, watched=watched)
     for name in ("a", "b"):
-        idle.user_changed(None, sharing(name))
-    idle.user_changed(sharing("a"), None)
+        watched.user_changed(None, sharing(name))
+    watched.user_changed(sharing("a"), None)
     controller.enqueue(["g1"])
-    assert await passes.results() == [IDLE_PERIOD, None]
+    assert await passes.results() == [None]
     assert site.calls == ["reservations"]
     # Without another user one read decides, of the pods of one node.
-    idle.user_changed(sharing("b"), None)
+    watched.user_changed(sharing("b"), None)
     controller.enqueue(["g1"])
     await passes.results()
     assert site.calls[1:] == ["reservations", "users of g1 on n1"]
@@ -301,17 +328,17 @@ async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
 async def test_a_device_that_its_node_offers_twice_is_that_of_one_group(
     other: str, device: str, has_user: bool, is_refused: bool
 ) -> None:
-    idle = IdleGroups()
+    watched = WatchedGroups()
     for group, uuid in (("g1", "GPU-1"), (other, device)):
-        idle.reservation_changed(None, {**RESERVED, "metadata": {"name": group}, "group": group, "device": uuid})
+        watched.reservation_changed(None, {**RESERVED, "metadata": {"name": group}, "group": group, "device": uuid})
     if has_user:
-        idle.user_changed(None, {"metadata": {"name": "runs", "labels": {"runai-gpu-group": other}}})
-    controller = owner(Site(), idle=idle)
+        watched.user_changed(None, {"metadata": {"name": "runs", "labels": {"runai-gpu-group": other}}})
+    controller = owner(Site(), watched=watched)
     answer = await controller.claim(claim())
     assert isinstance(answer, Fatal) is is_refused
     if isinstance(answer, Fatal):
         assert f"device GPU-1 of group g1 on node n1 is that of group {other}" in answer.message
-        idle.user_changed(None, sharing("joined"))
+        watched.user_changed(None, sharing("joined"))
         assert isinstance(await controller.claim(claim()), Held)  # both had it before
 
 
@@ -382,8 +409,7 @@ async def test_an_unused_device_of_another_binder_is_released_while_shares_are_o
 ) -> None:
     passes, site = Passes(), Site((reservation(device="GPU-1", is_foreign=is_foreign),))
     owner(site, passes, releases_foreign=releases_foreign).enqueue(["g1"])
-    is_polled = IDLE_PERIOD in await passes.results()
-    assert is_polled == releases_foreign, "users of another binder are not shown"
+    await passes.results()
     assert site.count("remove") == is_released
 
 
@@ -412,25 +438,42 @@ async def test_a_release_that_outlasts_its_term_leaves_no_group() -> None:
 
 async def test_a_device_that_stays_idle_is_checked_without_an_event() -> None:
     """Its last user may have come and gone while a watch was silent, or a request that lists it has ended."""
-    passes, idle, key = Passes(), IdleGroups(), ObjectKey("", "idle")
+    passes, watched = Passes(), WatchedGroups()
     site = Site(requested=frozenset({HELD.node}))
-    controller = owner(site, passes, idle=idle)
-    assert await passes.results() == [IDLE_PERIOD]
-    idle.reservation_changed(None, RESERVED)
-    await controller.check_idle(key)
+    controller = owner(site, passes, watched=watched)
+    watched.reservation_changed(None, RESERVED)
+    controller.look()
     assert site.calls == [], "its pod may be about to be bound"
-    await controller.check_idle(key)
+    controller.look()
     await passes.results()
     assert site.count("remove") == 0, "a request lists it"
     site.requested = frozenset()
-    await controller.check_idle(key)
+    controller.look()
     await passes.results()
     assert site.count("remove") == 1
     controller.clear()
     controller.begin()
-    assert len(passes.running) == 4
-    await controller.check_idle(key)
-    assert len(passes.running) == 4, "a new leader begins anew"
+    controller.look()
+    assert len(passes.running) == 3, "a new leader looks at all of them"
+
+
+async def test_a_pod_of_another_binder_is_labelled_when_its_device_looks_unused() -> None:
+    """The watch does not show it: it selects a label. A pod that has it is not changed."""
+    site, passes, kube = Site(users=(replace(user("kai"), is_adopted=False), user("ours"))), Passes(), OnePod()
+    owner(site, passes, kube=kube).enqueue(["g1"])
+    await passes.results()
+    assert site.count("remove") == 0
+    labels = {"runai-gpu-group": "g1", "runai-gpu-group/g2": "g2", "bowline.dev/gpu-sharing": "true"}
+    assert kube.patches == [("kai", labels)]
+
+
+async def test_an_unlabelled_reservation_is_removed_only_if_it_is_known_to_be_unused() -> None:
+    site, passes, watched = Site(), Passes(), WatchedGroups()
+    site.unlabelled = (reservation(), reservation(group="g2"), replace(reservation(), node=""))
+    watched.reservation_changed(None, {**RESERVED, "group": ""})
+    owner(site, passes, watched=watched).look()
+    await passes.results()
+    assert site.removals == [reservation(group="g2").key.name]
 
 
 async def test_an_event_during_a_pass_asks_for_another_one() -> None:

@@ -1,4 +1,4 @@
-"""Whether a share gets its devices, by the mode of the GPU operator. The modes: tests/unit/api/test_gpu_operator.py."""
+"""Whether a share gets its devices by the mode of the GPU operator; more: tests/unit/api/test_gpu_operator.py."""
 
 from typing import Any
 

@@ -1,12 +1,13 @@
-"""The groups with a reserved device and no users, according to the watches. Pure.
+"""What the watches show of the groups: reserved devices without users, used devices without reservation. Pure.
 
 KAI-Scheduler does not count reservation pods: once the last pod of a group has ended, it assigns the device to
 another pod. Idle groups of a node are therefore checked, and their devices released, before another pod is bound to
 the node. This is only a trigger: the live check before a delete covers claims and pods that the watches do not show.
 """
 
-from collections import Counter
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from bowline.api import names
@@ -15,41 +16,59 @@ from bowline.api.meta import Object, identity_of, uid_of
 from bowline.plugins.gpu_sharing.reservation import may_be_on, view_reservation
 
 
-class IdleGroups:
+@dataclass(slots=True)
+class _Watched:
+    """What is shown of one group. ``reservations``: from ``transform_reservation``, by the pod's name."""
+
+    reservations: dict[str, Object] = field(default_factory=dict)
+    users: int = 0
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether a reservation pod has the group's device."""
+        pods = self.reservations.values()
+        return any(pod["device"] and not pod["misplaced"] and not pod["deleting"] for pod in pods)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a reservation pod may be unused: one that only blocks a device in a recovery is."""
+        is_blocked = any(entry["misplaced"] for entry in self.reservations.values())
+        return bool(self.reservations) and (not self.users or is_blocked)
+
+
+class WatchedGroups:
     """Follows the watches of reservation pods and of sharing pods."""
 
     def __init__(self) -> None:
-        self._reservation_names: dict[str, set[str]] = {}  # by group: names of reservation pods
-        self._blockers: Counter[str] = Counter()  # reservation pods that only block a device during a recovery
+        self._groups: defaultdict[str, _Watched] = defaultdict(_Watched)
         # By device: the groups of the reservation pods that hold it, by the pod's name.
         self._holders: dict[str, dict[str, str]] = {}
-        self._users: Counter[str] = Counter()
         self._idle: set[str] = set()
+        self._unreserved: set[str] = set()
 
     def reservation_changed(self, old: Object | None, new: Object | None) -> None:
         """Apply an event of a reservation pod; both as returned by ``transform_reservation``."""
         if old is not None:
-            present = self._reservation_names.get(group_of(old), set())
-            present.discard(old["metadata"]["name"])
-            if not present:
-                self._reservation_names.pop(group_of(old), None)
-            self._blockers[group_of(old)] -= bool(old["misplaced"])
+            name = old["metadata"]["name"]
+            self._groups[group_of(old)].reservations.pop(name, None)
             holders = self._holders.get(old["device"], {})
-            holders.pop(old["metadata"]["name"], None)
+            holders.pop(name, None)
             if not holders:
                 self._holders.pop(old["device"], None)
         if new is not None:
-            self._reservation_names.setdefault(group_of(new), set()).add(new["metadata"]["name"])
-            self._blockers[group_of(new)] += bool(new["misplaced"])
+            name = new["metadata"]["name"]
+            self._groups[group_of(new)].reservations[name] = new
             if is_unique(new["device"]) and not new["misplaced"] and not new["deleting"]:
-                self._holders.setdefault(new["device"], {})[new["metadata"]["name"]] = group_of(new)
+                self._holders.setdefault(new["device"], {})[name] = group_of(new)
         self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
 
     def user_changed(self, old: Object | None, new: Object | None) -> None:
         """Apply an event of a sharing pod; both as returned by ``transform_user``."""
         before, now = groups_of(old), groups_of(new)
-        self._users.subtract(before)
-        self._users.update(now)
+        for group in before:
+            self._groups[group].users -= 1
+        for group in now:
+            self._groups[group].users += 1
         self._update(before | now)
 
     def to_check(self, old: Object | None, new: Object | None) -> frozenset[str]:
@@ -62,39 +81,47 @@ class IdleGroups:
 
     def has_users(self, group: str) -> bool:
         """Return whether the watch shows a pod that uses the group's device."""
-        return self._users[group] > 0
+        return group in self._groups and self._groups[group].users > 0
 
     def is_reserved(self, group: str) -> bool:
-        """Return whether the watch shows a reservation pod of the group."""
-        return group in self._reservation_names
+        """Return whether the watch shows a reservation pod that has the group's device."""
+        return group in self._groups and self._groups[group].is_reserved
 
     def holders(self, device: str) -> frozenset[str]:
         """Return the groups whose reservation pods hold the device: several where a device plugin offers it so."""
         return frozenset(self._holders.get(device, {}).values())
 
     @property
-    def groups(self) -> frozenset[str]:
-        """The idle groups."""
-        return frozenset(self._idle)
+    def to_look_at(self) -> frozenset[str]:
+        """The groups that are idle or unreserved."""
+        return frozenset(self._idle | self._unreserved)
+
+    @property
+    def unreserved(self) -> int:
+        """The number of groups that pods use and nothing reserves."""
+        return len(self._unreserved)
+
+    @property
+    def reservations(self) -> Iterator[Object]:
+        """All reservation pods, from ``transform_reservation``."""
+        return (entry for watched in self._groups.values() for entry in watched.reservations.values())
 
     def on_node(self, node: str) -> frozenset[str]:
         """Return the idle groups whose device may be on the node."""
         return frozenset(
             group
             for group in self._idle
-            if any(may_be_on(node, group, name) for name in self._reservation_names[group])
+            if any(may_be_on(node, group, name) for name in self._groups[group].reservations)
         )
 
     def _update(self, groups: Collection[str]) -> None:
         for group in groups:
-            if self._users[group] <= 0:
-                del self._users[group]
-            if not self._blockers[group]:
-                del self._blockers[group]
-            if group in self._reservation_names and (group not in self._users or group in self._blockers):
-                self._idle.add(group)
-            else:
-                self._idle.discard(group)
+            watched = self._groups[group]
+            is_unreserved = watched.users > 0 and not watched.is_reserved
+            for members, is_member in ((self._idle, watched.is_idle), (self._unreserved, is_unreserved)):
+                (members.add if is_member else members.discard)(group)
+            if not watched.users and not watched.reservations:
+                del self._groups[group]
 
 
 # --- transforms: only the fields in use are cached ---
@@ -114,11 +141,15 @@ def transform_user(pod: dict[str, Any]) -> Object:
     return {"metadata": {**identity_of(pod), "labels": sharing_labels}}
 
 
-def transform_reservation(pod: dict[str, Any]) -> Object:
+def transform_reservation(pod: dict[str, Any]) -> Object | None:
     """Keep a reservation pod's group and device, whether it is being deleted, and whether the device is an expected
     one. That it has ended is shown by the watch's selector, as a deletion is.
+
+    One of ours that has lost its label has the empty group; any other pod without a group is none.
     """
     reservation = view_reservation(pod)
+    if not reservation.group and not reservation.is_own:
+        return None
     return {
         "metadata": identity_of(pod),
         "deleting": reservation.deleting,

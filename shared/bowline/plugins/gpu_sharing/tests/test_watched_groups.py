@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import Object
-from bowline.plugins.gpu_sharing.idle_groups import (
-    IdleGroups,
+from bowline.plugins.gpu_sharing.reservation import may_be_on, reservation_name
+from bowline.plugins.gpu_sharing.watched_groups import (
+    WatchedGroups,
     is_same_reservation,
     transform_reservation,
     transform_user,
 )
-from bowline.plugins.gpu_sharing.reservation import may_be_on, reservation_name
 
 NODE = "node-0"
 
@@ -20,8 +20,12 @@ def meta(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "labels": labels}}
 
 
-def reservation(group: str, node: str = NODE, name: str = "") -> Object:
-    return transform_reservation(meta(name or reservation_name(node, group), **{"runai-gpu-group": group}))
+def reservation(group: str, node: str = NODE, name: str = "", **metadata: Any) -> Object:
+    pod = meta(name or reservation_name(node, group), **{"runai-gpu-group": group})
+    device = {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-1"}}
+    cached = transform_reservation({"metadata": pod["metadata"] | device | metadata})
+    assert cached is not None
+    return cached
 
 
 def user(name: str, *groups: str) -> Object:
@@ -29,7 +33,7 @@ def user(name: str, *groups: str) -> Object:
 
 
 def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> None:
-    idle = IdleGroups()
+    idle = WatchedGroups()
     idle.reservation_changed(None, reservation("g"))
     idle.user_changed(None, user("a", "g"))
     idle.user_changed(None, user("b", "g"))
@@ -43,7 +47,7 @@ def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> Non
 
 
 def test_the_watches_have_no_common_order() -> None:
-    idle = IdleGroups()
+    idle = WatchedGroups()
     idle.user_changed(None, user("a", "g", "h"))
     idle.reservation_changed(None, reservation("g"))
     idle.reservation_changed(None, reservation("h"))
@@ -54,8 +58,24 @@ def test_the_watches_have_no_common_order() -> None:
     assert idle.on_node(NODE) == {"g"}
 
 
+def test_groups_without_users_or_without_a_reservation_are_looked_at() -> None:
+    """A reservation that has lost its label counts; a pod without group and name of a reservation is none."""
+    watched, deleting = WatchedGroups(), reservation("g", deletionTimestamp="2026-01-01T00:00:00Z")
+    watched.user_changed(None, user("a", "g"))
+    assert (set(watched.to_look_at), watched.unreserved) == ({"g"}, 1)
+    watched.reservation_changed(None, reservation("g"))
+    assert (set(watched.to_look_at), watched.unreserved) == (set(), 0)
+    watched.reservation_changed(reservation("g"), deleting)
+    assert (set(watched.to_look_at), watched.unreserved) == ({"g"}, 1)
+    watched.reservation_changed(deleting, transform_reservation(meta(reservation_name(NODE, "g"))))
+    assert watched.to_look_at == {"g", ""}
+    assert transform_reservation(meta("other")) is None
+    watched.user_changed(user("a", "g"), None)
+    assert (set(watched.to_look_at), watched.unreserved) == ({""}, 0)
+
+
 def test_a_group_is_checked_when_a_pod_leaves_it_or_joins_it_without_a_reservation() -> None:
-    idle = IdleGroups()
+    idle = WatchedGroups()
     idle.reservation_changed(None, reservation("g"))
     assert idle.to_check(None, user("a", "g", "lost")) == {"lost"}
     assert idle.to_check(user("a", "g", "lost"), user("a", "lost")) == {"g"}
@@ -108,7 +128,7 @@ def test_changes_that_decide_nothing_about_a_reserved_device(
     def cached(metadata: dict[str, Any] | None, version: str) -> Object | None:
         if metadata is None:
             return None
-        identity = {"name": "r", "namespace": "ns", "uid": "u", "resourceVersion": version}
+        identity = {"name": reservation_name(NODE, "g"), "namespace": "ns", "uid": "u", "resourceVersion": version}
         return transform_reservation({"metadata": {**identity, **metadata}})
 
     assert is_same_reservation(cached(before, "1"), cached(after, "2")) is expected
