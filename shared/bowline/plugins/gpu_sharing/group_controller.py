@@ -36,6 +36,7 @@ from bowline.plugins.gpu_sharing.lost_devices import LostDevices
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.reservation import (
     ELSEWHERE,
+    NO_UID,
     RELEASE_RETRY,
     REQUEUE_DELAY,
     Create,
@@ -95,7 +96,8 @@ class GroupController:
         """Return the group's device, what to wait for, or why the request gets none."""
         self._withdrawn.pop(claim.request, None)
         group = self._group(claim.group)
-        group.claims[claim.request] = claim
+        # What an earlier attempt was given is no device that a pod is about to be bound with.
+        group.claims[claim.request] = replace(claim, joined_uid=NO_UID)
         self._claimed_by.setdefault(claim.request, set()).add(claim.group)
         async with self._pass(group):
             orphan = await self._lost_devices.recover(group, claim)
@@ -293,6 +295,8 @@ class GroupController:
     async def _answer(self, group: Group, claim: DeviceRequest) -> Held | Pending | Status:
         verdict = check_reservations(claim, group.reservations, group.timeouts)
         if isinstance(verdict, Create):
+            if any(other.joined_uid and other.node == claim.node for other in group.claims.values()):
+                raise _conflict(f"a pod that was given its device, which group {group.name} has lost, is being bound")
             return await self._create(group, claim, verdict)
         if isinstance(verdict, Held):
             other = self._other_holder(group, claim, verdict.device)
@@ -348,8 +352,7 @@ class GroupController:
         reservation = next(entry for entry in group.reservations if entry.uid == held.uid)
         joined = await self._client.touch(reservation)
         if joined is None or not joined.holds:
-            why = f"pod {reservation.key} has just been deleted, or has another device"
-            raise Conflict(ApiStatus(HTTPStatus.CONFLICT, "Conflict", why))
+            raise _conflict(f"pod {reservation.key} has just been deleted, or has another device")
         group.reservations[group.reservations.index(reservation)] = joined
 
     async def _create(self, group: Group, claim: DeviceRequest, verdict: Create) -> Pending | Status:
@@ -436,3 +439,8 @@ class GroupController:
         is_over = group.is_empty or not (self._leads or group.claims or group.passes)
         if is_over and self._groups.get(group.name) is group:
             del self._groups[group.name]
+
+
+def _conflict(why: str) -> Conflict:
+    """Return the error of a request that is processed again, from what is stored then."""
+    return Conflict(ApiStatus(HTTPStatus.CONFLICT, "Conflict", why))

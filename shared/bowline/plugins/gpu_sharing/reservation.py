@@ -32,7 +32,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.gpu_sharing.guards import is_device
 from bowline.plugins.gpu_sharing.labels import needs_relabeling, used_portion
 
-_NONE = ObjectUID("")
+NO_UID = ObjectUID("")
 _UNREAD = ResourceVersion("")
 # The shortest delay until a group is reconciled again.
 REQUEUE_DELAY = timedelta(milliseconds=200)
@@ -124,8 +124,8 @@ class DeviceRequest:
     group: str
     tolerations: Sequence[Object] = ()
     compute_mode: str = ""  # of the device; empty: time-slicing
-    awaited_uid: ObjectUID = _NONE
-    joined_uid: ObjectUID = _NONE
+    awaited_uid: ObjectUID = NO_UID
+    joined_uid: ObjectUID = NO_UID
     portion: Decimal = Decimal(0)
     node_uid: ObjectUID | None = None
     lacks_gpus: bool = False
@@ -138,7 +138,7 @@ class Held:
     """The group has its device (UUID). ``uid``: of the reservation that holds it."""
 
     device: str
-    uid: ObjectUID = field(default=_NONE, compare=False)
+    uid: ObjectUID = field(default=NO_UID, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

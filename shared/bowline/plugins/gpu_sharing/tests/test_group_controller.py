@@ -301,6 +301,18 @@ async def test_a_reservation_that_has_lost_its_device_gives_none(joined: Reserva
         await owner(Site(joined=joined)).claim(claim())
 
 
+async def test_no_other_device_is_reserved_while_a_pod_that_was_given_the_lost_one_is_being_bound() -> None:
+    site = Site()
+    controller = owner(site)
+    held = await controller.claim(claim("a"))
+    assert isinstance(held, Held)
+    site.reservations = ()  # evicted, and gone
+    with pytest.raises(Conflict, match="given its device"):
+        await controller.claim(claim("b"))
+    # A new attempt does not rely on what an earlier one was given.
+    assert isinstance(await controller.claim(replace(claim("a"), joined_uid=held.uid)), Pending)
+
+
 async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
     """Two claims at once beside a bound pod; the one that is refused counts again when the other was released."""
     ended = replace(user("ended", has_ended=True), portion=Decimal("0.8"))
