@@ -154,6 +154,8 @@ def _errors(violation: Any) -> Iterator[FieldError]:
         for field in violation.validator_value:
             if field not in value and field not in _OPTIONAL:
                 yield FieldError(REQUIRED, join_path(path, field), None, "is required")
+    elif violation.validator == "enum":
+        yield FieldError(TYPE, path, value, f"must be {' or '.join(map(str, violation.validator_value))}")
     else:
         kinds = dict.fromkeys(_types(violation.schema))
         words = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)

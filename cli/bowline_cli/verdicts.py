@@ -41,7 +41,7 @@ _SELECTING = tuple(("apps", kind) for kind in ("Deployment", "StatefulSet", "Dae
 _BARE = Workload("", "Pod", "pods", ())
 _BIND_REQUEST = (names.GROUP, names.KIND)
 # A variable of envsubst or kustomize, or an expression of a template language.
-_VARIABLE = re.compile(r"\$\{|\$\(|\{\{")
+_VARIABLE = re.compile(r"\$\{|\$\(|\{\{|^\$[A-Za-z_]\w*$")
 _PATCH, _NO_CONTAINERS = (f"{what}: review the output of kustomize build" for what in ("a patch", "no containers"))
 
 

@@ -1,7 +1,7 @@
 """YAML as Kubernetes reads it: JSON types only, and no duplicate keys.
 
-PyYAML's own rules turn ``2026-01-01`` into a date, ``22:22`` into 1342 and ``1e3`` into a string; Kubernetes does
-not. Of duplicate keys PyYAML silently drops the first. Used for Bowline's configuration and for manifests.
+PyYAML's own rules turn ``2026-01-01`` into a date, ``22:22`` into 1342, ``1e3`` and ``y`` into strings; Kubernetes
+does not. Of duplicate keys PyYAML silently drops the first. Used for Bowline's configuration and for manifests.
 
 A text may cost far more than its size: a few lines of aliases expand to millions of values, and a value of two
 characters takes a kilobyte while it is read. Both are bounded by bytes: ``YamlBudget`` is what aliases may add to all
@@ -43,6 +43,7 @@ class StrictLoader(Composer, _Parser):  # type: ignore[misc]
     """Loads one or more documents; raises yaml.YAMLError with line and column."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
+    bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 
     def __init__(self, text: str, budget: YamlBudget | None = None) -> None:
         _Parser.__init__(self, text)
@@ -128,7 +129,7 @@ def _resolve(tag: str, pattern: str, first: str) -> None:
 
 
 # The first match counts, so integers precede floats.
-_resolve("bool", "yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO")
+_resolve("bool", "[yYnN]|yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO")
 _resolve("int", "[-+]?(?:0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789")
 _resolve(
     "float",

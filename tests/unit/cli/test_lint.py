@@ -222,6 +222,11 @@ def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word:
     assert out.splitlines()[0].endswith(f": {word}")
 
 
+def test_the_case_of_a_kind_is_named_as_its_error(lint: Any) -> None:
+    status, out, _ = lint(GOOD.replace("kind: Pod", "kind: pod"))
+    assert (status, out.splitlines()[1]) == (1, '  kind: "pod": must be Pod  (API server: kubernetes/type)')
+
+
 CONFIGURED = f"{HEAD}plugins:\n  - name: example_network\n"
 
 
@@ -271,6 +276,10 @@ spec: {template: {metadata: {annotations: {gpu-fraction: "0.5", gpu-fraction-con
             "unrendered (a variable", id="a quantity"),
         pytest.param(GOOD.replace("schedulerName: example-scheduler", 'schedulerName: "${SCHEDULER}"'),
             "unrendered (scheduler ${SCHEDULER})", id="a scheduler"),
+        pytest.param(GOOD.replace('"0.5"', "$FRACTION"), "unrendered (a variable instead of a value)",
+            id="a variable without braces"),
+        pytest.param(GOOD.replace("example-scheduler", "$SCHEDULER"), "unrendered (scheduler $SCHEDULER)",
+            id="such a scheduler"),
     ],
 )  # fmt: skip
 def test_what_is_incomplete_has_no_verdict_instead_of_errors(lint: Any, text: str, word: str) -> None:
