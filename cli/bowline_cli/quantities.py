@@ -60,7 +60,7 @@ def _container_errors(resources: Object, path: str) -> Iterator[FieldError]:
             if error:
                 yield FieldError(QUANTITY, f"{path}.{name}[{resource}]", value, error)
     for resource, value in requests.items():
-        request, limit = _quantity(value), _quantity(limits.get(resource))
+        request, limit = _quantity(value), _quantity(limits[resource]) if resource in limits else None
         if request is None:
             continue
         is_device = not _is_overcommitted(resource)
@@ -85,9 +85,7 @@ def _value_error(resource: str, value: Any) -> str:
 
 
 def _quantity(value: Any) -> Decimal | None:
-    """Return the quantity as the API server stores it; None if there is none, or it cannot be parsed."""
-    if value is None:
-        return None
+    """Return the quantity as the API server stores it, null as 0; None if it cannot be parsed."""
     try:
         return as_stored(parse_quantity(value))
     except ValueError:

@@ -6,7 +6,7 @@ has no verdict, instead of errors about what is absent.
 
 import copy
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -19,7 +19,7 @@ from bowline.framework import structure
 from bowline.framework.admission import AdmissionChain, Verdict
 from bowline.framework.config import Settings, WorkloadEntry
 from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.templates import Template, Workload
+from bowline.framework.templates import Template, Workload, steps_of, values_at
 from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
 from bowline.framework.workloads import resolve_workloads
 from bowline.plugins.gpu_sharing.guards import guard_errors
@@ -42,6 +42,15 @@ _BARE = Workload("", "Pod", "pods", ())
 _BIND_REQUEST = (names.GROUP, names.KIND)
 # A variable of envsubst or kustomize, or an expression of a template language.
 _VARIABLE = re.compile(r"\$\{|\$\(|\{\{|^\$[A-Za-z_]\w*$")
+# Maps of a pod, and what the API server decodes a null in them as.
+_MAPS: Final = {
+    **dict.fromkeys(("metadata.labels", "metadata.annotations", "spec.nodeSelector"), ""),
+    **{
+        f"spec.{owner}resources.{part}": "0"
+        for owner in ("", "initContainers[*].", "containers[*].")
+        for part in ("limits", "requests")
+    },
+}
 _PATCH, _NO_CONTAINERS = (f"{what}: review the output of kustomize build" for what in ("a patch", "no containers"))
 
 
@@ -179,6 +188,8 @@ def review_manifest(
         is_partial=is_partial,
     )
     templates = _templates(chain, manifest)
+    if manifest.key == _POD or manifest.key in BUILT_IN_KEYS:
+        _decode_nulls((raw, *(template.content for template in templates)))
     # The API server drops what is no field of a pod before it calls the webhook, which judges the fields.
     misplacements = tuple(misplaced(chain, _BARE, raw, templates)) if manifest.key == _POD else ()
     own_errors = list(_api_errors(manifest, templates, schema))
@@ -340,6 +351,15 @@ def _drop_directives(part: Any) -> None:
             del part[key]
     for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _drop_directives(value)
+
+
+def _decode_nulls(pods: Iterable[Any]) -> None:
+    """Replace each null in a map of a pod, or of its template, in place. Custom resources have their own schema."""
+    for pod in pods:
+        for path, zero in _MAPS.items():
+            for _, entries in values_at(pod, steps_of(path)):
+                if isinstance(entries, dict):
+                    entries.update({key: zero for key, value in entries.items() if value is None})
 
 
 def _lacks_containers(template: Template) -> bool:

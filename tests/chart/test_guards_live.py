@@ -95,7 +95,7 @@ def annotations(changes: dict[str, str | None] | None) -> dict[str, Any]:
 RUNTIME_DEVICES = (
     *("nvidia.cdi.k8s.io/pod", "nvidia.cdi.k8s.io/container.main", "cdi.k8s.io/any", "vendor.example.cdi.k8s.io/pod"),
     *("cdi-devices.nri.io/pod", "cdi-devices.noderesource.dev/container.main", "devices.noderesource.dev/pod"),
-    "devices.nri.io/container.main",
+    *("devices.nri.io/container.main", "devices.nri.io", "devices.noderesource.dev", "cdi-devices.nri.io"),
 )
 OBSERVED = ("kai.scheduler/numa-placement-observed", "kai.scheduler/numa-memory-groups-observed")
 # What KAI-Scheduler, or a plugin after the bind, reads of a pod.

@@ -222,6 +222,24 @@ def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word:
     assert out.splitlines()[0].endswith(f": {word}")
 
 
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        pytest.param(GOOD.replace('"0.5"}', '"0.5", note: }'), [], id="an annotation"),
+        pytest.param(WORKLOAD.replace('"2"}', '"0.5", note: }').replace("containers", "nodeSelector: {zone: }, "
+            "schedulerName: kai-scheduler, containers"), [], id="in a template"),
+        pytest.param(GOOD.replace("image: x", "image: x, resources: {limits: {nvidia.com/gpu: }}"), [], id="no GPU"),
+        pytest.param(GOOD.replace("image: x", "image: x, resources: {requests: {nvidia.com/gpu: }, "
+            "limits: {nvidia.com/gpu: 1}}"), ["gpu_request/share-and-whole", "gpu_request/request-differs"],
+            id="a request of none"),
+        pytest.param(GOOD.replace('"0.5"', ""), ["gpu_request/fraction-format"], id="no fraction"),
+    ],
+)  # fmt: skip
+def test_null_is_what_the_api_server_decodes_it_as(lint: Any, text: str, errors: list[str]) -> None:
+    _, out, _ = lint(text, options=("-o", "json"))
+    assert [rule for rule, _ in findings(out, "errors")] == errors
+
+
 def test_the_case_of_a_kind_is_named_as_its_error(lint: Any) -> None:
     status, out, _ = lint(GOOD.replace("kind: Pod", "kind: pod"))
     assert (status, out.splitlines()[1]) == (1, '  kind: "pod": must be Pod  (API server: kubernetes/type)')

@@ -48,7 +48,7 @@ from bowline.plugins.visible_devices import hide_devices
 CONFIGMAP_PREFIX: Final = Rule(
     "gpu_sharing/configmap-prefix",
     "the value of `runai/shared-gpu-configmap` is no valid prefix of a ConfigMap's name, or makes a volume's "
-    "name too long",
+    "name too long; or a workload's template has the annotation: its pods would share one ConfigMap",
     cause=DenialCause.INVALID,
     invalid='annotations: {gpu-fraction: "0.5", runai/shared-gpu-configmap: Not_A_Name}',
     valid='annotations: {gpu-fraction: "0.5"}',
@@ -147,6 +147,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
         # Of pods the policy of devices judges them, which knows the trusted users, groups and namespaces.
         if info.kind != "Pod":
             yield from guards.guard_errors(pod["metadata"])
+            yield from template_errors(pod, info.request_uid)
         yield from share_errors(pod, is_final=info.is_validating_webhook)
         # Enabled GPU fractioning may give the devices instead; the binding decides by the node.
         is_nri = info.inventory is not None and info.inventory.gpu_runtime.mode is OperatorMode.NRI
@@ -238,6 +239,15 @@ def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
         yield FieldError(CONFIGMAP_PREFIX, annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
     elif is_final:
         yield from _unprepared_errors(pod, target, prefix, capabilities)
+
+
+def template_errors(pod: Object, seed: str) -> Iterator[FieldError]:
+    """Yield the error of a prepared template that names ConfigMaps itself: each of its pods needs its own."""
+    target = share_target(pod) if wants_share(pod) else None
+    prefix = configmap_prefix(pod)
+    if target is not None and prefix and prefix != generated_prefix(pod, target, seed):
+        message = "would be the same for all pods of this template, and each needs its own; remove the annotation"
+        yield FieldError(CONFIGMAP_PREFIX, annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
 
 
 def nri_errors(pod: Object) -> Iterator[FieldError]:

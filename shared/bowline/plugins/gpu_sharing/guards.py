@@ -17,8 +17,8 @@ from bowline.api.rule import CelForm, DenialCause, Rule
 
 @dataclass(frozen=True, slots=True)
 class KeyPattern:
-    """The keys in ``exact``, those with one of ``prefixes``, those of one of ``domains`` or of a domain below it, and
-    those with ``prefix`` and none of ``free_suffixes``.
+    """The keys in ``exact``, those with one of ``prefixes``, ``domains`` themselves, those of one of them or of a domain
+    below it, and those with ``prefix`` and none of ``free_suffixes``.
     """
 
     exact: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class KeyPattern:
     def __post_init__(self) -> None:
         # One search: templates may have thousands of keys.
         forms = [f"^{re.escape(key)}\\Z" for key in self.exact] + [f"^{re.escape(key)}" for key in self.prefixes]
-        forms += [rf"(?:^|\.){re.escape(domain)}/" for domain in self.domains]
+        forms += [rf"(?:^|\.){re.escape(domain)}(?:/|\Z)" for domain in self.domains]
         if self.prefix:
             free = "|".join(map(re.escape, self.free_suffixes))
             forms.append(f"^(?!.*(?:{free})\\Z){re.escape(self.prefix)}")
@@ -45,7 +45,7 @@ class KeyPattern:
     def cel(self) -> str:
         """The same about a key ``k``, in CEL."""
         forms = [f"k == '{key}'" for key in self.exact] + [f"k.startsWith('{prefix}')" for prefix in self.prefixes]
-        forms += [f"('.' + k).contains('.{domain}/')" for domain in self.domains]
+        forms += [f"('.' + k + '/').contains('.{domain}/')" for domain in self.domains]
         if self.prefix:
             free = " || ".join(f"k.endsWith('{suffix}')" for suffix in self.free_suffixes)
             forms.append(f"(k.startsWith('{self.prefix}') && !({free}))")
@@ -103,7 +103,7 @@ GUARDED_ANNOTATION: Final = Rule(
     "gpu_sharing/guarded-annotation",
     f"a user sets `{names.NV_CONTAINER}<container>{names.NV_DEVICES}` on a pod of any scheduler, or an annotation by "
     "which a container runtime or an NRI plugin gives a container devices "
-    f"({', '.join(f'`{domain}/...`' for domain in names.DEVICE_DOMAINS)}, also below these domains, and "
+    f"({', '.join(f'`{domain}/...`' for domain in names.DEVICE_DOMAINS)}, also alone and below these domains, and "
     f"{', '.join(f'`{prefix}...`' for prefix in names.DEVICE_KEY_PREFIXES)}); enforced by the policy "
     "`policy.devices`, and by the webhook in templates of workloads",
     cause=DenialCause.FORBIDDEN,

@@ -15,8 +15,10 @@ from bowline.framework.config import GpuSharingSettings as Sharing
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.templates import Template
 from bowline.plugins.gpu_sharing.admission import prepare, share_errors
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.guards import guard_errors
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 from bowline.testing.builders import bind_request, stored
@@ -247,6 +249,37 @@ def test_a_prefix_set_by_the_user(prefix: str, rule: str) -> None:
     assert fault.value == prefix
     assert rule in fault.message
     assert "remove the annotation" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("annotations", "errors"),
+    [
+        pytest.param(PREFIX, ["gpu_sharing/configmap-prefix"], id="its pods would share the ConfigMaps"),
+        pytest.param(HALF, [], id="each pod gets a name"),
+        pytest.param({names.SHARED_GPU_CONFIGMAP: "p"}, [], id="no share"),
+    ],
+)
+def test_a_template_names_no_configmaps(annotations: Json, errors: list[str]) -> None:
+    settings = Settings()
+    chain = AdmissionChain([GpuSharing(GpuSharingConfig(), settings)], settings)
+    template = Template.at("spec.template", sharing_pod(annotations))
+    verdict = chain.validate_template(template, AdmissionInfo(kind="Deployment", request_uid="a"))
+    assert [error.rule.id for error in verdict.errors] == errors
+
+
+@pytest.mark.parametrize(
+    ("key", "is_guarded"),
+    [
+        pytest.param("devices.nri.io", True, id="for all containers"),
+        pytest.param("devices.noderesource.dev", True, id="the present name"),
+        pytest.param("devices.nri.io/container.main", True, id="for one"),
+        pytest.param("vendor.cdi.k8s.io/pod", True, id="below a domain"),
+        pytest.param("devices.nri.iota", False, id="another domain"),
+        pytest.param("netdevices.nri.io", False, id="network devices"),
+    ],
+)
+def test_a_key_that_names_devices_is_guarded(key: str, is_guarded: bool) -> None:
+    assert bool(list(guard_errors({"annotations": {key: "x"}}))) is is_guarded
 
 
 def broken(defect: str) -> Json:
