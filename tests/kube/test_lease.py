@@ -11,7 +11,7 @@ from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import KubeClient
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.kube.resources import LEASES
-from bowline.testing.fault_proxy.faults import FaultGate, Hold
+from bowline.testing.fault_proxy.faults import FaultGate, Hold, Rewrite
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
@@ -136,3 +136,21 @@ async def test_without_rights_no_process_leads_and_a_stop_is_obeyed(unprivileged
     async with electing(candidate):
         await until(lambda: candidate.failing)
         assert not candidate.is_leader.is_set()
+
+
+@pytest.mark.parametrize("field", ["holderIdentity", "leaseDurationSeconds"])
+async def test_a_lease_that_is_stored_otherwise_makes_no_leader(
+    proxy: FaultProxy, proxy_client: KubeClient, namespace: str, field: str
+) -> None:
+    """Each candidate would find it free."""
+    candidate, rival = elector(proxy_client, namespace, "one"), elector(proxy_client, namespace, "two")
+    async with electing(candidate):
+        await set_(candidate.is_leader)
+        proxy.add(FaultRule(Rewrite.without(("spec", field)), CallMatch(("create", "update"), "leases")))
+        await set_(candidate.lost)
+        assert candidate.left_s == 0
+        async with electing(rival):
+            await until(lambda: rival.failing)
+            assert not rival.is_leader.is_set()
+            proxy.clear()
+            await set_(rival.is_leader)

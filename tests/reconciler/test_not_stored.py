@@ -165,6 +165,29 @@ async def test_the_request_goes_on_once_the_policy_is_gone(
     assert len(await devices.reservations()) == 1
 
 
+async def test_a_finalizer_that_is_put_back_is_removed_once_the_policy_is_gone(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    """Until then the request is tried again as after any failed call, and says why."""
+    proxy, access = proxy_route
+
+    def put_back(body: dict[str, Any]) -> None:
+        finalizers = body["metadata"].get("finalizers")
+        if finalizers == []:
+            finalizers.append(names.FINALIZER)
+
+    proxy.add(FaultRule(Rewrite(put_back), CallMatch(("patch",), names.PLURAL, "")))
+    async with stage.working(Scripted(effects=True), access=access):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await until_awaited(stage.status, is_reported)
+        assert "metadata.finalizers: " in status["reason"]
+        proxy.clear()
+        await touch(stage, "pod")
+        await stage.phase("pod", "Succeeded")
+    assert not (await stage.request())["metadata"].get("finalizers")
+
+
 async def test_a_phase_that_is_not_stored_is_written_again_and_nothing_is_learnt_of_other_requests(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:

@@ -19,6 +19,7 @@ from bowline.kube.errors import Conflict, NotFound
 from bowline.kube.events import EventNote
 from bowline.kube.object_client import Body
 from bowline.kube.resources import BINDREQUESTS
+from bowline.kube.stored import Difference, not_stored
 from bowline_reconciler.decide.actions import Event, Nomination, Report
 from bowline_reconciler.drive.pod_conditions import PodConditions
 
@@ -135,14 +136,21 @@ class Writer:
         return await self._patch(request, {"metadata": {"annotations": annotations}})
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
-        """Remove the finalizer: no side effects are left. Returns None if the request no longer exists."""
+        """Remove the finalizer: no side effects are left. Returns None if the request no longer exists.
+
+        Raises NotStoredError if a webhook puts it back.
+        """
         if not request.has_finalizer:
             return request
         try:
             finalizers = [name for name in request.finalizers if name != names.FINALIZER]
-            return await self._patch(request, {"metadata": {"finalizers": finalizers}})
+            stored_request = await self._patch(request, {"metadata": {"finalizers": finalizers}})
         except NotFound:
             return None
+        if stored_request.has_finalizer:
+            kept = Difference("metadata.finalizers", finalizers, list(stored_request.finalizers))
+            raise not_stored(BINDREQUESTS, request.key, kept, stored_request.raw)
+        return stored_request
 
     async def set_owner(self, request: BindRequest, pod_uid: ObjectUID) -> BindRequest:
         """Tie the request to the present pod by an owner reference, and record the pod's UID beside it.

@@ -40,7 +40,14 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import AlreadyExists, Conflict, InfrastructureError, KubeError, NotFound
+from bowline.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    InfrastructureError,
+    KubeError,
+    NotFound,
+    NotStoredError,
+)
 from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import LEASES, SELF_SUBJECT_REVIEWS, Selection
 from bowline.runtime.tasks import wait_until
@@ -296,6 +303,8 @@ class LeaderElector:
             if complaint != self._last_error:
                 log.warning("lease not renewed", extra={"lease": str(self._key), "error": complaint})
             self._last_error = complaint
+            if isinstance(error, NotStoredError):  # what is stored may let another process lead at once
+                self._renewed_at = self._client.clock.monotonic() - self._timings.lease_duration.total_seconds()
             return False
         self._last_error = ""
         return is_held
@@ -338,7 +347,8 @@ class LeaderElector:
         }
         started_at = self._client.clock.monotonic()
         try:
-            self._observe(await self._client.create(LEASES, self._key.namespace, body))
+            essential = {"spec": body["spec"]}
+            self._observe(await self._client.create(LEASES, self._key.namespace, body, essential=essential))
         except AlreadyExists:
             return False
         self._renewed_at = started_at
@@ -357,7 +367,8 @@ class LeaderElector:
         if holder_of(lease) != self.identity:
             self.inherits_writes = may_have_left_writes(lease, now, self._in_flight)
         started_at = self._client.clock.monotonic()
-        self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))
+        essential, (namespace, name) = {"spec": spec}, self._key
+        self._observe(await self._client.update(LEASES, namespace, name, body, essential=essential))
         self._renewed_at = started_at
 
     async def _read_owners(self) -> None:

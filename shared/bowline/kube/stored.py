@@ -2,7 +2,8 @@
 
 Every admission webhook and policy of the cluster may change a write before it is stored, and an API server drops
 fields that it does not serve: the call succeeds. So whoever relies on the content of a write compares it with the
-reply, which is in memory already. What others add is no difference, except in ``status``, which lists completely.
+reply, which is in memory already. What others add is no difference, except in ``status``, which lists completely, and
+in the ``data`` of a ConfigMap, by which a container gets its environment.
 """
 
 import re
@@ -41,11 +42,18 @@ def require_stored(resource: Resource, key: ObjectKey, written: Mapping[str, Any
     """Raise NotStoredError for the first field of ``written`` that the object in the reply does not have."""
     difference = next(differences(written, reply), None)
     if difference is not None:
-        raise NotStoredError(
-            f"{resource.kind} {key}: {difference}: an admission webhook or policy changes this write, or the API "
-            "server does not serve the field; exempt Bowline's writes from it",
-            reply,
-        )
+        raise not_stored(resource, key, difference, reply)
+
+
+def not_stored(
+    resource: Resource, key: ObjectKey, difference: Difference, reply: Mapping[str, Any]
+) -> NotStoredError:
+    """Return the error of a field that the object in the reply has otherwise."""
+    return NotStoredError(
+        f"{resource.kind} {key}: {difference}: an admission webhook or policy changes this write, or the API server "
+        "does not serve the field; exempt Bowline's writes from it",
+        reply,
+    )
 
 
 def is_stored(written: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
@@ -65,6 +73,8 @@ def differences(written: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterat
 def _of_mapping(written: Mapping[str, Any], stored: Any, path: str) -> Iterator[Difference]:
     fields = stored if isinstance(stored, Mapping) else {}
     is_of_quantities = path.rpartition(".")[2] in _QUANTITIES
+    if path == "data":
+        written = {**dict.fromkeys(fields), **written}
     for key, value in written.items():
         field_path = f"{path}.{key}" if path and _PLAIN.fullmatch(key) else f"{path}[{key}]" if path else key
         if field_path != _VERSION and not (is_of_quantities and _is_same_quantity(value, fields.get(key))):

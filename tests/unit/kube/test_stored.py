@@ -42,6 +42,8 @@ def test_additions_and_equal_values_are_no_difference(written: dict[str, Any], s
         ({"metadata": {"ownerReferences": [OWNER]}}, {"metadata": {}}, "metadata.ownerReferences[0]"),
         ({"data": {"GPU_DEVICES": "1"}}, {"data": {"GPU_DEVICES": "all"}}, "data[GPU_DEVICES]"),
         ({"data": {"share": "500m"}}, {"data": {"share": "0.5"}}, "data.share"),
+        ({"data": {"share": "1"}}, {"data": {"share": "1", "LD_PRELOAD": "x"}}, "data[LD_PRELOAD]"),
+        ({"data": {}}, {"data": {"share": "1"}}, "data.share"),
         ({"immutable": True}, {}, "immutable"),
         ({"spec": {"limits": {"cpu": "1"}}}, {"spec": {"limits": {"cpu": "2"}}}, "spec.limits.cpu"),
         ({"spec": {"nodeName": "a"}}, {"spec": "text"}, "spec.nodeName"),

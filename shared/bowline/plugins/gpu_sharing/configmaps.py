@@ -93,9 +93,7 @@ async def _replace_own(client: ObjectClient, body: dict[str, Any], pod: Object) 
         is_left = is_left_behind(existing)
         if uid_of(pod) not in owners and not is_left:
             return await _foreign(client, existing, owners)
-        # Further data is a difference, it may name devices.
-        is_complete = is_stored(body, existing) and (existing.get("data") or {}) == body.get("data", {})
-        if is_left or not is_complete:
+        if is_left or not is_stored(body, existing):
             await client.delete(
                 CONFIGMAPS, key.namespace, key.name, uid=uid_of(existing), resource_version=version_of(existing)
             )

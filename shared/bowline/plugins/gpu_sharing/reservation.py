@@ -207,7 +207,7 @@ def view_reservation(pod: Object) -> Reservation:
         has_ended=has_ended(pod),
         status_reason=_status_reason(status, annotations.get(names.RESERVED_DEVICE) or ""),
         expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
-        is_foreign=AGENT not in _first_container(pod).get("command", ()),
+        is_foreign=AGENT not in _agent_container(pod).get("command", ()),
         is_altered=_OWN_NAME.fullmatch(metadata["name"]) is not None and not _requests_device(pod),
         finalizers=tuple(metadata.get("finalizers") or ()),
         compute_mode=other_mode(annotations.get(names.COMPUTE_MODE) or ""),
@@ -219,13 +219,15 @@ def other_mode(mode: str) -> str:
     return "" if mode == names.TIME_SLICING else mode
 
 
-def _first_container(pod: Object) -> Object:
-    container: Object = next(iter((pod.get("spec") or {}).get("containers") or ()), {})
-    return container
+def _agent_container(pod: Object) -> Object:
+    """Return the container that reserves the device: an admission webhook may put others before it."""
+    containers: list[Object] = (pod.get("spec") or {}).get("containers") or []
+    named = (container for container in containers if container.get("name") == names.RESERVATION_CONTAINER)
+    return next(named, containers[0] if containers else {})
 
 
 def _requests_device(pod: Object) -> bool:
-    limits = (_first_container(pod).get("resources") or {}).get("limits") or {}
+    limits = (_agent_container(pod).get("resources") or {}).get("limits") or {}
     return bool(limits.get(names.RESOURCE_GPU) == "1")
 
 

@@ -82,7 +82,7 @@ def configmap_object(name: str, maps: ShareConfigMaps, pod: Object, request_uid:
             "ownerReferences": [owner],
             "annotations": annotations,
         },
-        **({"data": dict(maps.data[name])} if maps.data[name] else {}),
+        "data": dict(maps.data[name]),
         "immutable": True,
     }
 

@@ -191,7 +191,7 @@ def test_a_configmap_belongs_to_its_pod() -> None:
     assert direct["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
     # With this label the API server recognises the ConfigMaps that only the reconciler may write.
     assert direct["metadata"]["labels"] == {"bowline.dev/gpu-sharing": "true"}
-    assert "data" not in direct
+    assert direct["data"] == {}
     assert owning_pods(direct) == {"u": "p"}
 
 
