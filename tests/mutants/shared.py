@@ -188,9 +188,9 @@ KUBE = (
         "lease-counted-from-the-reply",
         "A renewal counts from its reply, not from when it was sent.",
         f"{_KUBE}lease.py",
-        "        self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))\n"
+        "        self._observe(await self._client.update(LEASES, namespace, name, body, essential=essential))\n"
         "        self._renewed_at = started_at\n",
-        "        self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))\n"
+        "        self._observe(await self._client.update(LEASES, namespace, name, body, essential=essential))\n"
         "        self._renewed_at = self._client.clock.monotonic()\n",
         simulation=("late", "share-pause"),
     ),
