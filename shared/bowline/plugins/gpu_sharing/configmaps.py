@@ -116,7 +116,7 @@ async def _foreign(client: ObjectClient, configmap: Object, owners: dict[ObjectU
     belongs = f"belongs to pod {', '.join(owners.values())}" if owners else "does not belong to this pod"
     return Status.fatal(
         f"{annotation_path(names.SHARED_GPU_CONFIGMAP)}: ConfigMap {key} exists and {belongs}, so it is not written; "
-        "remove the annotation, of a controller's pod from its template, and create the pod again: a free name is chosen",
+        "remove the annotation, also from the pod's template, and create the pod again: a free name is chosen",
         Reason.REJECTED,
         Suggestion.DELETE_POD,
     )

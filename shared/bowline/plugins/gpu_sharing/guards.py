@@ -17,7 +17,7 @@ from bowline.api.rule import CelForm, DenialCause, Rule
 
 @dataclass(frozen=True, slots=True)
 class KeyPattern:
-    """The keys in ``exact``, those with one of ``prefixes``, ``domains`` themselves, those of one of them or of a domain
+    """The keys in ``exact``, those with one of ``prefixes``, those that are or have one of ``domains`` or a domain
     below it, and those with ``prefix`` and none of ``free_suffixes``.
     """
 
