@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.benchmarks.binders import BinderSizes, bench_binders
 from tests.benchmarks.costs import CostSizes, bench_costs
 from tests.benchmarks.figures_page import record, result_of
 from tests.benchmarks.latency import LatencySizes, bench_latency
+from tests.benchmarks.quick import QuickSizes, bench_quick, checkout_of
 from tests.benchmarks.report import Report, as_text
 from tests.benchmarks.soak import SoakSizes, bench_soak
 from tests.benchmarks.webhooks import WebhookSizes, bench_webhooks
@@ -59,6 +61,12 @@ SCENARIOS = {
         {"quick": WebhookSizes(seconds=0.3, rounds=2), "full": WebhookSizes()},
         is_compared=True,
     ),
+    "compare": Scenario(
+        "what a commit costs beside another one, in three minutes",
+        bench_quick,
+        {"quick": QuickSizes(1, 0.2, rate_s=1.0, pods=100), "full": QuickSizes()},
+        is_compared=True,
+    ),
     "costs": Scenario(
         "the CPU time of a drain by process",
         bench_costs,
@@ -85,14 +93,19 @@ def main() -> int:
         command.add_argument("--record", action="store_true", help="write the figures to docs/figures.md too")
         command.add_argument("--notes", default="", help="what a reader of these figures must know of the run")
         if scenario.is_compared:
-            command.add_argument("--checkout", type=Path, metavar="FOLDER", help="another version beside this")
+            other = command.add_mutually_exclusive_group(required=scenario.bench is bench_quick)
+            other.add_argument("--checkout", type=Path, metavar="FOLDER", help="another version beside this")
+            other.add_argument("--base", metavar="COMMIT", help="the version of a commit beside this")
         command.set_defaults(size="full")
     options = parser.parse_args()
     scenario = SCENARIOS[options.command]
     # A garbage collection of the load generator would count as the server's time.
     freeze_startup_objects()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        others = (options.checkout,) if scenario.is_compared else ()
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        others: tuple[Path | None, ...] = (options.checkout,) if scenario.is_compared else ()
+        if scenario.is_compared and options.base:
+            others = (stack.enter_context(checkout_of(options.base)),)
         report = runner.run(scenario.bench(scenario.sizes[options.size], *others))
     print(as_text(report))
     if options.record:

@@ -71,7 +71,7 @@ async def bench_node_fit(sizes: Sizes) -> Report:
                 await make(client, "drain", sizes.drain, NODES)
                 with stage.reconciler(in_pod=has_pods_place(), plugin=plugin) as process:
                     rate = (await drain(process, sizes.drain, began=lambda: None)).rate
-                    peak_mb = resident_mb(process, "VmHWM")
+                    peak_mb = resident_mb(process.pid, "VmHWM")
                 for unit, value in (("binds/s", rate), ("MB", peak_mb)):
                     name = "drain" if unit == "binds/s" else "memory at most"
                     report.add(Figure(f"{name} {plugin}".strip(), unit, (value,), name if plugin else ""))
@@ -152,4 +152,4 @@ async def _used_mb(stage: Rig, client: KubeClient, prefix: str) -> float:
         process.wait_ready(READY_S)
         await make(client, prefix, 50, NODES)
         await until_succeeded(process, 50)
-        return resident_mb(process)
+        return resident_mb(process.pid)

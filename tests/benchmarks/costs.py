@@ -35,14 +35,14 @@ async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
             await warm_up(client, bare)
             if checkout is None:
                 await _bare_cost(stage, client, bare, sizes, report)
-                await _our_cost(stage, client, sizes, report, "reconciler", "bare client")
+                await drain_cost(stage, client, sizes, report, "reconciler", "bare client")
                 return report
             for turn in range(2 * sizes.turns):
                 # A, B, B, A: neither is always the first of its pair.
                 if turn % 4 in (0, 3):
-                    await _our_cost(stage, client, sizes, report, OTHER, checkout=checkout)
+                    await drain_cost(stage, client, sizes, report, OTHER, checkout=checkout)
                 else:
-                    await _our_cost(stage, client, sizes, report, HERE, OTHER)
+                    await drain_cost(stage, client, sizes, report, HERE, OTHER)
     return report
 
 
@@ -55,7 +55,7 @@ async def _bare_cost(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Co
     await clear(client)
 
 
-async def _our_cost(
+async def drain_cost(
     stage: Rig,
     client: KubeClient,
     sizes: CostSizes,
@@ -64,6 +64,7 @@ async def _our_cost(
     against: str = "",
     checkout: Path | None = None,
 ) -> None:
+    """Add the figures of a drain by the reconciler of a checkout, this one by default."""
     await make(client, "drain", sizes.pods, NODES)
     with stage.reconciler(checkout=checkout) as process:
         processes = {**stage.servers, "client": process.pid}

@@ -40,9 +40,8 @@ def result_of(report: Report, notes: str) -> Result:
     """Return the result of a command that has ended just now."""
     rows = []
     for figure in report.figures:
-        ratio = report.ratio(figure)
-        ratio_text = f"{ratio:.2f}" if ratio is not None else ""
-        rows.append((figure.name, short(figure.median), figure.unit, figure.noise_text, ratio_text, figure.wanted))
+        texts = (short(figure.median), figure.unit, figure.noise_text, report.ratio_text(figure))
+        rows.append((figure.name, *texts, figure.wanted))
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     machine = f"{os.cpu_count()} cores, {gib:.0f} GiB"
     return Result(report.title, f"{datetime.now(UTC):%Y-%m-%d}", present_commit(), machine, tuple(rows), notes)

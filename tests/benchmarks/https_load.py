@@ -58,6 +58,11 @@ class Measured:
         """Answers a second."""
         return self.answers / self.seconds
 
+    @property
+    def cpu_us(self) -> float:
+        """The server's CPU time for each answer, in microseconds."""
+        return 1e6 * self.server_cpu_s / self.answers
+
 
 class Caller(asyncio.Protocol):
     """One connection: sends, waits for the complete response, records its duration, sends again."""

@@ -47,16 +47,26 @@ class Report:
             self.figures[same] = replace(figure, values=(*self.figures[same].values, *figure.values))
         print(f"  {figure.name}: {short(figure.median)} {figure.unit}", flush=True)
 
-    def value(self, name: str) -> float:
-        """The median of a figure. Raises KeyError if it was not measured."""
+    def figure(self, name: str) -> Figure:
+        """The figure of this name. Raises KeyError if it was not measured."""
         for figure in self.figures:
             if figure.name == name:
-                return figure.median
+                return figure
         raise KeyError(name)
 
-    def ratio(self, figure: Figure) -> float | None:
-        """The figure divided by the one to compare it with."""
-        return figure.median / self.value(figure.against) if figure.against else None
+    def ratio_text(self, figure: Figure) -> str:
+        """The figure divided by the one to compare it with; of figures that took turns, with the noise of the turns'
+        ratios in brackets. Empty if it is compared with none.
+        """
+        reference = self.figure(figure.against) if figure.against else None
+        if reference is None:
+            return ""
+        text = f"{figure.median / reference.median:.2f}"
+        if len(figure.values) == 1 or len(figure.values) != len(reference.values):
+            return text
+        turns = zip(figure.values, reference.values, strict=True)
+        noise = Figure("", "", tuple(ours / theirs for ours, theirs in turns)).noise
+        return f"{text} ({noise:.0%})"
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -73,11 +83,10 @@ def short(value: float) -> str:
 def as_text(report: Report) -> str:
     """The table."""
     width = max((len(figure.name) for figure in report.figures), default=0)
-    lines = [f"\n{report.title}", f"{'figure':{width}} {'median':>10} {'unit':8} {'noise':>6} {'ratio':>7}  wanted"]
+    lines = [f"\n{report.title}", f"{'figure':{width}} {'median':>10} {'unit':8} {'noise':>6} {'ratio':>11}  wanted"]
     for figure in report.figures:
-        ratio = report.ratio(figure)
-        ratio_text = f"{ratio:.2f}" if ratio is not None else ""
-        value = f"{short(figure.median):>10} {figure.unit:8} {figure.noise_text:>6} {ratio_text:>7}"
+        value = f"{short(figure.median):>10} {figure.unit:8} {figure.noise_text:>6} {report.ratio_text(figure):>11}"
         lines.append(f"{figure.name:{width}} {value}  {figure.wanted}")
-    lines.append("noise is (max - min) / median of the repetitions; a ratio is to the figure of the same run")
+    lines.append("noise is (max - min) / median of the repetitions; a ratio is to the figure of the same run, in")
+    lines.append("brackets the noise of the ratios of the turns: a ratio nearer to 1 than that says nothing")
     return "\n".join(lines)

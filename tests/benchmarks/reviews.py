@@ -22,13 +22,11 @@ def share_pod() -> dict[str, Any]:
     return body
 
 
-async def review_bodies(client: KubeClient) -> dict[str, bytes]:
-    """Return the review for each hook, of the pod as the API server has it at that point.
+async def review_bodies(client: KubeClient, body: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the review of a pod for each hook, of the pod as the API server has it at that point.
 
     It has added defaults, managedFields and the mutating hook's patch.
     """
-    body = share_pod()
-    await _fill(client, body)
     return {
         "mutate": _review(await _read_unmutated(client, body)),
         "validate": _review(await client.create(PODS, NAMESPACE, body, params=DRY_RUN)),
@@ -43,8 +41,8 @@ async def _read_unmutated(client: KubeClient, body: Mapping[str, Any]) -> dict[s
     return stored_pod
 
 
-async def _fill(client: KubeClient, body: dict[str, Any]) -> None:
-    """Give the pod an environment that makes the mutating hook's review about REVIEW_BYTES large."""
+async def filled(client: KubeClient, body: dict[str, Any]) -> dict[str, Any]:
+    """Give the pod an environment that makes the mutating hook's review about REVIEW_BYTES large; return it."""
 
     async def weight(count: int) -> int:
         env = [{"name": f"SETTING_{number:04}", "value": "x" * 64} for number in range(count)]
@@ -53,13 +51,14 @@ async def _fill(client: KubeClient, body: dict[str, Any]) -> None:
 
     few, more = await weight(1), await weight(11)
     await weight(max(1, 1 + round((REVIEW_BYTES - few) * 10 / (more - few))))
+    return body
 
 
-def check_answer(hook: str, answer: str | bytes) -> None:
+def check_answer(answer: str | bytes, *, is_patched: bool) -> None:
     """Raise RuntimeError unless the response is the expected one: an error is no figure."""
     response = json.loads(answer)["response"]
-    if not response["allowed"] or (hook == "mutate") != ("patch" in response):
-        raise RuntimeError(f"{hook} answered with {answer[:500]!r}")
+    if not response["allowed"] or is_patched != ("patch" in response):
+        raise RuntimeError(f"a hook answered with {answer[:500]!r}")
 
 
 def _review(obj: Mapping[str, Any]) -> bytes:

@@ -120,9 +120,9 @@ async def succeeded(process: LocalProcess) -> int:
     return int(float(line.rsplit(" ", 1)[1]))
 
 
-def resident_mb(process: LocalProcess, field: str = "VmRSS") -> float:
-    """Resident memory of the process, in MB of 10^6 bytes; of field ``VmHWM`` its peak."""
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+def resident_mb(pid: int, field: str = "VmRSS") -> float:
+    """Resident memory of a process, in MB of 10^6 bytes; of field ``VmHWM`` its peak."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024 / 1e6
     raise RuntimeError(f"the process has no {field}")

@@ -53,7 +53,7 @@ async def bench_soak(sizes: SoakSizes) -> Report:
                     before = cpu_s({"": process.pid})[""]
                     await _round(client, process, number, sizes.of_round)
                     cpu.append((cpu_s({"": process.pid})[""] - before) / sizes.of_round * 1000)
-                    memory.append(resident_mb(process))
+                    memory.append(resident_mb(process.pid))
                     print(f"round {number}: {memory[-1]:.1f} MB, {cpu[-1]:.2f} ms a request", flush=True)
                 remembered = await _remembered(process)
     part = max(1, (sizes.rounds - WARM_UP) // 4)

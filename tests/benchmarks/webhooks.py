@@ -7,7 +7,6 @@ latencies there is CPU time per review, which such work disturbs least. No API s
 
 import json
 import os
-import re
 import socket
 import ssl
 import subprocess
@@ -41,8 +40,8 @@ from bowline_webhook.review import MAX_VALUES, decode_review, encode_answer, rev
 from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.benchmarks.https_load import Measured, Target
 from tests.benchmarks.report import Figure, Report
-from tests.benchmarks.reviews import NAMESPACE, check_answer, review_bodies, share_pod
-from tests.benchmarks.rig import OTHER, source_roots
+from tests.benchmarks.reviews import NAMESPACE, check_answer, filled, review_bodies, share_pod
+from tests.benchmarks.rig import OTHER, resident_mb, source_roots
 from tests.kai.team import peer_program
 
 SCHEDULER = share_pod()["spec"]["schedulerName"]
@@ -82,7 +81,7 @@ async def bench_webhooks(sizes: WebhookSizes, checkout: Path | None = None) -> R
         async with KubeClient(
             await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bench")
         ) as client:
-            bodies = await review_bodies(client)
+            bodies = await review_bodies(client, await filled(client, share_pod()))
         compare(cluster, bodies, sizes, report, checkout)
     return report
 
@@ -95,21 +94,16 @@ def compare(
     checkout: Path | None = None,
 ) -> None:
     """Add the figures of each webhook, and those of the worst load that Bowline's permits."""
-    now, life = datetime.now(UTC), timedelta(days=1)
-    leaf = sign_leaf(make_authority(now, life), [_HOST], now, life)
-    ca = to_pem([leaf.signer]).decode()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "tls.crt").write_bytes(to_pem([leaf.certificate]))
-        (folder / "tls.key").touch(mode=0o600)
-        (folder / "tls.key").write_bytes(leaf.private_key)
+        ca = write_certificate(folder)
         contestants = [
             stack.enter_context(_kai(cluster, folder, ca)),
-            stack.enter_context(_bowline(CHECKOUT, folder, ca)),
+            stack.enter_context(bowline(CHECKOUT, folder, ca)),
         ]
         if checkout is not None:
-            contestants.append(stack.enter_context(_bowline(checkout, folder, ca, OTHER)))
-        reviews = {"mutate": bodies["mutate"], "validate": _mutate(bodies["validate"])}
+            contestants.append(stack.enter_context(bowline(checkout, folder, ca, OTHER)))
+        reviews = {"mutate": bodies["mutate"], "validate": mutated(bodies["validate"])}
         _rounds(contestants, ca, reviews, sizes, report)
         _worst(contestants[1], ca, sizes, report)
 
@@ -124,15 +118,20 @@ def _rounds(
         rounds: dict[str, list[Measured]] = {contestant.name: [] for contestant in contestants}
         for number in range(sizes.rounds):
             for contestant in contestants if number % 2 else reversed(contestants):
-                path, text = contestant.paths[hook], body.decode()
-                target = Target(
-                    contestant.port, ca, path, text, sizes.connections, sizes.seconds, _last(), server=contestant.pid
-                )
-                measurement = run_load(target)
-                check_answer(hook, measurement.body)
+                measurement = measure(contestant, ca, hook, body, sizes)
+                check_answer(measurement.body, is_patched=hook == "mutate")
                 rounds[contestant.name].append(measurement)
         for name, figures in rounds.items():
             _add(report, f"{name}: {hook}", figures, f"{KAI}: {hook}" if name != KAI else "", BUDGETS[hook])
+
+
+def measure(contestant: Contestant, ca: str, hook: str, body: bytes, sizes: WebhookSizes) -> Measured:
+    """Call one hook of a webhook with a review. Raises RuntimeError if the loader fails."""
+    path = contestant.paths[hook]
+    connections, seconds = sizes.connections, sizes.seconds
+    return run_load(
+        Target(contestant.port, ca, path, body.decode(), connections, seconds, _last(), server=contestant.pid)
+    )
 
 
 def _add(report: Report, name: str, figures: Sequence[Measured], against: str, budget: str) -> None:
@@ -141,7 +140,7 @@ def _add(report: Report, name: str, figures: Sequence[Measured], against: str, b
         ("", "req/s", lambda figure: figure.rate, budget),
         (", p50", "ms", lambda figure: figure.p50_ms, ""),
         (", p99", "ms", lambda figure: figure.p99_ms, "<= 1.00"),
-        (", CPU per review", "us", lambda figure: 1e6 * figure.server_cpu_s / figure.answers, ""),
+        (", CPU per review", "us", lambda figure: figure.cpu_us, ""),
     )
     for suffix, unit, column, limit in columns:
         values = tuple(column(figure) for figure in figures)
@@ -165,10 +164,7 @@ def _worst(bowline: Contestant, ca: str, sizes: WebhookSizes, report: Report) ->
         took = tuple(_review_ms(body, chain) for _ in range(sizes.rounds))
         slowest = max(slowest, took, key=min)
     report.add(Figure("largest permitted review, CPU", "ms", slowest, "", LARGEST_BUDGET))
-    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{bowline.pid}/status").read_text())
-    if peak is None:
-        raise RuntimeError("the kernel does not report the peak memory of a process")
-    report.add(Figure("memory at the worst permitted load", "MiB", (int(peak[1]) / 1024,)))
+    report.add(Figure("memory at the worst permitted load", "MB", (resident_mb(bowline.pid, "VmHWM"),)))
 
 
 def _largest() -> Iterator[bytes]:
@@ -215,7 +211,7 @@ def _review_ms(body: bytes, chain: AdmissionChain) -> float:
     return 1000 * (time.process_time() - began)
 
 
-def _mutate(body: bytes) -> bytes:
+def mutated(body: bytes) -> bytes:
     """Return the review as it is after mutation: no webhook of this cluster has mutated the pod."""
     settings = Settings()
     chain = AdmissionChain(Registry(BUILTINS).build(settings), settings)
@@ -228,8 +224,19 @@ def _mutate(body: bytes) -> bytes:
 # --- processes ---
 
 
+def write_certificate(folder: Path) -> str:
+    """Write the certificate and the key of all webhooks; return the CA to verify it with, as PEM."""
+    now, life = datetime.now(UTC), timedelta(days=1)
+    leaf = sign_leaf(make_authority(now, life), [_HOST], now, life)
+    (folder / "tls.crt").write_bytes(to_pem([leaf.certificate]))
+    (folder / "tls.key").touch(mode=0o600)
+    (folder / "tls.key").write_bytes(leaf.private_key)
+    return to_pem([leaf.signer]).decode()
+
+
 @contextmanager
-def _bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iterator[Contestant]:
+def bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iterator[Contestant]:
+    """Run a checkout's webhook until the block ends, with the certificate of ``write_certificate`` in the folder."""
     port, metrics = free_ports(2)
     argv = [
         sys.executable,

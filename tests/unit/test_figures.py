@@ -37,6 +37,14 @@ def test_a_result_has_date_commit_machine_and_a_row_for_each_figure() -> None:
     assert "| bare | 11.0 | binds/s | 18% |  |  |\n| ours | 5.50 | binds/s | 1 run | 0.50 | >= 0.5 |\n" in page
 
 
+def test_a_ratio_of_figures_that_took_turns_has_the_noise_of_the_turns_ratios() -> None:
+    report = Report("Turns")
+    report.add(Figure("before", "us", (100.0, 200.0, 400.0)))
+    after, single = Figure("after", "us", (55.0, 100.0, 200.0), "before"), Figure("single", "us", (50.0,), "before")
+    assert [report.ratio_text(figure) for figure in (after, single)] == ["0.50 (10%)", "0.25"]
+    assert report.ratio_text(report.figure("before")) == ""
+
+
 def test_no_other_page_has_a_measured_number() -> None:
     pages = {*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "charts").rglob("*.md")} - {PAGE}
     assert len(pages) > 10
