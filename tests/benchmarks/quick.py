@@ -68,7 +68,10 @@ def checkout_of(commit: str) -> Iterator[Path]:
 
 
 async def bench_quick(sizes: QuickSizes, checkout: Path | None) -> Report:
-    """Measure both versions; takes three minutes. In a drain, the client is the reconciler. Raises ValueError without another checkout."""
+    """Measure both versions; takes three minutes. Of a drain, the client is the reconciler.
+
+    Raises ValueError without another checkout.
+    """
     if checkout is None:
         raise ValueError("compare needs another version: --base COMMIT or --checkout FOLDER")
     report = Report("Beside another version, in turns")
