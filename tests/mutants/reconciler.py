@@ -165,14 +165,14 @@ STEPS = (
         "A finalizer is never added.",
         f"{_DECIDE}step.py",
         "            return Record(facts.plugins)\n",
-        "            return Do.PREPARE\n",
+        "            return InAttempt.PREPARE\n",
         simulation=("shared claim/withdraw/kill after",),
     ),
     Mutant(
         "no-fence",
         "A new leader does not fence the former one before an attempt.",
         f"{_DECIDE}step.py",
-        "        if facts.is_inherited:\n            return Do.FENCE\n",
+        "        if facts.is_inherited:\n            return InAttempt.FENCE\n",
         "",
     ),
     Mutant(
@@ -195,8 +195,8 @@ STEPS = (
         "bound-without-gang",
         "The Binding is sent before the pod's gang is complete.",
         f"{_DECIDE}step.py",
-        "    return Gather(facts.gang) if stage is Stage.PREPARED and facts.gang is not None else Do.POST\n",
-        "    return Do.POST\n",
+        "    return Gather(facts.gang) if stage is Stage.PREPARED and facts.gang is not None else InAttempt.POST\n",
+        "    return InAttempt.POST\n",
         simulation=("gangs",),
     ),
     Mutant(
@@ -236,17 +236,17 @@ ENDS = (
         "bound-pod-unread",
         "Succeeded is reported of a pod that was not read after its bind.",
         f"{_DECIDE}step.py",
-        "    if not facts.is_pod_live and not facts.has_read_bound_pod:\n        return Do.READ_BOUND_POD\n",
+        "    if not facts.is_pod_live and not facts.has_read_bound_pod:\n        return AtEnd.READ_BOUND_POD\n",
         "",
     ),
     Mutant(
         "finalizer-before-post-bind",
         "The finalizer is dropped before the plugins' post_bind.",
         f"{_DECIDE}step.py",
-        "    if not facts.has_run_post_bind:\n        return Do.RUN_POST_BIND\n"
+        "    if not facts.has_run_post_bind:\n        return AtEnd.RUN_POST_BIND\n"
         "    if facts.request.has_finalizer and not facts.is_held:\n        return DropFinalizer()\n",
         "    if facts.request.has_finalizer and not facts.is_held:\n        return DropFinalizer()\n"
-        "    if not facts.has_run_post_bind:\n        return Do.RUN_POST_BIND\n",
+        "    if not facts.has_run_post_bind:\n        return AtEnd.RUN_POST_BIND\n",
         simulation=_RANDOM,
     ),
     Mutant(
@@ -330,8 +330,8 @@ ENDS = (
         "bound-pod-released",
         "What a bound pod needs is rolled back when its request vanishes.",
         f"{_DECIDE}step.py",
-        "        return Do.READ_POD\n    if facts.is_bound:\n        return Last.CLOSE\n",
-        "        return Do.READ_POD\n",
+        "        return AtEnd.READ_POD\n    if facts.is_bound:\n        return Last.CLOSE\n",
+        "        return AtEnd.READ_POD\n",
         simulation=("share/withdraw", "shared claim/withdraw", "late"),
     ),
     Mutant(
@@ -412,7 +412,7 @@ ATTEMPTS = (
         "failure-forgotten",
         "The failure of a request is not remembered until it is stored.",
         f"{_DRIVE}driver.py",
-        "            state.rollback.ending = action\n",
+        "            state.rollback.ending = decision\n",
         "            pass\n",
         simulation=_RANDOM,
     ),

@@ -29,6 +29,7 @@ Decision 115.
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from typing import Literal
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectRef
@@ -76,14 +77,18 @@ class CallFailed:
     was_attempting: bool
 
 
-class Do(Enum):
-    """The effects that add a fact and need nothing else."""
+class InAttempt(Enum):
+    """The effects of an attempt that need nothing else."""
 
-    # Of an attempt.
     FENCE = "make a status write of a previous leader fail: it would describe another attempt"
     PREPARE = "call the plugins' pre_bind"
     POST = "pass the point of no return: call the plugins' bind"
-    # Of an end, or of both.
+    READ_POD = "read the pod live: anybody may have bound it"
+
+
+class AtEnd(Enum):
+    """The effects of an end that need nothing else."""
+
     READ_POD = "read the pod live"
     READ_BOUND_POD = "read the pod after its bind: from the watch event of an acknowledged Binding, or live"
     SETTLE = "determine for how long a write for the request may still take effect"
@@ -165,11 +170,16 @@ class ReportCause:
     why: str
 
 
-# What ends a reconcile or begins something else; all others add a fact.
-Pause = Wait | RequeueAfter | RetryAt | Transient | Cancelled
-Following = Pause | SetOwner | Forget | Attempt | Complete | Fail | Last
-Report = ReportFailed | ReportRolledBack | ReportCause
-Effect = Following | Report | Record | Gather | Blame | Conclude | Advise | Undo | DropFinalizer | Do
+# What an end begins with, or what is decided without one.
+Decided = Action | OutcomeAction | CallFailed | Abandon
+ReportEffect = Literal[AtEnd.REPORT_SUCCEEDED] | ReportFailed | ReportRolledBack | ReportCause
+# What ends a reconcile, and what does or begins something else; all other effects add a fact.
+Rest = (
+    Wait | RetryAt | Transient | Cancelled | RequeueAfter | SetOwner | Forget | Literal[Last.DEFER, Last.RECONSIDER]
+)
+Following = Rest | Complete | Fail | Attempt | Last
+AttemptEffect = InAttempt | Record | Gather | Blame | Conclude | OutcomeAction
+EndEffect = Following | AtEnd | Advise | Undo | DropFinalizer | ReportEffect | Conclude
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,33 +234,34 @@ class AttemptFacts:
     ended: Ended | None = None
 
 
-def step(action: Action | OutcomeAction | CallFailed | Abandon, facts: Facts | AttemptFacts) -> Effect:
-    """Return the next effect of the action that was decided on."""
+def end_step(decision: Decided, facts: Facts) -> EndEffect:
+    """Return the next effect of what was decided on."""
     if facts.ended is not None:
         return classify_outcome(facts.request, facts.ended)
-    if isinstance(facts, AttemptFacts):
-        return _of_attempt(facts)
     if facts.is_gone:
         return Last.CLOSE
-    match action:
+    match decision:
         case Complete():
             return _of_success(facts)
         case Fail():
-            return _of_failure(action, facts)
+            return _of_failure(decision, facts)
         case Rollback():
-            return _of_rollback(action, facts)
+            return _of_rollback(decision, facts)
         case Abandon():
             return _of_abandoned(facts)
         case DropFinalizer():
-            return action if facts.request.has_finalizer else Last.CLOSE
+            return decision if facts.request.has_finalizer else Last.CLOSE
         case CallFailed():
-            return _of_failed_call(action, facts)
+            return _of_failed_call(decision, facts)
         case _:
-            return action
+            return decision
 
 
-def _of_attempt(facts: AttemptFacts) -> Effect:
+def attempt_step(facts: AttemptFacts) -> AttemptEffect:
+    """Return the next effect of an attempt."""
     request, stage, status = facts.request, facts.stage, facts.status
+    if facts.ended is not None:
+        return classify_outcome(request, facts.ended)
     if facts.uncounted is not None:
         return Conclude(facts.uncounted, is_new=False)
     if status is not None and (stage is Stage.POSTED or not isinstance(status, Done)):
@@ -262,13 +273,13 @@ def _of_attempt(facts: AttemptFacts) -> Effect:
         if not request.has_finalizer or not is_recorded:
             return Record(facts.plugins)
         if facts.is_inherited:
-            return Do.FENCE
+            return InAttempt.FENCE
     if stage in (Stage.BEGUN, Stage.RECORDED):
-        return Do.PREPARE
-    return Gather(facts.gang) if stage is Stage.PREPARED and facts.gang is not None else Do.POST
+        return InAttempt.PREPARE
+    return Gather(facts.gang) if stage is Stage.PREPARED and facts.gang is not None else InAttempt.POST
 
 
-def _of_result(status: Status, facts: AttemptFacts) -> Effect:
+def _of_result(status: Status, facts: AttemptFacts) -> AttemptEffect:
     """All plugins have been called, or one has ended the attempt."""
     is_ok = isinstance(status, Done)
     # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind plugin
@@ -277,7 +288,7 @@ def _of_result(status: Status, facts: AttemptFacts) -> Effect:
     if (is_ok and facts.is_acknowledged) or not may_be_bound:
         return Conclude(status)
     if not facts.is_pod_live:
-        return Do.READ_POD
+        return InAttempt.READ_POD
     if facts.is_bound:
         return Conclude(Status.ok())
     if facts.end is not None:
@@ -285,7 +296,7 @@ def _of_result(status: Status, facts: AttemptFacts) -> Effect:
     return Blame(status.plugin) if is_ok else Conclude(status)
 
 
-def _of_failed_call(call: CallFailed, facts: Facts) -> Effect:
+def _of_failed_call(call: CallFailed, facts: Facts) -> EndEffect:
     if call.is_altered and not facts.has_reported and not facts.request.deleting:
         return ReportCause(call.why)  # it says nothing about the node: it never counts
     if call.is_own and call.was_attempting and not call.is_altered and not facts.request.deleting:
@@ -293,26 +304,26 @@ def _of_failed_call(call: CallFailed, facts: Facts) -> Effect:
     return Transient((call.why,), retry_after=call.retry_after)
 
 
-def _of_success(facts: Facts) -> Effect:
+def _of_success(facts: Facts) -> EndEffect:
     if facts.may_defer:
         return Last.DEFER
     if not facts.is_pod_live and not facts.has_read_bound_pod:
-        return Do.READ_BOUND_POD
+        return AtEnd.READ_BOUND_POD
     if not facts.is_bound:
         return Last.RECONSIDER
     if not facts.has_run_post_bind:
-        return Do.RUN_POST_BIND
+        return AtEnd.RUN_POST_BIND
     if facts.request.has_finalizer and not facts.is_held:
         return DropFinalizer()
-    return Last.CLOSE if facts.has_reported else Do.REPORT_SUCCEEDED
+    return Last.CLOSE if facts.has_reported else AtEnd.REPORT_SUCCEEDED
 
 
-def _of_failure(fail: Fail, facts: Facts) -> Effect:
+def _of_failure(fail: Fail, facts: Facts) -> EndEffect:
     request = facts.request
     has_effects = request.has_finalizer or facts.has_side_effects or request.is_rollback_incomplete
     may_undo = has_effects and not request.is_misnamed and not facts.has_undone
     if (may_undo or facts.has_late_writes or facts.is_inherited) and request.pod_key.name and not facts.is_pod_live:
-        return Do.READ_POD
+        return AtEnd.READ_POD
     if facts.is_pod_live and facts.is_bound:
         return Complete()
     if (awaiting := _until_quiet(facts)) is not None:
@@ -326,7 +337,7 @@ def _of_failure(fail: Fail, facts: Facts) -> Effect:
     return Last.CLOSE if facts.has_reported else ReportFailed(fail)
 
 
-def _of_rollback(action: Rollback, facts: Facts) -> Effect:
+def _of_rollback(action: Rollback, facts: Facts) -> EndEffect:
     """Being deleted, Failed with side effects, or of a release that ends. ``decide`` requires a live pod."""
     if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
@@ -337,11 +348,11 @@ def _of_rollback(action: Rollback, facts: Facts) -> Effect:
     return DropFinalizer() if facts.request.has_finalizer else Last.CLOSE
 
 
-def _of_abandoned(facts: Facts) -> Effect:
+def _of_abandoned(facts: Facts) -> EndEffect:
     if not facts.has_side_effects and not facts.has_late_writes:
         return Last.CLOSE
     if not facts.is_pod_live:
-        return Do.READ_POD
+        return AtEnd.READ_POD
     if facts.is_bound:
         return Last.CLOSE
     if (awaiting := _until_quiet(facts)) is not None:
@@ -349,11 +360,11 @@ def _of_abandoned(facts: Facts) -> Effect:
     return Undo(_WITHDRAWN, is_orphan=True) if facts.has_side_effects else Last.CLOSE
 
 
-def _until_quiet(facts: Facts) -> Effect | None:
+def _until_quiet(facts: Facts) -> EndEffect | None:
     """Return what precedes everything that a late write could make untrue; None if no write may take effect."""
     if not facts.has_late_writes and not facts.is_inherited:
         return None
     quiet_in = facts.quiet_in
     if quiet_in is None:
-        return Do.SETTLE
+        return AtEnd.SETTLE
     return RequeueAfter(quiet_in, _WRITE_IN_FLIGHT) if quiet_in > timedelta() else None

@@ -25,7 +25,6 @@ from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result
 from bowline_reconciler.decide.actions import (
-    Action,
     Attempt,
     Complete,
     DropFinalizer,
@@ -41,27 +40,31 @@ from bowline_reconciler.decide.actions import (
     sentence,
 )
 from bowline_reconciler.decide.outcome import Ended
-from bowline_reconciler.decide.report import BindingContent, Unfinished
-from bowline_reconciler.decide.snapshot import Absent, Snapshot, Target, Times, is_bound_as_asked, pod_view
+from bowline_reconciler.decide.report import BindingContent
+from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times, is_bound_as_asked, pod_view
 from bowline_reconciler.decide.step import (
     Abandon,
     Advise,
+    AtEnd,
     AttemptFacts,
     Blame,
     CallFailed,
     Conclude,
-    Do,
+    Decided,
     Facts,
     Following,
     Gather,
+    InAttempt,
     Last,
     Record,
     ReportCause,
     ReportFailed,
     ReportRolledBack,
+    Rest,
     Stage,
     Undo,
-    step,
+    attempt_step,
+    end_step,
 )
 from bowline_reconciler.decide.transient import NO_FAILURES, classify
 from bowline_reconciler.drive.gangs import Gangs
@@ -82,15 +85,10 @@ DEFER = Result(timedelta(), Priority.LOW)
 
 @dataclass(slots=True)
 class Work:
-    """A request in one reconcile: what was decided on, and what is known so far. It grows with each effect.
-
-    ``context``: of the attempt, which post_bind receives as well. ``started_at``: when that attempt began.
-    """
+    """A request in one reconcile. ``context``: of its attempt; ``started_at``: when that began."""
 
     snapshot: Snapshot
     state: RequestState
-    action: Action | OutcomeAction | CallFailed | Abandon
-    facts: Facts | AttemptFacts
     context: BindContext | None = None
     started_at: datetime | None = None
 
@@ -119,27 +117,38 @@ class Driver:
     deferred: dict[ObjectKey, Work] = field(default_factory=dict)  # completions
 
     async def drive(
-        self,
-        snapshot: Snapshot,
-        state: RequestState,
-        action: Action | CallFailed | Abandon,
-        *,
-        deferred: Work | None = None,
+        self, snapshot: Snapshot, state: RequestState, decision: Decided, *, deferred: Work | None = None
     ) -> Result:
         """Execute one effect after another, until the request is closed or rests; returns when to continue.
 
         ``deferred``: the completion that goes on. Raises ReconcileError if an effect must be repeated.
         """
-        former = (deferred.context, deferred.started_at) if deferred is not None else ()
-        work: Work | Result = self._begin(snapshot, state, action, *former)
-        while isinstance(work, Work):
-            try:
-                effect = await self._run(work)
-            except BaseException:
-                state.attempt.stop()
-                raise
-            work = await self._follow(effect, work)
-        return work
+        work, may_defer = Work(snapshot, state), False
+        if deferred is not None:
+            work.context, work.started_at = deferred.context, deferred.started_at
+        try:
+            while True:
+                effect: Following
+                if isinstance(decision, Attempt):
+                    effect = await self._attempt(work, decision)
+                    may_defer = self.is_busy() and len(self.deferred) < MAX_DEFERRED
+                else:
+                    effect, may_defer = await self._end(work, decision, may_defer=may_defer), False
+                match effect:
+                    case Complete() | Fail() | Attempt():
+                        decision = effect
+                    case Last.CLOSE:
+                        if not isinstance(decision, Abandon):
+                            await self.runner.drop_request(snapshot.request.key, state.uid)
+                            self.states.drop(snapshot.request.key)
+                        return DONE
+                    case Last.RECONSIDER if (failure := await self._reconsidered(work)) is not None:
+                        decision = failure
+                    case _:
+                        return await self._rest(effect, work)
+        except BaseException:
+            state.attempt.stop()
+            raise
 
     def failure(
         self, key: ObjectKey, state: RequestState | None, why: str, retry_after: timedelta | None = None
@@ -148,70 +157,25 @@ class Driver:
         self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
         return self.requeue.error(why, state, retry_after)
 
-    # --- what is begun ---
+    async def abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
+        """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
+        leftover = state.leftover
+        if leftover is not None:
+            result = await self.drive(self.reads.from_cache(leftover, None), state, Abandon())
+            if result is not DONE:
+                return result
+        state.gang.leave()
+        if (nominated := state.wait.nominated) is not None:
+            self.reporter.withdraw_nomination(await self.reads.with_pod(self.reads.from_cache(nominated, None)))
+        await self.runner.drop_request(key, state.uid)
+        return None
 
-    def _begin(
-        self,
-        snapshot: Snapshot,
-        state: RequestState,
-        action: Action | OutcomeAction | CallFailed | Abandon,
-        context: BindContext | None = None,
-        started_at: datetime | None = None,
-        *,
-        may_defer: bool = False,
-    ) -> Work:
-        """Begin to execute an action, before any await.
+    # --- what ends a reconcile ---
 
-        A failure that has begun is remembered, and no other pod of the gang relies on this one.
-        """
-        if isinstance(action, Attempt):
-            return self._begin_attempt(snapshot, state, action)
-        is_undoing, is_pod_live = isinstance(action, Fail | Rollback | Abandon), Target.POD in snapshot.live
-        if is_undoing and state.gang.prepared_pods is not None:
-            state.gang.leave()
-        if isinstance(action, Fail):
-            state.rollback.ending = action
-        facts = Facts(
-            snapshot.request,
-            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
-            is_pod_live=is_pod_live,
-            has_side_effects=state.rollback.side_effects is not None,
-            has_late_writes=is_undoing and state.attempt.may_have_late_writes,
-            is_inherited=is_undoing and self.in_flight.may_predate_term(snapshot.request),
-            may_defer=may_defer,
-        )
-        return Work(snapshot, state, action, facts, context, started_at)
-
-    def _begin_attempt(self, snapshot: Snapshot, state: RequestState, action: Attempt) -> Work:
-        request, attempt, now = snapshot.request, state.attempt, self.clock.now()
-        pending = attempt.pending_outcome
-        if pending is not None and attempt.failed_before == request.failed_attempts:
-            facts = AttemptFacts(request, uncounted=pending.status)
-            return Work(snapshot, state, action, facts, started_at=pending.started_at)
-        node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
-        running = attempt.begin(request, uid_of(node.raw) if node is not None else None)
-        if snapshot.live and not self.reads.still_wanted(running):
-            attempt.withdraw()  # it has changed during the live read
-        is_known = state.rollback.side_effects is not None or not request.has_finalizer
-        facts = AttemptFacts(
-            request,
-            action.effects,
-            is_inherited=not is_known and self.in_flight.may_predate_term(request),
-            is_withdrawn=running.cancelled.is_set(),
-            has_lost_reply=attempt.unacknowledged_at is not None,
-        )
-        # What was read live was so before the attempt.
-        return Work(replace(snapshot, live=frozenset()), state, action, facts, started_at=now)
-
-    async def _follow(self, effect: Following, work: Work) -> Work | Result:
-        """Execute what ends the reconcile, or begin something else."""
+    async def _rest(self, effect: Rest, work: Work) -> Result:
+        """Return when to continue. Raises ReconcileError if the reconcile has failed."""
         snapshot, state, request = work.snapshot, work.state, work.snapshot.request
         match effect:
-            case Complete() | Fail() if work.facts.ended is not None:
-                may_defer = self.is_busy() and len(self.deferred) < MAX_DEFERRED
-                return self._begin(snapshot, state, effect, work.context, work.started_at, may_defer=may_defer)
-            case Complete() | Fail() | Attempt():
-                return self._begin(snapshot, state, effect)
             case Wait():
                 return await self.requeue.after_wait(request, state, effect, snapshot.named_pod)
             case RetryAt():
@@ -231,162 +195,104 @@ class Driver:
                 await self.writer.set_owner(request, effect.pod_uid)
                 return REQUEUE
             case Forget():
-                return await self._forget(work)
+                # Nothing is left to do, unless another client has removed the finalizer too early.
+                pending = await self.abandon(request.key, state)
+                if pending is not None:
+                    return pending
+                self.states.drop(request.key)
+                return DONE
             case Last.DEFER:
                 self.deferred[request.key] = work
                 return DEFER
             case Last.RECONSIDER:
-                return await self._reconsider(work)
-            case Last.CLOSE:
-                if not isinstance(work.action, Abandon):
-                    await self.runner.drop_request(request.key, state.uid)
-                    self.states.drop(request.key)
-                return DONE
+                self.informers.request_cache.mark_stale((request.key,))
+                return REQUEUE
             case _:
                 assert_never(effect)
 
-    async def abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
-        """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
-        leftover = state.leftover
-        if leftover is not None:
-            result = await self.drive(self.reads.from_cache(leftover, None), state, Abandon())
-            if result is not DONE:
-                return result
-        state.gang.leave()
-        if (nominated := state.wait.nominated) is not None:
-            self.reporter.withdraw_nomination(await self.reads.with_pod(self.reads.from_cache(nominated, None)))
-        await self.runner.drop_request(key, state.uid)
-        return None
+    async def _reconsidered(self, work: Work) -> Fail | None:
+        """Return the failure of a request whose pod is not on its node after the bind, or is gone, if it is one."""
+        work.snapshot = await self.reads.with_live_pod(work.snapshot.request, work.state)
+        work.state.attempt.awaited_bind = None
+        decision = self.reads.decide_on(work.snapshot)
+        return decision if isinstance(decision, Fail) else None
 
-    async def _forget(self, work: Work) -> Result:
-        """Drop the state: nothing is left to do, unless another client has removed the finalizer too early."""
-        key = work.snapshot.request.key
-        pending = await self.abandon(key, work.state)
-        if pending is not None:
-            return pending
-        self.states.drop(key)
-        return DONE
+    # --- an attempt ---
 
-    async def _reconsider(self, work: Work) -> Work | Result:
-        """Decide again on a request whose pod is not on its node after the bind, or is gone."""
-        state = work.state
-        snapshot = await self.reads.with_live_pod(work.snapshot.request, state)
-        state.attempt.awaited_bind = None
-        action = self.reads.decide_on(snapshot)
-        if isinstance(action, Fail):
-            return self._begin(snapshot, state, action)
-        self.informers.request_cache.mark_stale((work.snapshot.request.key,))
-        return REQUEUE
-
-    # --- effects that add a fact ---
-
-    async def _run(self, work: Work) -> Following:
-        """Execute effects; returns the first one that ends the reconcile or begins something else."""
-        state = work.state
+    async def _attempt(self, work: Work, decision: Attempt) -> OutcomeAction:
+        """Execute the effects of an attempt; returns what its result means for the request."""
+        state, attempt, facts = work.state, work.state.attempt, self._begun(work, decision)
         while True:
-            effect = step(work.action, work.facts)
             request, news = work.snapshot.request, dict[str, Any]()
-            match effect:
-                case Do() | Blame() | Conclude():
-                    news = await self._do(effect, work)
+            match effect := attempt_step(facts):
                 case Record():
                     stored_request = await self.writer.add_finalizer(request, effect.plugins)
                     news = {"request": stored_request, "stage": Stage.RECORDED}
+                case InAttempt.FENCE:
+                    news = {"request": await self.writer.fence(request), "stage": Stage.RECORDED}
+                case InAttempt.PREPARE:
+                    if request.has_finalizer:  # it records that side effects may exist from here on
+                        state.rollback.side_effects, state.rollback.has_begun = request, False
+                        state.rollback.is_complete = False
+                    ctx = work.context = self.reads.context(work.snapshot, attempt.running)
+                    with noting(attempt.writes):
+                        status = await self.runner.run_pre_bind(ctx)
+                    if not isinstance(status, Done) and state.gang.prepared_pods is not None:
+                        state.gang.leave()
+                    gang = gang_of(ctx.pod) if self.gangs is not None and ctx.pod is not None else None
+                    news = {"stage": Stage.PREPARED, "status": status, "gang": gang}
                 case Gather():
                     assert self.gangs is not None  # noqa: S101 - no pod is in a gang without them
-                    news = {"stage": Stage.GATHERED, "status": await self.gangs.admit(request, effect.gang, state)}
-                case Advise():
-                    work.action = await self._advised(work, effect.fail)
-                case Undo():
-                    news = await self._undo(work, effect)
-                case DropFinalizer():
-                    remaining = await self.writer.drop_finalizer(request)
-                    if remaining is None:
-                        self.informers.request_cache.end(request.key, request)
-                    news = {"request": remaining or request, "is_gone": remaining is None}
-                case ReportFailed():
-                    await self.reporter.failed(work.snapshot, effect.fail, state.rollback)
-                    news["has_reported"] = True
-                case ReportRolledBack():
-                    stored_request = await self.reporter.rolled_back(work.snapshot, effect.why, state.rollback)
-                    news = {"request": stored_request, "has_reported": True}
-                case ReportCause():
-                    await self.reporter.unfinished(
-                        request, state, Unfinished("Retrying", effect.why), is_isolated=True
-                    )
-                    news["has_reported"] = True
+                    status = await self.gangs.admit(request, effect.gang, state)
+                    news = {"stage": Stage.GATHERED, "status": status}
+                case InAttempt.POST:
+                    news = await self._post(work)
+                case InAttempt.READ_POD:
+                    news = await self._look_at_pod(work)
+                case Blame():
+                    news["status"] = self._blame(work, effect.plugin)
+                case Conclude():
+                    news["ended"] = await self._conclude(effect, work, decision)
                 case _:
                     return effect
-            if state.attempt.running is not None:
-                news["is_withdrawn"] = state.attempt.running.cancelled.is_set()
-            work.facts = replace(work.facts, **news)
-            if work.facts.request is not request:
-                work.snapshot = replace(work.snapshot, request=work.facts.request)
+            if attempt.running is not None:
+                news["is_withdrawn"] = attempt.running.cancelled.is_set()
+            facts = replace(facts, **news)
+            if facts.request is not request:
+                work.snapshot = replace(work.snapshot, request=facts.request)
 
-    async def _do(self, effect: Do | Blame | Conclude, work: Work) -> dict[str, Any]:
-        """Execute an effect; returns the new facts."""
-        request, state = work.snapshot.request, work.state
-        match effect:
-            case Do.FENCE:
-                return {"request": await self.writer.fence(request), "stage": Stage.RECORDED}
-            case Do.PREPARE:
-                return await self._prepare(work)
-            case Do.POST:
-                return await self._post(work)
-            case Do.READ_POD:
-                return self._noted(work, await self.reads.read_live(work.snapshot, Target.POD))
-            case Do.READ_BOUND_POD:
-                return {**await self._read_bound_pod(work), "has_read_bound_pod": True}
-            case Do.SETTLE:
-                pod = work.snapshot.pod
-                return {"quiet_in": await self.in_flight.time_left(request, pod, state.attempt)}
-            case Do.RUN_POST_BIND:
-                ctx = self._bound_context(work)
-                is_held = bool(self.runner.holders(request))
-                await self.runner.run_post_bind(ctx)
-                return {"has_run_post_bind": True, "is_held": is_held}
-            case Blame():
-                return {"status": self._blame(work, effect.plugin)}
-            case Conclude():
-                return await self._conclude(effect, work)
-            case Do.REPORT_SUCCEEDED:
-                await self.reporter.succeeded(work.snapshot, state, work.started_at)
-                return {"has_reported": True}
-
-    async def _read_bound_pod(self, work: Work) -> dict[str, Any]:
-        """Read the pod after the bind, from the event of an awaited one or live; returns the new facts."""
-        awaited = work.state.attempt.awaited_bind
-        pod = await self.informers.bound_pods.pod_of(awaited) if awaited is not None else None
-        if pod is None:
-            return self._noted(work, await self.reads.read_live(work.snapshot, Target.POD))
-        return self._noted(work, replace(work.snapshot, pod=pod_view(pod)))
-
-    def _noted(self, work: Work, snapshot: Snapshot) -> dict[str, Any]:
-        """Note the pod as it was read; returns the new facts."""
-        work.snapshot, is_live = snapshot, Target.POD in snapshot.live
-        is_bound = is_bound_as_asked(snapshot.request, snapshot.pod)
-        if not isinstance(work.facts, AttemptFacts) or is_bound:
-            return {"is_bound": is_bound, "is_pod_live": is_live}
+    async def _look_at_pod(self, work: Work) -> dict[str, Any]:
+        """Read the pod that anybody may have bound; returns the new facts."""
+        snapshot = work.snapshot = await self.reads.read_live(work.snapshot, Target.POD)
+        if is_bound_as_asked(snapshot.request, snapshot.pod):
+            return {"is_pod_live": True, "is_bound": True}
         decision = self.reads.decide_on(snapshot)
-        return {"is_pod_live": is_live, "end": decision if isinstance(decision, Fail) else None}
+        return {"is_pod_live": True, "end": decision if isinstance(decision, Fail) else None}
 
-    # --- calls of plugins ---
-
-    async def _prepare(self, work: Work) -> dict[str, Any]:
-        """Call the plugins' pre_bind. Where the finalizer records it, side effects may exist from here on."""
-        state, request, rollback = work.state, work.snapshot.request, work.state.rollback
-        if request.has_finalizer:
-            rollback.side_effects, rollback.has_begun, rollback.is_complete = request, False, False
-        ctx = work.context = self.reads.context(work.snapshot, state.attempt.running)
-        with noting(state.attempt.writes):
-            status = await self.runner.run_pre_bind(ctx)
-        if not isinstance(status, Done) and state.gang.prepared_pods is not None:
-            state.gang.leave()
-        gang = gang_of(ctx.pod) if self.gangs is not None and ctx.pod is not None else None
-        return {"stage": Stage.PREPARED, "status": status, "gang": gang}
+    def _begun(self, work: Work, decision: Attempt) -> AttemptFacts:
+        """Begin an attempt, before any await; returns what is known."""
+        snapshot, state, attempt = work.snapshot, work.state, work.state.attempt
+        request, pending = snapshot.request, attempt.pending_outcome
+        if pending is not None and attempt.failed_before == request.failed_attempts:
+            work.started_at = pending.started_at
+            return AttemptFacts(request, uncounted=pending.status)
+        node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
+        running = attempt.begin(request, uid_of(node.raw) if node is not None else None)
+        if snapshot.live and not self.reads.still_wanted(running):
+            attempt.withdraw()  # it has changed during the live read
+        is_known = state.rollback.side_effects is not None or not request.has_finalizer
+        # What was read live was so before the attempt.
+        work.snapshot, work.started_at = replace(snapshot, live=frozenset()), self.clock.now()
+        return AttemptFacts(
+            request,
+            decision.effects,
+            is_inherited=not is_known and self.in_flight.may_predate_term(request),
+            is_withdrawn=running.cancelled.is_set(),
+            has_lost_reply=attempt.unacknowledged_at is not None,
+        )
 
     async def _post(self, work: Work) -> dict[str, Any]:
-        """Call the plugins' bind, past the point of no return."""
+        """Call the plugins' bind, past the point of no return; returns the new facts."""
         ctx, attempt, request = work.context, work.state.attempt, work.snapshot.request
         assert ctx is not None  # noqa: S101 - it is prepared
         # The Runner collects the content from here on, and no plugin replaces it.
@@ -416,30 +322,91 @@ class Driver:
         why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return self.runner.bound_nothing(ctx, plugin, why)
 
-    def _bound_context(self, work: Work) -> BindContext:
-        """Return the context of post_bind: the attempt's, with request and pod as they are now, or a new one."""
-        pod = work.snapshot.pod
-        if work.context is None or isinstance(pod, Absent):
-            return self.reads.context(work.snapshot)
-        return replace(work.context, request=work.snapshot.request, pod=pod.raw, views={})
-
-    async def _conclude(self, effect: Conclude, work: Work) -> dict[str, Any]:
-        """End the attempt, after deciding whether a transient failure counts; returns the new facts."""
+    async def _conclude(self, effect: Conclude, work: Work, decision: Decided) -> Ended:
+        """End the attempt, after deciding whether a transient failure counts."""
         state, status, now = work.state, effect.status, self.clock.now()
         state.attempt.finish()
-        if isinstance(work.action, CallFailed):
+        if isinstance(decision, CallFailed):
             work.snapshot = await self.reads.with_pod(work.snapshot)
         context = work.context = work.context or self.reads.context(work.snapshot)
         if effect.is_new:
             if status.may_be_transient:
                 self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)
                 status = classify(status, state.failures)
-            elif isinstance(work.action, Attempt):
+            elif isinstance(decision, Attempt):
                 state.failures = NO_FAILURES
             self.observation.attempt_ended(context, status)
         started_at = work.started_at = work.started_at or now
         times = self.reads.times(work.snapshot.request, state) if isinstance(status, Waiting) else Times()
-        return {"ended": Ended(Outcome(status, started_at), self.limits, self.jitter(), times, now)}
+        return Ended(Outcome(status, started_at), self.limits, self.jitter(), times, now)
+
+    # --- an end, and what is decided without an attempt ---
+
+    async def _end(self, work: Work, decision: Decided, *, may_defer: bool) -> Following:
+        """Execute effects; returns the first one that ends the reconcile or begins something else."""
+        state, facts = work.state, self._facts(work, decision, may_defer=may_defer)
+        while True:
+            snapshot, request, news = work.snapshot, work.snapshot.request, dict[str, Any]()
+            match effect := end_step(decision, facts):
+                case AtEnd.READ_POD | AtEnd.READ_BOUND_POD:
+                    bind = state.attempt.awaited_bind if effect is AtEnd.READ_BOUND_POD else None
+                    pod = await self.informers.bound_pods.pod_of(bind) if bind is not None else None
+                    if pod is None:
+                        work.snapshot = await self.reads.read_live(snapshot, Target.POD)
+                    else:
+                        work.snapshot = replace(snapshot, pod=pod_view(pod))
+                    is_bound = is_bound_as_asked(request, work.snapshot.pod)
+                    news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": bind is not None}
+                case AtEnd.SETTLE:
+                    news["quiet_in"] = await self.in_flight.time_left(request, snapshot.pod, state.attempt)
+                case AtEnd.RUN_POST_BIND:
+                    ctx = work.context
+                    if ctx is not None and isinstance(snapshot.pod, PodView):
+                        ctx = replace(ctx, request=request, pod=snapshot.pod.raw, views={})
+                    news = {"has_run_post_bind": True, "is_held": bool(self.runner.holders(request))}
+                    await self.runner.run_post_bind(ctx or self.reads.context(snapshot))
+                case Advise():
+                    decision = await self._advised(work, effect.fail)
+                case Undo():
+                    news = await self._undo(work, effect)
+                case DropFinalizer():
+                    remaining = await self.writer.drop_finalizer(request)
+                    if remaining is None:
+                        self.informers.request_cache.end(request.key, request)
+                    news = {"request": remaining or request, "is_gone": remaining is None}
+                case AtEnd.REPORT_SUCCEEDED | ReportFailed() | ReportRolledBack() | ReportCause():
+                    stored_request = await self.reporter.report(effect, snapshot, state, work.started_at)
+                    news = {"request": stored_request, "has_reported": True}
+                case Conclude():
+                    news["ended"] = await self._conclude(effect, work, decision)
+                case _:
+                    return effect
+            facts = replace(facts, **news)
+            if facts.request is not request:
+                work.snapshot = replace(work.snapshot, request=facts.request)
+
+    def _facts(self, work: Work, decision: Decided, *, may_defer: bool) -> Facts:
+        """Return what is known when something else than an attempt begins, before any await.
+
+        A failure that has begun is remembered, and no other pod of the gang relies on this one.
+        """
+        snapshot, state = work.snapshot, work.state
+        is_undoing, is_pod_live = isinstance(decision, Fail | Rollback | Abandon), Target.POD in snapshot.live
+        if is_undoing and state.gang.prepared_pods is not None:
+            state.gang.leave()
+        if isinstance(decision, Fail):
+            state.rollback.ending = decision
+        if not isinstance(decision, Complete):
+            work.context, work.started_at = None, None
+        return Facts(
+            snapshot.request,
+            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
+            is_pod_live=is_pod_live,
+            has_side_effects=state.rollback.side_effects is not None,
+            has_late_writes=is_undoing and state.attempt.may_have_late_writes,
+            is_inherited=is_undoing and self.in_flight.may_predate_term(snapshot.request),
+            may_defer=may_defer,
+        )
 
     async def _advised(self, work: Work, fail: Fail) -> Fail:
         """Return the failure with the advice of the plugins. Raises ReconcileError if one must be asked again.

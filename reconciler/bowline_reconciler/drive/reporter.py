@@ -25,6 +25,7 @@ from bowline_reconciler.decide.report import (
     unfinished_status,
 )
 from bowline_reconciler.decide.snapshot import Snapshot, is_bound_as_asked
+from bowline_reconciler.decide.step import AtEnd, ReportCause, ReportEffect, ReportFailed, ReportRolledBack
 from bowline_reconciler.drive.state import RequestState, RollbackState
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
@@ -40,8 +41,27 @@ class Reporter:
     metrics: ReconcilerMetrics
     clock: Clock
 
-    async def succeeded(self, snapshot: Snapshot, state: RequestState, started_at: datetime | None) -> None:
-        """Report that the pod is bound as asked. ``started_at``: of the attempt that has bound it, if it is known."""
+    async def report(
+        self, effect: ReportEffect, snapshot: Snapshot, state: RequestState, started_at: datetime | None
+    ) -> BindRequest:
+        """Write the report of an effect; returns the request on which what follows is decided.
+
+        ``started_at``: of the attempt that has bound the pod, if it is known.
+        """
+        match effect:
+            case ReportFailed():
+                await self._failed(snapshot, effect.fail, state.rollback)
+            case ReportRolledBack():
+                return await self._rolled_back(snapshot, effect.why, state.rollback)
+            case ReportCause():
+                cause = Unfinished("Retrying", effect.why)
+                await self.unfinished(snapshot.request, state, cause, is_isolated=True)
+            case AtEnd.REPORT_SUCCEEDED:
+                await self._succeeded(snapshot, state, started_at)
+        return snapshot.request
+
+    async def _succeeded(self, snapshot: Snapshot, state: RequestState, started_at: datetime | None) -> None:
+        """Report that the pod is bound as asked."""
         request, pod, now = snapshot.request, snapshot.named_pod, self.clock.now()
         assert pod is not None  # noqa: S101 - it is bound as asked
         preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
@@ -53,7 +73,7 @@ class Reporter:
         fields = {"bindRequest": str(request.key), "pod": str(request.pod_key), "node": request.selected_node}
         log.info("pod is bound", extra=fields)
 
-    async def failed(self, snapshot: Snapshot, fail: Fail, rollback: RollbackState) -> None:
+    async def _failed(self, snapshot: Snapshot, fail: Fail, rollback: RollbackState) -> None:
         """Report a terminal failure."""
         request, pod, now = snapshot.request, snapshot.named_pod, self.clock.now()
         report = failure_report(request, fail, rollback.is_complete, pod, now, rollback.remains)
@@ -62,7 +82,7 @@ class Reporter:
         self.metrics.request_failed(fail.status.reason.value, fail.status.plugin)
         log.warning("request has failed", extra=fields)
 
-    async def rolled_back(self, snapshot: Snapshot, why: Status, rollback: RollbackState) -> BindRequest:
+    async def _rolled_back(self, snapshot: Snapshot, why: Status, rollback: RollbackState) -> BindRequest:
         """Report that a request was rolled back, unless it is being deleted. Returns it as stored."""
         request = snapshot.request
         self.withdraw_nomination(snapshot)

@@ -23,7 +23,6 @@ from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin_status import Answers, Cancelled, Status, Transient
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import (
-    Action,
     Attempt,
     Complete,
     DropFinalizer,
@@ -43,14 +42,17 @@ from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target
 from bowline_reconciler.decide.step import (
     Abandon,
     Advise,
+    AtEnd,
+    AttemptEffect,
     AttemptFacts,
     Blame,
     CallFailed,
     Conclude,
-    Do,
-    Effect,
+    Decided,
+    EndEffect,
     Facts,
     Gather,
+    InAttempt,
     Last,
     Record,
     ReportCause,
@@ -58,7 +60,8 @@ from bowline_reconciler.decide.step import (
     ReportRolledBack,
     Stage,
     Undo,
-    step,
+    attempt_step,
+    end_step,
 )
 
 # The whole space is explored at once.
@@ -117,7 +120,7 @@ class Memory:
 class Work:
     """A reconcile in progress: what was read, what was decided."""
 
-    action: Action | OutcomeAction | CallFailed | Abandon
+    action: Decided
     request: World  # as stored when it was read or written last
     pod: str = "unread"
     is_pod_live: bool = False
@@ -171,6 +174,10 @@ class State:
         return replace(self, work=None, memory=replace(self.memory, **changes))
 
 
+def _step(decision: Decided, facts: Facts | AttemptFacts) -> AttemptEffect | EndEffect:
+    return attempt_step(facts) if isinstance(facts, AttemptFacts) else end_step(decision, facts)
+
+
 def _request_of(world: World) -> BindRequest:
     return _request(world.phase, world.deleting, world.finalizer, world.is_incomplete)
 
@@ -205,7 +212,7 @@ class Explored:
 
     def __init__(self) -> None:
         self.violations: dict[str, str] = {}
-        self.effects: set[type | Do | Last] = set()
+        self.effects: set[type | AtEnd | InAttempt | Last] = set()
         self.actions: set[type] = set()
 
     def fail_if(self, condition: bool, what: str, state: State) -> None:
@@ -232,8 +239,8 @@ class Explored:
         if state.work is None:
             yield from self._reconciled(state)
             return
-        effect = step(state.work.action, state.facts)
-        self.effects.add(effect if isinstance(effect, Do | Last) else type(effect))
+        effect = _step(state.work.action, state.facts)
+        self.effects.add(effect if isinstance(effect, AtEnd | InAttempt | Last) else type(effect))
         if state.world.failures and not isinstance(effect, WITHOUT_CALL):
             # The call fails, with or without effect; the reconcile is repeated, or the failure counts.
             failed = replace(state, world=replace(state.world, failures=state.world.failures - 1))
@@ -283,11 +290,11 @@ class Explored:
 
     # --- the driver, one line an effect ---
 
-    def _results(self, effect: Effect, state: State) -> Iterator[State]:  # noqa: C901, PLR0912, PLR0915 - a table
+    def _results(self, effect: AttemptEffect | EndEffect, state: State) -> Iterator[State]:  # noqa: C901, PLR0912, PLR0915 - a table
         world, memory, work = state.world, state.memory, state.work
         assert work is not None
         match effect:
-            case Record() | Do.FENCE | Do.PREPARE | Gather() | Do.POST | Blame() | Conclude():
+            case Record() | InAttempt.FENCE | InAttempt.PREPARE | Gather() | InAttempt.POST | Blame() | Conclude():
                 yield from self._attempt_results(effect, state)
             case RetryAt():
                 self.fail_if(isinstance(work.action, Complete), "retried although bound", state)
@@ -297,17 +304,17 @@ class Explored:
                 yield replace(state, work=None)
             case ReportCause():
                 yield from self._written(state, has_reported=True)
-            case Do.READ_POD:
+            case InAttempt.READ_POD | AtEnd.READ_POD:
                 is_bound, end = world.pod == "here", GONE if world.pod in ("none", "elsewhere") else None
                 read = state.with_work(pod=world.pod, is_pod_live=True, done=work.done - {"sent"})
                 is_attempt = isinstance(work.action, Attempt)
                 yield read.noting(is_pod_live=True, is_bound=is_bound, end=end) if is_attempt else read
-            case Do.READ_BOUND_POD:
+            case AtEnd.READ_BOUND_POD:
                 yield state.noting(has_read_bound_pod=True).with_work(pod=world.pod)
             case Last.RECONSIDER:
                 self.fail_if(work.pod == "here", "reconsidered although bound", state)
                 yield replace(state, work=None)
-            case Do.SETTLE:
+            case AtEnd.SETTLE:
                 # A Binding may take effect until it is determined, or is known to be lost.
                 landed = _landed(world)
                 yield replace(state, world=landed).noting(quiet_in=timedelta(seconds=9 if world.in_flight else 0))
@@ -338,7 +345,7 @@ class Explored:
                     yield replace(state, world=late, memory=replace(memory, has_late_writes=True)).noting(
                         quiet_in=timedelta(seconds=9)
                     )
-            case Do.RUN_POST_BIND:
+            case AtEnd.RUN_POST_BIND:
                 self.fail_if(work.pod != "here", "post_bind of a pod that was not read on its node", state)
                 yield state.noting(has_run_post_bind=True, is_held=world.is_held)
             case DropFinalizer():
@@ -352,7 +359,7 @@ class Explored:
                 is_late = bool(world.in_flight) and not world.has_run
                 self.fail_if(is_late, "finalizer dropped while a write may take effect", state)
                 yield from self._written(state, finalizer=False)
-            case Do.REPORT_SUCCEEDED:
+            case AtEnd.REPORT_SUCCEEDED:
                 self.fail_if("has_run_post_bind" not in dict(work.learnt), "Succeeded before post_bind", state)
                 is_kept = work.request.finalizer and not world.is_held
                 self.fail_if(is_kept, "Succeeded before the finalizer is dropped", state)
@@ -378,7 +385,7 @@ class Explored:
             case _:
                 raise AssertionError(effect)
 
-    def _attempt_results(self, effect: Effect, state: State) -> Iterator[State]:  # noqa: C901, PLR0912, PLR0915 - a table
+    def _attempt_results(self, effect: AttemptEffect | EndEffect, state: State) -> Iterator[State]:  # noqa: C901, PLR0912, PLR0915 - a table
         world, memory, work = state.world, state.memory, state.work
         assert work is not None
         is_withdrawn = dict(work.learnt).get("is_withdrawn", False)
@@ -386,10 +393,10 @@ class Explored:
             case Record():
                 for written in self._written(state, finalizer=True):
                     yield from written.going_on(stage=Stage.RECORDED) if written.work is not None else (written,)
-            case Do.FENCE:
+            case InAttempt.FENCE:
                 for written in self._written(state):
                     yield from written.going_on(stage=Stage.RECORDED) if written.work is not None else (written,)
-            case Do.PREPARE:
+            case InAttempt.PREPARE:
                 self.fail_if(not work.request.finalizer, "prepared before the finalizer is recorded", state)
                 self.fail_if(memory.uncounted, "prepared before the last failure is counted", state)
                 self.fail_if(is_withdrawn, "prepared although withdrawn", state)
@@ -409,7 +416,7 @@ class Explored:
                     stage=Stage.GATHERED, status=Status.ok()
                 )
                 yield from state.going_on(stage=Stage.GATHERED, status=Status.wait("for the gang"))
-            case Do.POST:
+            case InAttempt.POST:
                 self.fail_if("prepared" not in work.done, "bound before it is prepared", state)
                 self.fail_if(world.in_gang and "gathered" not in work.done, "bound without its gang", state)
                 self.fail_if(is_withdrawn, "bound although withdrawn", state)
@@ -427,7 +434,7 @@ class Explored:
                     return
                 for limit in (5, 0):
                     ended = Ended(Outcome(status, NOW), Binding(backoff_limit=limit), 0.5, Times(), NOW)
-                    action = cast(OutcomeAction, step(work.action, replace(state.facts, ended=ended)))
+                    action = cast(OutcomeAction, _step(work.action, replace(state.facts, ended=ended)))
                     if isinstance(action, Wait):
                         yield replace(state, work=None)
                         return
@@ -528,7 +535,7 @@ def explore(start: State) -> tuple[Explored, set[State]]:
 
 
 def test_every_way_to_an_end_is_safe_and_has_an_end() -> None:
-    reached: set[type | Do | Last] = set()
+    reached: set[type | AtEnd | InAttempt | Last] = set()
     for world in (World(), World(is_held=True, in_gang=True, failures=0)):
         explored, states = explore(State(world))
         assert explored.violations == {}
@@ -544,7 +551,7 @@ def test_every_way_to_an_end_is_safe_and_has_an_end() -> None:
                 following = next(quiet.after_effect(following), None)
             ending.update(path)
     own = {Record, Gather, Blame, Conclude, Advise, DropFinalizer, Undo, ReportFailed, ReportRolledBack, ReportCause}
-    assert reached >= {*own, *Do, RequeueAfter, RetryAt, Last.CLOSE, Last.RECONSIDER}
+    assert reached >= {*own, *AtEnd, *InAttempt, RequeueAfter, RetryAt, Last.CLOSE, Last.RECONSIDER}
 
 
 def test_nothing_is_undone_of_a_request_that_has_not_the_name_of_its_pod() -> None:
@@ -553,4 +560,4 @@ def test_nothing_is_undone_of_a_request_that_has_not_the_name_of_its_pod() -> No
         {"metadata": metadata, "spec": {"podName": "p", "podUID": "P", "selectedNode": "n"}}
     )
     advised = replace(FATAL, is_advised=True)
-    assert step(advised, Facts(request, is_pod_live=True)) == DropFinalizer()
+    assert end_step(advised, Facts(request, is_pod_live=True)) == DropFinalizer()
