@@ -54,31 +54,6 @@ class Fail:
     is_advised: bool = False  # plugins were asked what it means for another decision
     history: str = ""  # such as: waited for 30 s
 
-    @property
-    def message(self) -> str:
-        """The cause."""
-        return self.status.reasons[0]
-
-    @property
-    def advice(self) -> str:
-        """What plugins say of other decisions."""
-        return "; ".join(self.status.reasons[1:])
-
-    @property
-    def own_reason(self) -> str:
-        """The plugin's own reason, as ``plugin/Word``; empty if it has none."""
-        return f"{self.status.plugin}/{self.status.word}" if self.status.word else ""
-
-    @property
-    def name(self) -> str:
-        """The reason as it is reported."""
-        return self.own_reason or self.status.reason.value
-
-    @property
-    def sentence(self) -> str:
-        """The cause as it is reported."""
-        return sentence(self.message, self.status.plugin)
-
 
 # Causes of waits before an attempt, and of one after pre_bind.
 DEFECT = "plugins"  # a defective plugin might serve what the request asks for
@@ -193,8 +168,3 @@ class RetryAt:
 # What is executed. Transient: backoff in memory, no write, no attempt counted. Cancelled: decide again immediately.
 Action = Forget | Rollback | DropFinalizer | SetOwner | Complete | Fail | Wait | RequeueAfter | Attempt
 OutcomeAction = Complete | Fail | RetryAt | Wait | Transient | Cancelled
-
-
-def sentence(message: str, plugin: str) -> str:
-    """Return a cause as it is reported everywhere: the cause first, whose it is last."""
-    return f"{message} [{plugin}]" if plugin else message

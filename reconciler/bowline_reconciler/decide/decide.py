@@ -30,8 +30,8 @@ from bowline_reconciler.decide.actions import (
     Rollback,
     SetOwner,
     Wait,
-    sentence,
 )
+from bowline_reconciler.decide.report import sentence
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times, is_bound_as_asked
 
 # `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.

@@ -27,9 +27,8 @@ from bowline_reconciler.decide.actions import (
     Report,
     RetryAt,
     Wait,
-    sentence,
 )
-from bowline_reconciler.decide.report import retrying_status, unprepared_since
+from bowline_reconciler.decide.report import retrying_status, sentence, unprepared_since
 from bowline_reconciler.decide.snapshot import Times
 
 # Suggestions after which a retry on the same node cannot succeed.

@@ -244,9 +244,9 @@ def failure_report(
     """Return what is written of a terminal failure. ``rolled_back``, ``remains``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.status.suggestion.value})" if fail.status.suggestion else ""
-    name, why = fail.name, fail.sentence
-    advice = f"; {fail.advice}" if fail.advice else ""
-    event = Event("Warning", names.EVENT_FAILED, f"{name}: {why}{advice}{hint}")
+    name, why = failure_name(fail), _sentence_of(fail)
+    note = "; ".join(filter(None, (f"{name}: {why}", _advice(fail))))
+    event = Event("Warning", names.EVENT_FAILED, note + hint)
     condition = None
     if fail.status.reason not in _NO_CONDITION:
         decision = decision_of(request.raw.get("spec"))
@@ -284,8 +284,8 @@ def failed_status(
     has undone nothing. failedAttempts is raised to a backoffLimit that is set: existing schedulers read "Failed, and
     fewer attempts than the limit" as still being retried.
     """
-    name, why, failure = fail.name, fail.sentence, _failure_field(fail)
-    history = "; ".join(filter(None, (fail.advice, fail.history)))
+    name, why, failure = failure_name(fail), _sentence_of(fail), _failure_field(fail)
+    history = "; ".join(filter(None, (_advice(fail), fail.history)))
     updates = {BOUND: ("False", condition_reason(name, fail.status.reason), why)}
     if rolled_back:
         updates[ROLLED_BACK] = _rolled_back(remains)
@@ -318,9 +318,10 @@ def rollback_incomplete_status(
         block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
         follows = "the request is released when the rollback is complete"
     else:
-        updates[BOUND] = ("False", condition_reason(fail.name, fail.status.reason), fail.sentence)
+        name, why = failure_name(fail), _sentence_of(fail)
+        updates[BOUND] = ("False", condition_reason(name, fail.status.reason), why)
         block = _block(request, None) | {"phase": Phase.PENDING.value, "failure": _failure_field(fail)}
-        follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.sentence}"
+        follows = f"when the rollback is complete, the request fails with {name}: {why}"
         if fail.status.suggestion is not None:
             block["suggestion"] = fail.status.suggestion.value
     if request.phase is Phase.PENDING:
@@ -400,8 +401,34 @@ def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
     return block
 
 
+def sentence(message: str, plugin: str) -> str:
+    """Return a cause as it is reported everywhere: the cause first, whose it is last."""
+    return f"{message} [{plugin}]" if plugin else message
+
+
+def failure_name(fail: Fail) -> str:
+    """Return the reason of a failure as it is reported."""
+    return _own_reason(fail) or fail.status.reason.value
+
+
+def _own_reason(fail: Fail) -> str:
+    """Return the plugin's own reason, as ``plugin/Word``; empty if it has none."""
+    return f"{fail.status.plugin}/{fail.status.word}" if fail.status.word else ""
+
+
+def _sentence_of(fail: Fail) -> str:
+    return sentence(fail.status.reasons[0], fail.status.plugin)
+
+
+def _advice(fail: Fail) -> str:
+    """Return what plugins say of other decisions."""
+    return "; ".join(fail.status.reasons[1:])
+
+
 def _failure_field(fail: Fail) -> dict[str, Any]:
-    return FailureFact(fail.status.reason.value, fail.status.plugin, fail.own_reason, fail.status.objects).as_field()
+    return FailureFact(
+        fail.status.reason.value, fail.status.plugin, _own_reason(fail), fail.status.objects
+    ).as_field()
 
 
 def _reports_failure(request: BindRequest, pod: Object) -> bool:

@@ -1,11 +1,11 @@
-"""What a decision still requires: the order of an attempt and of each end, as one table, read top to bottom. Pure.
+"""What a decision still requires: the order of an attempt and that of an end, each a table, read top to bottom. Pure.
 
-``decide`` states what becomes of a request, and ``outcome`` what an attempt's result means for it; ``step`` returns
-the next effect: the first one that this still requires, or its own. The driver executes the effect, adds what it has
-learnt to the facts, and asks again, until an effect closes the request or lets it rest. A decision that needs nothing
-else is its own effect, such as a wait. How an attempt or a call outside of one has ended are facts too.
+``decide`` states what becomes of a request, and ``outcome`` what an attempt's result means for it; ``attempt_step``
+and ``end_step`` return the next effect: the first one that this still requires, or its own. The driver executes the
+effect, adds what it has learnt to the facts, and asks again, until an attempt is concluded, or an effect closes the
+request or lets it rest. A decision that needs nothing else is its own effect, such as a wait.
 
-What the table guarantees of an attempt:
+What the tables guarantee of an attempt:
 
 - A failure is counted before the next attempt begins.
 - Before plugins leave anything, the finalizer and their names are recorded, and a former leader is fenced.
@@ -49,7 +49,6 @@ from bowline_reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from bowline_reconciler.decide.outcome import Ended, classify_outcome
 
 _WRITE_IN_FLIGHT = (
     "a write of the previous leader, or one without a reply, may still take effect; the rollback follows"
@@ -178,7 +177,7 @@ Rest = (
     Wait | RetryAt | Transient | Cancelled | RequeueAfter | SetOwner | Forget | Literal[Last.DEFER, Last.RECONSIDER]
 )
 Following = Rest | Complete | Fail | Attempt | Last
-AttemptEffect = InAttempt | Record | Gather | Blame | Conclude | OutcomeAction
+AttemptEffect = InAttempt | Record | Gather | Blame | Conclude
 EndEffect = Following | AtEnd | Advise | Undo | DropFinalizer | ReportEffect | Conclude
 
 
@@ -200,7 +199,6 @@ class Facts:
     has_reported: bool = False
     may_defer: bool = False  # this reconcile has bound the pod, and more requests wait for a worker
     is_gone: bool = False  # the request was deleted when its finalizer was removed
-    ended: Ended | None = None  # an attempt that a failed call has ended
 
 
 class Stage(Enum):
@@ -231,13 +229,10 @@ class AttemptFacts:
     is_pod_live: bool = False  # the pod was read live after the calls
     is_bound: bool = False  # and is on the selected node
     end: Fail | None = None  # what such a pod means for the request if it is elsewhere or gone
-    ended: Ended | None = None
 
 
 def end_step(decision: Decided, facts: Facts) -> EndEffect:
     """Return the next effect of what was decided on."""
-    if facts.ended is not None:
-        return classify_outcome(facts.request, facts.ended)
     if facts.is_gone:
         return Last.CLOSE
     match decision:
@@ -260,8 +255,6 @@ def end_step(decision: Decided, facts: Facts) -> EndEffect:
 def attempt_step(facts: AttemptFacts) -> AttemptEffect:
     """Return the next effect of an attempt."""
     request, stage, status = facts.request, facts.stage, facts.status
-    if facts.ended is not None:
-        return classify_outcome(request, facts.ended)
     if facts.uncounted is not None:
         return Conclude(facts.uncounted, is_new=False)
     if status is not None and (stage is Stage.POSTED or not isinstance(status, Done)):

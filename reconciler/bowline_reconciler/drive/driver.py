@@ -1,8 +1,9 @@
 """Drives a request: asks ``decide.step`` for the next effect, executes it, and adds what it has learnt.
 
-Each effect is a few calls. Nothing here decides what follows. Without failures, no API call precedes the Binding
-except the finalizer's and those of plugins. From its beginning an attempt is withdrawn by the events of the caches
-(``watch_events``), which are not read once more before the Binding; the Binding's own preconditions cover the rest.
+An attempt and an end have a loop each, and each effect is a few calls. Nothing here decides what follows. Without
+failures, no API call precedes the Binding except the finalizer's and those of plugins. From its beginning an attempt
+is withdrawn by the events of the caches (``watch_events``), which are not read once more before the Binding; the
+Binding's own preconditions cover the rest.
 
 **Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
 and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
@@ -37,10 +38,9 @@ from bowline_reconciler.decide.actions import (
     Rollback,
     SetOwner,
     Wait,
-    sentence,
 )
-from bowline_reconciler.decide.outcome import Ended
-from bowline_reconciler.decide.report import BindingContent
+from bowline_reconciler.decide.outcome import Ended, classify_outcome
+from bowline_reconciler.decide.report import BindingContent, sentence
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times, is_bound_as_asked, pod_view
 from bowline_reconciler.decide.step import (
     Abandon,
@@ -68,7 +68,7 @@ from bowline_reconciler.decide.step import (
 )
 from bowline_reconciler.decide.transient import NO_FAILURES, classify
 from bowline_reconciler.drive.gangs import Gangs
-from bowline_reconciler.drive.in_flight import InFlightWrites
+from bowline_reconciler.drive.in_flight import InFlightWrites, has_late_writes
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import Requeue
@@ -159,7 +159,8 @@ class Driver:
 
     async def abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
         """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
-        leftover = state.leftover
+        late = state.begun_request if has_late_writes(state.attempt) else None
+        leftover = state.rollback.side_effects or late
         if leftover is not None:
             result = await self.drive(self.reads.from_cache(leftover, None), state, Abandon())
             if result is not DONE:
@@ -177,9 +178,9 @@ class Driver:
         snapshot, state, request = work.snapshot, work.state, work.snapshot.request
         match effect:
             case Wait():
-                return await self.requeue.after_wait(request, state, effect, snapshot.named_pod)
+                return await self.requeue.after_wait(snapshot, state, effect)
             case RetryAt():
-                return await self.requeue.after_attempt(request, state, effect, snapshot.named_pod)
+                return await self.requeue.after_attempt(snapshot, state, effect)
             case RequeueAfter():
                 is_pause = request.failed_attempts and not effect.why and state.attempt.retry_at is None
                 return (
@@ -214,8 +215,7 @@ class Driver:
         """Return the failure of a request whose pod is not on its node after the bind, or is gone, if it is one."""
         work.snapshot = await self.reads.with_live_pod(work.snapshot.request, work.state)
         work.state.attempt.awaited_bind = None
-        decision = self.reads.decide_on(work.snapshot)
-        return decision if isinstance(decision, Fail) else None
+        return self.reads.failure(work.snapshot)
 
     # --- an attempt ---
 
@@ -252,9 +252,9 @@ class Driver:
                 case Blame():
                     news["status"] = self._blame(work, effect.plugin)
                 case Conclude():
-                    news["ended"] = await self._conclude(effect, work, decision)
+                    return await self._conclude(effect, work, decision)
                 case _:
-                    return effect
+                    assert_never(effect)
             if attempt.running is not None:
                 news["is_withdrawn"] = attempt.running.cancelled.is_set()
             facts = replace(facts, **news)
@@ -266,8 +266,7 @@ class Driver:
         snapshot = work.snapshot = await self.reads.read_live(work.snapshot, Target.POD)
         if is_bound_as_asked(snapshot.request, snapshot.pod):
             return {"is_pod_live": True, "is_bound": True}
-        decision = self.reads.decide_on(snapshot)
-        return {"is_pod_live": True, "end": decision if isinstance(decision, Fail) else None}
+        return {"is_pod_live": True, "end": self.reads.failure(snapshot)}
 
     def _begun(self, work: Work, decision: Attempt) -> AttemptFacts:
         """Begin an attempt, before any await; returns what is known."""
@@ -322,8 +321,8 @@ class Driver:
         why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return self.runner.bound_nothing(ctx, plugin, why)
 
-    async def _conclude(self, effect: Conclude, work: Work, decision: Decided) -> Ended:
-        """End the attempt, after deciding whether a transient failure counts."""
+    async def _conclude(self, effect: Conclude, work: Work, decision: Decided) -> OutcomeAction:
+        """End the attempt, after deciding whether a transient failure counts; returns what its result means."""
         state, status, now = work.state, effect.status, self.clock.now()
         state.attempt.finish()
         if isinstance(decision, CallFailed):
@@ -338,7 +337,8 @@ class Driver:
             self.observation.attempt_ended(context, status)
         started_at = work.started_at = work.started_at or now
         times = self.reads.times(work.snapshot.request, state) if isinstance(status, Waiting) else Times()
-        return Ended(Outcome(status, started_at), self.limits, self.jitter(), times, now)
+        ended = Ended(Outcome(status, started_at), self.limits, self.jitter(), times, now)
+        return classify_outcome(work.snapshot.request, ended)
 
     # --- an end, and what is decided without an attempt ---
 
@@ -378,7 +378,7 @@ class Driver:
                     stored_request = await self.reporter.report(effect, snapshot, state, work.started_at)
                     news = {"request": stored_request, "has_reported": True}
                 case Conclude():
-                    news["ended"] = await self._conclude(effect, work, decision)
+                    return await self._conclude(effect, work, decision)
                 case _:
                     return effect
             facts = replace(facts, **news)
@@ -403,7 +403,7 @@ class Driver:
             is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
             is_pod_live=is_pod_live,
             has_side_effects=state.rollback.side_effects is not None,
-            has_late_writes=is_undoing and state.attempt.may_have_late_writes,
+            has_late_writes=is_undoing and has_late_writes(state.attempt),
             is_inherited=is_undoing and self.in_flight.may_predate_term(snapshot.request),
             may_defer=may_defer,
         )
@@ -437,7 +437,7 @@ class Driver:
             result = await self.runner.run_rollback(ctx, effect.why)
         if isinstance(result, Done):
             quiet_in = timedelta()
-            if attempt.may_have_late_writes:
+            if has_late_writes(attempt):
                 quiet_in = await self.in_flight.time_left(snapshot.request, snapshot.pod, attempt)
             is_quiet = quiet_in <= timedelta()
             if is_quiet:

@@ -94,6 +94,11 @@ def in_flight_for(
     return max(_ZERO, limit - min(ages)) if ages else _ZERO
 
 
+def has_late_writes(attempt: AttemptState) -> bool:
+    """Return whether a write of this process may still take effect."""
+    return attempt.unacknowledged_at is not None or len(attempt.writes) > 0
+
+
 def existed_before(request: BindRequest, newest: datetime | None) -> bool:
     """Return whether another process may have worked on the request before this one began to lead.
 

@@ -26,7 +26,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
-from bowline_reconciler.decide.actions import Action, RequeueAfter
+from bowline_reconciler.decide.actions import Action, Fail, RequeueAfter
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import backoff
 from bowline_reconciler.decide.snapshot import (
@@ -101,7 +101,9 @@ class Reads:
             left = set_aside_for(snapshot.request, self._clock.now(), is_ending=is_ending) if set_aside else _ZERO
             if left > _ZERO:
                 return snapshot, RequeueAfter(left, str(set_aside.get("message")))
-            snapshot = self._answered(snapshot)
+            if snapshot.answers is None:
+                raw = None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw
+                snapshot = replace(snapshot, answers=self._runner.answers(snapshot.request, raw))
             decision = decide(snapshot, self._settings)
             if not isinstance(decision, ReadLive):
                 return snapshot, decision
@@ -120,8 +122,9 @@ class Reads:
             return replace(snapshot, pod=await self._bound_unreadable_pod(snapshot.request), live=live, answers=None)
         if isinstance(raw, Absent):
             return replace(snapshot, pod=raw, live=live, answers=None)
-        pod, former = pod_view(reduced_pod(raw)), snapshot.pod
-        self._informers.offer_pod(pod.raw)
+        reduced = reduced_pod(raw)
+        self._informers.pod_cache.offer(snapshot.request.pod_key, reduced)
+        pod, former = pod_view(reduced), snapshot.pod
         is_same = not isinstance(former, Absent) and former.version == pod.version
         return replace(snapshot, pod=pod, live=live, answers=snapshot.answers if is_same else None)
 
@@ -140,9 +143,8 @@ class Reads:
 
     def from_cache(self, request: BindRequest, state: RequestState | None) -> Snapshot:
         """Return the snapshot of a request with the cached objects around it. ``state``: the request's, if any."""
-        contact, node_ill_for = self._informers.in_contact(), self._informers.node_ill_for(request.selected_node)
+        times, node_ill_for = self.times(request, state), self._informers.node_ill_for(request.selected_node)
         node, pod = self._informers.node(request.selected_node), self._informers.pod(request.pod_key)
-        times = self._times(request, state, contact)
         return Snapshot(
             request,
             pod_view(pod) if pod is not None else Absent.NOT_IN_CACHE,
@@ -154,10 +156,6 @@ class Reads:
             was_delayed=state is not None and (bool(state.wait.cause) or state.failures.count > 0),
             ending=state.rollback.ending if state is not None else None,
         )
-
-    def times(self, request: BindRequest, state: RequestState) -> Times:
-        """Return the request's times, with those of its present wait, as they are now."""
-        return self._times(request, state, self._informers.in_contact())
 
     def context(self, snapshot: Snapshot, running: Running | None = None) -> BindContext:
         """Return the context of which each plugin receives a view of its own. It has the cached objects themselves.
@@ -181,16 +179,12 @@ class Reads:
             answers=snapshot.answers,
         )
 
-    def decide_on(self, snapshot: Snapshot) -> Action | ReadLive:
-        """Return the decision for the snapshot, or the live read that it still requires."""
-        return decide(self._answered(snapshot), self._settings)
-
-    def _answered(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with what the plugins state, asked once for one request and one pod."""
-        if snapshot.answers is not None:
-            return snapshot
-        pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw
-        return replace(snapshot, answers=self._runner.answers(snapshot.request, pod))
+    def failure(self, snapshot: Snapshot) -> Fail | None:
+        """Return the failure that is decided on for the snapshot, whose pod was read live; None if none is."""
+        raw = None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw
+        answers = snapshot.answers or self._runner.answers(snapshot.request, raw)
+        decision = decide(replace(snapshot, answers=answers), self._settings)
+        return decision if isinstance(decision, Fail) else None
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | Absent:
         try:
@@ -213,11 +207,11 @@ class Reads:
 
     # --- times ---
 
-    def _times(self, request: BindRequest, state: RequestState | None, contact: timedelta) -> Times:
-        """Return the request's times, with those of its present wait. ``contact``: of the watches, for so long."""
+    def times(self, request: BindRequest, state: RequestState | None) -> Times:
+        """Return the request's times, with those of its present wait, as they are now."""
         now = self._clock.monotonic()
         age = _since(state.since, now) if state is not None else _ZERO
-        retry_in = self._retry_in(request, state, now)
+        retry_in, contact = self._retry_in(request, state, now), self._informers.in_contact()
         if state is None or not state.wait.cause:
             restored_wait = stored_wait(request, self._clock.now()) if request.conditions else None
             watch_time = contact if restored_wait is None else _ZERO

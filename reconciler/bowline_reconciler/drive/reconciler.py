@@ -50,7 +50,6 @@ class Reconciler:
         finally:
             if self.states.get(key) is None:
                 self.requeue.report_turns.discard(key, key.namespace)
-                self.observation.on_end(key)
 
     async def _reconcile(self, key: ObjectKey) -> Result:
         """Identify the request, decide what is to be done with it, and do that. From here on it waits for nothing."""

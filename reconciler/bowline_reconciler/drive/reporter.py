@@ -1,4 +1,4 @@
-"""Reports how a request ends, and why it is unfinished: status, events and the pod's report.
+"""Reports how a request ends, what it waits for, and why it is unfinished: status, events and the pod's report.
 
 ``decide.report`` has the words. The pod's PodBound condition follows the status and never delays it
 (``pod_conditions``).
@@ -6,16 +6,19 @@
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
+from bowline.api.meta import Object
+from bowline.api.request_facts import WaitFact, wait_of
 from bowline.framework.plugin_status import Status
 from bowline.kube.errors import Forbidden
 from bowline.runtime.clock import Clock
-from bowline_reconciler.decide.actions import Event, Fail, Nomination
+from bowline_reconciler.decide.actions import Event, Fail, Nomination, Report, Wait
 from bowline_reconciler.decide.report import (
     Unfinished,
+    failure_name,
     failure_report,
     preparation,
     released_status,
@@ -23,12 +26,15 @@ from bowline_reconciler.decide.report import (
     rolled_back_status,
     success_report,
     unfinished_status,
+    waiting_event,
+    waiting_status,
 )
-from bowline_reconciler.decide.snapshot import Snapshot, is_bound_as_asked
+from bowline_reconciler.decide.snapshot import PodView, Snapshot, is_bound_as_asked
 from bowline_reconciler.decide.step import AtEnd, ReportCause, ReportEffect, ReportFailed, ReportRolledBack
 from bowline_reconciler.drive.state import RequestState, RollbackState
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.reconciles import OWN
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +68,7 @@ class Reporter:
 
     async def _succeeded(self, snapshot: Snapshot, state: RequestState, started_at: datetime | None) -> None:
         """Report that the pod is bound as asked."""
-        request, pod, now = snapshot.request, snapshot.named_pod, self.clock.now()
+        request, pod, now = snapshot.request, _named_pod(snapshot), self.clock.now()
         assert pod is not None  # noqa: S101 - it is bound as asked
         preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
         report = success_report(request, preparation_status, pod, started_at, now)
@@ -75,11 +81,12 @@ class Reporter:
 
     async def _failed(self, snapshot: Snapshot, fail: Fail, rollback: RollbackState) -> None:
         """Report a terminal failure."""
-        request, pod, now = snapshot.request, snapshot.named_pod, self.clock.now()
+        request, pod, now = snapshot.request, _named_pod(snapshot), self.clock.now()
         report = failure_report(request, fail, rollback.is_complete, pod, now, rollback.remains)
-        fields = {"reason": fail.name, "plugin": fail.status.plugin, "why": fail.message}
+        fields = {"reason": failure_name(fail), "plugin": fail.status.plugin, "why": fail.status.reasons[0]}
         await self.writer.write_report(request, report, pod)
-        self.metrics.request_failed(fail.status.reason.value, fail.status.plugin)
+        reason, counters = fail.status.reason.value, self.metrics.failed_requests
+        counters.get((reason, fail.status.plugin), counters[reason, OWN]).inc()
         log.warning("request has failed", extra=fields)
 
     async def _rolled_back(self, snapshot: Snapshot, why: Status, rollback: RollbackState) -> BindRequest:
@@ -104,7 +111,7 @@ class Reporter:
         # After a restart the status already reports it: the previous process has sent the event.
         if not rollback.is_reported and not request.is_rollback_incomplete:
             event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {result.message}")
-            self.writer.record_event(request, event, on_pod=snapshot.named_pod is not None)
+            self.writer.record_event(request, event, on_pod=_named_pod(snapshot) is not None)
         rollback.is_reported = True
 
     async def unfinished(
@@ -129,9 +136,28 @@ class Reporter:
         self._record_cause(request, state, cause.why)
         return request
 
+    async def retrying(self, snapshot: Snapshot, report: Report) -> None:
+        """Report a failed attempt that another one follows."""
+        await self.writer.write_report(snapshot.request, report, _named_pod(snapshot))
+
+    async def waiting(self, snapshot: Snapshot, state: RequestState, wait: Wait) -> None:
+        """Report a wait; while an attempt waits, the pod is nominated to its node."""
+        request, pod, now = snapshot.request, _named_pod(snapshot), self.clock.now()
+        began = now - timedelta(seconds=max(0.0, self.clock.monotonic() - state.wait.began))
+        # Otherwise reported by the previous process, with its event.
+        is_reported = not state.wait.last_report and WaitFact(wait.cause, wait.on).is_same(wait_of(request.status))
+        await self.writer.patch_status(request, waiting_status(request, wait, began, now))
+        state.wait.last_report = wait.why
+        state.wait.reports += 1
+        if not is_reported:
+            self.writer.record_event(request, waiting_event(wait), on_pod=pod is not None)
+        if pod is not None and wait.is_of_attempt:
+            state.wait.nominated = request
+            self.writer.nominate(pod, Nomination(request.selected_node))
+
     def withdraw_nomination(self, snapshot: Snapshot) -> None:
         """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
-        request, pod = snapshot.request, snapshot.named_pod
+        request, pod = snapshot.request, _named_pod(snapshot)
         if pod is not None and not is_bound_as_asked(request, snapshot.pod):
             self.writer.nominate(pod, Nomination(request.selected_node, is_withdrawn=True))
 
@@ -140,3 +166,9 @@ class Reporter:
         former, state.rollback.blocked_by = state.rollback.blocked_by, why
         if why != former:
             self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
+
+
+def _named_pod(snapshot: Snapshot) -> Object | None:
+    """Return the pod that the request names, by its UID; None if there is none or another one."""
+    pod = snapshot.pod
+    return pod.raw if isinstance(pod, PodView) and pod.uid == snapshot.request.pod_uid else None

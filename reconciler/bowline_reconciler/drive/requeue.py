@@ -4,9 +4,8 @@ After an error of a call it is the work queue's rate limit that decides, within 
 watch event that may change the result comes first, except before the API server's Retry-After or a rest is over.
 
 **Waits** use no worker and no attempt, and are reported only if they last: a wait of a few seconds leaves no trace. A
-longer one is written to the status and reported in one event per message, so that ``kubectl describe`` shows what the
-pod waits for, without a flood of events; while an attempt waits, the pod is nominated to its node. Objects that no
-watch shows are polled.
+longer one is reported, in status and one event per message: ``kubectl describe`` shows what the pod waits for, but no
+flood of events. Objects that no watch shows are polled.
 """
 
 from collections import Counter
@@ -15,21 +14,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ResourceVersion, is_older, version_of
-from bowline.api.request_facts import WaitFact, wait_of
 from bowline.kube.availability import Availability
 from bowline.kube.resources import Resource
 from bowline.kube.store import Store
 from bowline.runtime.clock import Clock
 from bowline.runtime.turns import Turns
 from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
-from bowline_reconciler.decide.actions import Nomination, RetryAt, Wait
-from bowline_reconciler.decide.report import waiting_event, waiting_status
-from bowline_reconciler.decide.snapshot import stored_wait
+from bowline_reconciler.decide.actions import RetryAt, Wait
+from bowline_reconciler.decide.snapshot import Snapshot, stored_wait
 from bowline_reconciler.decide.transient import NO_FAILURES, extend, next_mark_in
+from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.state import RequestState
-from bowline_reconciler.drive.writer import Writer
 
 # The shortest delay of a failure that may be about to count.
 _SOON = timedelta(milliseconds=200)
@@ -176,14 +172,14 @@ class Requeue:
     def __init__(
         self,
         index: WaitIndex,
-        writer: Writer,
+        reporter: Reporter,
         availability: Availability,
         clock: Clock,
         jitter: Callable[[], float],
     ) -> None:
         self.index = index
         self.report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
-        self._writer = writer
+        self._reporter = reporter
         self._availability = availability
         self._clock = clock
         self._jitter = jitter
@@ -204,13 +200,11 @@ class Requeue:
         # A longer backoff must not be added to the time after which the failure is counted.
         return ReconcileError(why, at_most=max(timedelta(seconds=mark_in), _SOON), rest=rest)
 
-    async def after_attempt(
-        self, request: BindRequest, state: RequestState, action: RetryAt, pod: Object | None
-    ) -> Result:
-        """Report a failed attempt; returns when the next one begins. ``pod``: as for ``after_wait``."""
-        attempt = state.attempt
+    async def after_attempt(self, snapshot: Snapshot, state: RequestState, action: RetryAt) -> Result:
+        """Report a failed attempt; returns when the next one begins."""
+        attempt, request = state.attempt, snapshot.request
         attempt.pending_outcome, attempt.failed_before = action.outcome, request.failed_attempts
-        await self._writer.write_report(request, action.report, pod)
+        await self._reporter.retrying(snapshot, action.report)
         attempt.pending_outcome = None
         state.wait.finish(request)
         return self.retry(state, action.pause)
@@ -222,12 +216,9 @@ class Requeue:
 
     # --- waits ---
 
-    async def after_wait(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> Result:
-        """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again.
-
-        ``pod``: the pod that the request names, as last read; None if there is none.
-        """
-        wait_state, now = state.wait, self._clock.monotonic()
+    async def after_wait(self, snapshot: Snapshot, state: RequestState, wait: Wait) -> Result:
+        """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again."""
+        request, wait_state, now = snapshot.request, state.wait, self._clock.monotonic()
         reported_wait = stored_wait(request, self._clock.now(), is_limited=bool(wait.limits))
         wait_state.start(wait.cause, wait.limits, now, reported_wait)
         if wait_state.report_at is None:
@@ -239,7 +230,7 @@ class Requeue:
             turn_s = self.report_turns.reserve(request.key, request.key.namespace, now)
             wait_state.report_at = now + turn_s
             if not turn_s:
-                await self._report(request, state, wait, pod)
+                await self._reporter.waiting(snapshot, state, wait)
                 wait_state.report_at = now + report_pause(wait_state.reports).total_seconds()
         quiet_until = wait_state.report_at if wait_state.last_report != wait.why else None
         # Last, with no await after it: a change from here on finds the request in the index.
@@ -256,19 +247,6 @@ class Requeue:
         state.failures = NO_FAILURES
         rest = min(latest, ATTEMPT_PAUSE) if wait.is_of_attempt else timedelta()
         return Result(latest, Priority.LOW, rest)
-
-    async def _report(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> None:
-        began = self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - state.wait.began))
-        # Otherwise reported by the previous process, with its event.
-        is_reported = not state.wait.last_report and WaitFact(wait.cause, wait.on).is_same(wait_of(request.status))
-        await self._writer.patch_status(request, waiting_status(request, wait, began, self._clock.now()))
-        state.wait.last_report = wait.why
-        state.wait.reports += 1
-        if not is_reported:
-            self._writer.record_event(request, waiting_event(wait), on_pod=pod is not None)
-        if pod is not None and wait.is_of_attempt:
-            state.wait.nominated = request
-            self._writer.nominate(pod, Nomination(request.selected_node))
 
 
 def report_pause(reports: int) -> timedelta:

@@ -49,11 +49,6 @@ class AttemptState:
     awaited_bind: AwaitedBind | None = None  # an acknowledged Binding whose pod was not read yet
     content: BindingContent | None = None  # of the last Binding of this process, whoever has bound the pod
 
-    @property
-    def may_have_late_writes(self) -> bool:
-        """Whether a write of this process may still take effect."""
-        return self.unacknowledged_at is not None or len(self.writes) > 0
-
     def begin(self, request: BindRequest, node_uid: ObjectUID | None) -> Running:
         """Begin an attempt: from here on a change of what it depends on withdraws it."""
         self.pending_outcome, self.is_open, self.past_point, self.awaited_bind = None, True, False, None
@@ -191,11 +186,6 @@ class RequestState:
     wait: WaitState = field(default_factory=WaitState)
     failures: Streak = NO_FAILURES  # consecutive transient failures of calls for the request
     gang: GangState = field(default_factory=GangState)
-
-    @property
-    def leftover(self) -> BindRequest | None:
-        """The request as it was when it left side effects, or writes without a reply; None if it has left neither."""
-        return self.rollback.side_effects or (self.begun_request if self.attempt.may_have_late_writes else None)
 
     def is_of(self, request: BindRequest) -> bool:
         """Return whether it is the state of that request; not if what has begun was for another decision.

@@ -33,10 +33,6 @@ class ReconcilerMetrics:
         self._plugins(registry, calls, acting or {})
         self._state(registry, sorted({plugin for plugin, _ in calls}))
 
-    def request_failed(self, reason: str, plugin: str) -> None:
-        """Count a request that has failed. ``plugin``: whose failure it is; Bowline's own if it names no plugin."""
-        self.finished_requests.labels(reason, plugin if plugin in self._plugin_names else OWN).inc()
-
     def _reconciles(self, registry: CollectorRegistry) -> None:
         self.attempts = Counter("bowline_attempts_total", "Attempts by outcome.", ["outcome"], registry=registry)
         self.attempt_seconds = Histogram(
@@ -65,9 +61,12 @@ class ReconcilerMetrics:
             outcome: (self.attempts.labels(outcome), self.attempt_seconds.labels(outcome)) for outcome in OUTCOMES
         }
         self.succeeded = self.finished_requests.labels(Phase.SUCCEEDED.value, OWN)
-        init_series(
-            self.finished_requests, reason=[reason.value for reason in Reason], plugin=(OWN, *self._plugin_names)
-        )
+        # By reason, and whose failure it is; of a name that is no plugin's it is Bowline's own.
+        self.failed_requests = {
+            (reason.value, plugin): self.finished_requests.labels(reason.value, plugin)
+            for reason in Reason
+            for plugin in (OWN, *self._plugin_names)
+        }
 
     def _plugins(
         self, registry: CollectorRegistry, calls: Iterable[tuple[str, str]], acting: Mapping[str, Iterable[str]]

@@ -2,7 +2,7 @@
 
 One record per reconcile, from the moment the queue hands out the key until it is done; a key has one at a time. Only
 ``tracker`` writes it. The overdue monitor and the debug page read it meanwhile. The plugins' calls in progress are
-those of the ``PluginCaller``.
+those of the ``PluginCaller``. Another record lasts until the request is not unfinished any more (``drive.progress``).
 
 The overdue monitor scans both with each sweep of ``progress``. It only logs: the budgets end a plugin's
 call, the client's timeouts end an API call. A threshold is a fraction of the timeout, so that a hanging call can be
@@ -10,17 +10,22 @@ inspected. A call is logged again each time its duration has doubled, which boun
 that blocks the event loop is the watchdog's.
 """
 
+import asyncio
 import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.framework.binding.calls import PluginCall
+from bowline.kube.accounting import OpenCall
+from bowline.runtime.workers import Result
+from bowline_reconciler.decide.report import Unfinished
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +34,8 @@ OWN = "bowline"
 # The step of a reconcile while no plugin is called: it reads, writes, or waits for a rate limiter.
 BETWEEN = "reconcile"
 
+# What is unfinished for longer is reported.
+REPORT_AFTER_S = 5.0
 # Between two scans for overdue calls.
 SCAN_S = 1.0
 
@@ -41,7 +48,7 @@ THRESHOLDS_S: Mapping[str, float] = MappingProxyType(
 
 @dataclass(slots=True)
 class ReconcileInProgress:
-    """A reconcile in progress."""
+    """A reconcile in progress. ``result``: None while there is none, and if it has failed."""
 
     key: ObjectKey
     began: datetime
@@ -50,7 +57,7 @@ class ReconcileInProgress:
     decision: str = ""
     outcome: str = ""  # of the reconcile, the code of a Status
     plugin: str = ""  # the plugin that returned the outcome
-    has_ended: bool = False  # the request needs nothing more
+    result: Result | None = None
 
     def view(self, calls: Collection[PluginCall], now: float) -> dict[str, Any]:
         """Return the record for the debug page. ``calls``: those in progress, of any request."""
@@ -65,6 +72,24 @@ class ReconcileInProgress:
                 if call.key == self.key
             ],
         }
+
+
+@dataclass(slots=True)
+class UnfinishedRequest:
+    """An unfinished request, and its reports beside its reconciles. Times are monotonic."""
+
+    report_at: float
+    answer: Unfinished | None = None  # of its last reconcile
+    calls: list[OpenCall] = field(default_factory=list)
+    last_report: str = ""
+    reports: int = 0
+    report: "asyncio.Task[None] | None" = None  # in progress
+    # What reports have stored, by the version before.
+    versions: dict[ResourceVersion, BindRequest] = field(default_factory=dict)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a report may begin."""
+        return now >= self.report_at and (self.report is None or self.report.done())
 
 
 def points_of(reconciles: Iterable[ObjectKey], calls: Iterable[PluginCall]) -> Counter[str]:

@@ -1,22 +1,27 @@
-"""Records what reconciles do, and what plugins raise.
+"""Records what reconciles do, what is unfinished, and what plugins raise.
 
-The only observer that the reconciler calls. Nothing here may make a reconcile fail, block it, or change its result.
+The only observer that the reconciler calls. Nothing here may make a reconcile fail, or change its result.
 """
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Done, Status, Transient, Waiting
+from bowline.kube.accounting import noting_calls
 from bowline.runtime.clock import Clock
 from bowline.runtime.logging import add_to_scope, log_scope
+from bowline.runtime.workers import ReconcileError
 from bowline_reconciler.decide.actions import Action, Wait
+from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import OWN, ReconcileInProgress
+from bowline_reconciler.observe.reconciles import OWN, REPORT_AFTER_S, ReconcileInProgress, UnfinishedRequest
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +37,7 @@ class Observation:
     def __init__(self, metrics: ReconcilerMetrics, clock: Clock) -> None:
         self.metrics = metrics
         self.reconciles: dict[ObjectKey, ReconcileInProgress] = {}
+        self.unfinished: dict[ObjectKey, UnfinishedRequest] = {}  # the oldest first
         self.waiting: dict[ObjectKey, str] = {}
         self._clock = clock
         self._next_log: dict[tuple[str, str], float] = {}
@@ -43,15 +49,24 @@ class Observation:
     # --- reconciles ---
 
     @contextmanager
-    def track(self, key: ObjectKey) -> Iterator[None]:
-        """Context of one reconcile: every log line in it names the request."""
-        current = self.reconciles[key] = ReconcileInProgress(key, self._clock.now(), self._clock.monotonic())
-        with log_scope(bindRequest=str(key)):
+    def track(self, key: ObjectKey) -> Iterator[ReconcileInProgress]:
+        """Context of one reconcile, whose result it is to get: every log line in it names the request."""
+        now = self._clock.monotonic()
+        current = self.reconciles[key] = ReconcileInProgress(key, self._clock.now(), now)
+        request = self.unfinished.get(key)
+        if request is None:
+            request = self.unfinished[key] = UnfinishedRequest(now + REPORT_AFTER_S)
+        # The reconcile reads what is stored by now: only a report that is still in progress may conflict with it.
+        request.versions.clear()
+        with log_scope(bindRequest=str(key)), noting_calls(request.calls):
             try:
-                yield
+                yield current
+            except Exception as error:
+                request.answer = Unfinished("Retrying", _answer(error))
+                raise
             finally:
                 self.reconciles.pop(key, None)
-                self._finish(current)
+                self._finish(current, request)
 
     def on_decision(self, request: BindRequest, decision: Action) -> None:
         """Record the decision; from here on log lines name the attempt."""
@@ -101,8 +116,12 @@ class Observation:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The numbers of requests whose last reconcile has failed, and of those that wait."""
-        return {"failing": len(self.failing_keys), "waiting": len(self.waiting)}
+        """The numbers of requests whose last reconcile has failed, that wait, and that are unfinished."""
+        return {
+            "failing": len(self.failing_keys),
+            "waiting": len(self.waiting),
+            "unfinished": len(self.unfinished),
+        }
 
     # --- plugins: bowline.framework.binding.calls.Observer ---
 
@@ -121,24 +140,58 @@ class Observation:
         logger = context.log if context is not None else log
         logger.error("plugin raised", extra={"plugin": plugin, "point": point}, exc_info=error)
 
-    def on_end(self, key: ObjectKey) -> None:
-        """A request no longer exists or needs nothing more."""
-        current = self.reconciles.get(key)
-        if current is not None:
-            current.has_ended = True
+    # --- what is unfinished ---
+
+    async def stored_since(self, request: BindRequest) -> BindRequest | None:
+        """Return the request as a report has stored it since that version; None if none has, or its reply is lost.
+
+        A report in progress is awaited, except by itself: what it conflicts with is no report.
+        """
+        entry = self.unfinished.get(request.key)
+        if entry is None:
+            return None
+        is_unknown = request.resource_version not in entry.versions
+        if is_unknown and entry.report is not None and entry.report is not asyncio.current_task():
+            await asyncio.wait({entry.report}, timeout=REPORT_AFTER_S)
+        newest = None
+        while (later := entry.versions.get((newest or request).resource_version)) is not None and later is not newest:
+            newest = later
+        return newest if newest is not None and newest.uid == request.uid else None
+
+    def restart(self) -> None:
+        """The API server is available again after an outage, which no request has caused: count from now on."""
+        for entry in self.unfinished.values():
+            entry.report_at, entry.answer = self._clock.monotonic() + REPORT_AFTER_S, None
 
     def clear(self) -> None:
         """Drop what is known of requests: this process is no longer the leader."""
+        for entry in self.unfinished.values():
+            if entry.report is not None:
+                entry.report.cancel()
+        self.unfinished.clear()
         self.waiting.clear()
         self.failing_keys.clear()
 
     # --- the end of a reconcile ---
 
-    def _finish(self, current: ReconcileInProgress) -> None:
+    def _finish(self, current: ReconcileInProgress, request: UnfinishedRequest) -> None:
+        key, result = current.key, current.result
+        if result is not None and result.pending:
+            until = self._clock.now() + (result.requeue_after or timedelta())
+            request.answer = Unfinished("Retrying", result.pending, until=until)
+        elif result is not None:
+            self.unfinished.pop(key, None)
         if current.outcome != Transient.code:
-            self.failing_keys.discard(current.key)
+            self.failing_keys.discard(key)
+        has_ended = result is not None and result.requeue_after is None
         is_wait = current.outcome == Waiting.code or current.decision == Wait.__name__
-        if is_wait and not current.has_ended:
-            self.waiting[current.key] = current.plugin or OWN
-        elif current.has_ended or (current.outcome != Transient.code and current.decision):
-            self.waiting.pop(current.key, None)
+        if is_wait and not has_ended:
+            self.waiting[key] = current.plugin or OWN
+        elif has_ended or (current.outcome != Transient.code and current.decision):
+            self.waiting.pop(key, None)
+
+
+def _answer(error: Exception) -> str:
+    if isinstance(error, ReconcileError):
+        return str(error)
+    return f"a defect of Bowline, {type(error).__name__}: {error}; the reconciler's log has the rest"

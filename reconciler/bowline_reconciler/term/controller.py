@@ -149,9 +149,8 @@ class Controller:
         if not self._availability.available:
             self._paused_keys.add(key)
             return DONE
-        with self._observation.track(key), self._memory.work.reconciling(key) as note_result:
-            result = await self._reconciler.reconcile(key)
-            note_result(result)
+        with self._observation.track(key) as current:
+            result = current.result = await self._reconciler.reconcile(key)
             return result
 
     def _on_recovery(self) -> None:

@@ -12,7 +12,6 @@ from bowline.framework.binding.runner import Runner
 from bowline_reconciler.decide.transient import NO_FAILURES
 from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.in_flight import InFlightWrites
-from bowline_reconciler.drive.progress import UnfinishedWork
 from bowline_reconciler.drive.requeue import Requeue
 from bowline_reconciler.drive.state import RequestStates
 from bowline_reconciler.drive.writer import Writer
@@ -32,7 +31,6 @@ class Memory:
     writer: Writer
     runner: Runner
     observation: Observation
-    work: UnfinishedWork
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -46,7 +44,6 @@ class Memory:
             "podConditions": self.writer.pending_conditions,
             **self.requests.sizes,
             **self.observation.sizes,
-            "unfinished": len(self.work),
         }
 
     def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
@@ -63,7 +60,7 @@ class Memory:
         """The API server is available again after an outage: reset the transient failures."""
         for _, state in self.states.items():
             state.failures = NO_FAILURES
-        self.work.restart()
+        self.observation.restart()
 
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
@@ -80,4 +77,3 @@ class Memory:
         self.requeue.report_turns.clear()
         self.driver.deferred.clear()
         self.observation.clear()
-        self.work.clear()

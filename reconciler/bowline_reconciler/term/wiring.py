@@ -27,7 +27,7 @@ from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.gangs import Gangs
 from bowline_reconciler.drive.hand_over import hand_over
 from bowline_reconciler.drive.in_flight import InFlightWrites
-from bowline_reconciler.drive.progress import ProgressReports, UnfinishedWork
+from bowline_reconciler.drive.progress import ProgressReports
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reconciler import Reconciler
 from bowline_reconciler.drive.reporter import Reporter
@@ -118,18 +118,20 @@ async def build(
     runner = Runner(plugins, caller)
     states, requests = RequestStates(clock.monotonic), informers.request_cache
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
-    work = UnfinishedWork(clock)
-    writer = Writer(client, recorder.record, requests.learn, work.stored_since)
-    requeue = Requeue(wait_index, writer, client.availability, clock, jitter)
+    writer = Writer(client, recorder.record, requests.learn, observation.stored_since)
     reporter = Reporter(writer, observation.metrics, clock)
+    requeue = Requeue(wait_index, reporter, client.availability, clock, jitter)
     in_flight, wake = InFlightWrites(client, binding.in_flight_timeout), partial(queue.add, ends_rest=True)
     gangs = Gangs(client, states, wake) if settings.feature_gates.get(GANG_BINDING, False) else None
     services = (reads, states, informers, in_flight, runner, writer, reporter, requeue, observation)
     driver = Driver(*services, clock, binding, jitter, lambda: queue.is_busy, gangs)
     events = WatchEvents(queue, states, informers, driver, wait_index)
     reconciler = Reconciler(requests, reads, states, driver, requeue, observation)
-    memory = Memory(states, requests, in_flight, requeue, driver, writer, runner, observation, work)
+    memory = Memory(states, requests, in_flight, requeue, driver, writer, runner, observation)
     overdue = _overdue_monitor(observation, caller, memory)
+    progress = ProgressReports(
+        observation, states, reads, reporter, requeue, client.availability, lambda: caller.in_progress, overdue, clock
+    )
     return Components(
         settings,
         client,
@@ -143,9 +145,7 @@ async def build(
         Controller(queue, reconciler, memory, informers, observation, client.availability, jitter),
         runner,
         caller,
-        ProgressReports(
-            work, states, reads, reporter, requeue, client.availability, lambda: caller.in_progress, overdue, clock
-        ),
+        progress,
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock),
         Releases(client, informers, reads, writer, runner, uninstalling=uninstalling),

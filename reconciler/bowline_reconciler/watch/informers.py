@@ -90,13 +90,13 @@ class Informers:
         )
         bound_pods = self.bound_pods = BoundPodWatch(client, schedulers, self.offer_pod)
         self._ill_since: dict[str, float] = {}  # by node with a taint of its health, monotonic
-        self._pod_cache = PodCache()
+        self.pod_cache = PodCache()
         self.pods = Reflector(
             client,
             Selection(PODS, field_selector=UNBOUND),
             listener=Listener(self._pod_event),
             transform=self._transform_pod,
-            store=self._pod_cache,
+            store=self.pod_cache,
         )
         self.nodes = Reflector(
             client,
@@ -181,7 +181,7 @@ class Informers:
 
         The next request for it must not be attempted because the watch of unbound pods still shows it.
         """
-        self._pod_cache.offer(key_of(pod), pod)
+        self.pod_cache.offer(key_of(pod), pod)
 
     def pod_view(self, key: ObjectKey) -> PodView | None:
         """Return the cached pod's fields that decisions use."""
@@ -239,7 +239,7 @@ class Informers:
         before = self.request_cache.get(key)
         shown_request = decode_bind_request(new, before) if new is not None else None
         self.request_cache.deliver(key, shown_request, is_trusted=self.requests.trusts_versions)
-        self._pod_cache.name(key, key in self.request_cache)
+        self.pod_cache.name(key, key in self.request_cache)
         if shown_request is not None:
             self._judge(self.requests, key, shown_request.resource_version)
         elif before is None or not is_finished(before):

@@ -39,6 +39,7 @@ from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.term.controller import new_queue
 from bowline_reconciler.watch.bound_pods import AwaitedBind, BoundPodWatch
 from bowline_reconciler.watch.informers import Informers
+from bowline_reconciler.watch.pod_cache import PodCache
 from bowline_reconciler.watch.request_cache import RequestCache
 
 Act = Callable[[BindContext], Awaitable[Status]]
@@ -171,6 +172,7 @@ class Caches(Informers):
         self._cycle = cycle
         self.bound_pods = Binds(cycle)
         self.request_cache = RequestCache((), lambda: ResourceVersion("1"))
+        self.pod_cache = PodCache()
 
     async def read_request(self, key: ObjectKey) -> BindRequest | Absent:
         self._cycle.log.append("read request")
@@ -184,9 +186,6 @@ class Caches(Informers):
 
     def node(self, name: str) -> Object | None:
         return {"metadata": {"name": name, "uid": "node-uid"}}
-
-    def offer_pod(self, pod: Object) -> None:
-        """Do nothing."""
 
     def node_ill_for(self, name: str) -> timedelta:
         return timedelta()
@@ -217,7 +216,8 @@ class Cycle:
         self.state: RequestState = self.states.ensure(self.request)
         writer = RecordingWriter(self.log, self.requests, self.denials)
         index, clock = WaitIndex({}), self.clock
-        requeue = Requeue(index, writer, Availability(clock), clock, lambda: 0.5)
+        reporter = Reporter(writer, observation.metrics, clock)
+        requeue = Requeue(index, reporter, Availability(clock), clock, lambda: 0.5)
         self.in_flight = InFlightWrites(client, settings.binding.in_flight_timeout)
         self.is_busy = False
         self.driver = Driver(
@@ -227,7 +227,7 @@ class Cycle:
             self.in_flight,
             runner,
             writer,
-            Reporter(writer, observation.metrics, clock),
+            reporter,
             requeue,
             observation,
             clock,

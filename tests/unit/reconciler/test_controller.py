@@ -9,8 +9,6 @@ from bowline.api.meta import ObjectKey
 from bowline.kube.availability import Availability
 from bowline.runtime.workers import Result
 from bowline.runtime.workqueue import WorkQueue
-from bowline.testing.clock import SteppedClock
-from bowline_reconciler.drive.progress import UnfinishedWork
 from bowline_reconciler.drive.reconciler import Reconciler
 from bowline_reconciler.term.controller import Controller, Term, new_queue
 from bowline_reconciler.term.memory import Memory
@@ -39,7 +37,6 @@ class SoonAgain:
     def __init__(self) -> None:
         self.reconciles = 0
         self.ended = False
-        self.work = UnfinishedWork(SteppedClock())
 
     def start_term(self, *_: object) -> None:
         """Do nothing."""

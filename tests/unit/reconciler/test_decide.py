@@ -120,7 +120,7 @@ def test_a_share_while_sharing_is_off_names_the_value_that_switches_it_on(sharin
     settings = SETTINGS.model_copy(update={"gpu_sharing": GpuSharingSettings(enabled=sharing)})
     action = decide(seen(request(receivedResourceType="Fraction")), settings)
     assert isinstance(action, Fail)
-    assert action.message == f"GPU sharing is off; the chart's value {value} switches it on"
+    assert action.status.reasons[0] == f"GPU sharing is off; the chart's value {value} switches it on"
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_taint_is_named_and_a_toleration_ends_its_effect() -> None:
     decision = decide(seen(node=TAINTED), SETTINGS)
     assert isinstance(decision, Fail)
     why = "node node-0 had the taint gpu=broken:NoSchedule, which pod default/pod does not tolerate"
-    assert (decision.message, decision.status.suggestion) == (why, Suggestion.RESCHEDULE_ELSEWHERE)
+    assert (decision.status.reasons[0], decision.status.suggestion) == (why, Suggestion.RESCHEDULE_ELSEWHERE)
     tolerant_pod = replace(POD, tolerations=({"key": "gpu", "operator": "Exists"},))
     assert decide(seen(node=TAINTED, pod=tolerant_pod), SETTINGS) == Attempt()
 
@@ -244,7 +244,7 @@ def test_a_cordoned_node_is_named_so() -> None:
     cordoned = node_view({"metadata": {"name": "node-0"}, "spec": {"unschedulable": True}})
     decision = decide(seen(node=cordoned), SETTINGS)
     assert isinstance(decision, Fail)
-    assert decision.message == "node node-0 was cordoned, which pod default/pod does not tolerate"
+    assert decision.status.reasons[0] == "node node-0 was cordoned, which pod default/pod does not tolerate"
 
 
 @pytest.mark.parametrize(

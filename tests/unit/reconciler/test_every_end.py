@@ -29,14 +29,13 @@ from bowline_reconciler.decide.actions import (
     Fail,
     Forget,
     Outcome,
-    OutcomeAction,
     Report,
     RequeueAfter,
     RetryAt,
     Wait,
 )
 from bowline_reconciler.decide.decide import ReadLive, decide
-from bowline_reconciler.decide.outcome import Ended
+from bowline_reconciler.decide.outcome import Ended, classify_outcome
 from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times
 from bowline_reconciler.decide.step import (
@@ -434,7 +433,7 @@ class Explored:
                     return
                 for limit in (5, 0):
                     ended = Ended(Outcome(status, NOW), Binding(backoff_limit=limit), 0.5, Times(), NOW)
-                    action = cast(OutcomeAction, _step(work.action, replace(state.facts, ended=ended)))
+                    action = classify_outcome(state.facts.request, ended)
                     if isinstance(action, Wait):
                         yield replace(state, work=None)
                         return

@@ -13,6 +13,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status, merge_waits
+from bowline.runtime.workers import DONE
 from bowline_reconciler.decide.actions import GATES, Action, Attempt, Complete, Wait
 from bowline_reconciler.observe.tracker import LOG_FAILURES_EVERY_S
 from tests.unit.reconciler.watching import Stuck, Watched, context
@@ -57,8 +58,8 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
     passed(harness, Attempt(), Status.retry("no room").from_plugin("volumes"))
     passed(harness, Complete(), name="third")
     assert waiting(harness) == {"bowline": 1}
-    with harness.observation.track(ObjectKey("default", "second")):
-        harness.observation.on_end(ObjectKey("default", "second"))
+    with harness.observation.track(ObjectKey("default", "second")) as current:
+        current.result = DONE
     assert waiting(harness) == {}
 
 

@@ -140,7 +140,7 @@ def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     status = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p")
     fail = action_for(status)
     assert fail == Fail(status)
-    assert fail.sentence == "taken [p]"
+    assert failed_status(request(), fail, False, "", NOW)["reason"] == "DeviceConflict: taken [p]"
 
 
 def test_a_transient_failure_uses_no_attempt() -> None:
@@ -243,7 +243,7 @@ def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_w
     end = action_for(replace(own, timeout=minute), times=Times(wait_time=minute))
     assert isinstance(end, Fail)
     assert (end.status.reason, end.status.suggestion) == (Reason.WAIT_TIMEOUT, Suggestion.DELETE_POD)
-    assert (end.message, end.history) == ("x", "waited for 60 s")
+    assert (end.status.reasons[0], end.history) == ("x", "waited for 60 s")
 
 
 def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> None:

@@ -14,9 +14,9 @@ from bowline.kube.calls import Call
 from bowline.kube.resources import NODES, PODS
 from bowline.runtime.workers import DONE, ReconcileError, Result
 from bowline.testing.builders import bind_request, stored
-from bowline.testing.clock import SteppedClock
 from bowline_reconciler.decide.report import Unfinished
-from bowline_reconciler.drive.progress import UnfinishedWork, unfinished_by
+from bowline_reconciler.drive.progress import unfinished_by
+from tests.unit.reconciler.watching import Watched
 
 KEY = ObjectKey("default", "train")
 ANSWER = Unfinished("Retrying", "429 TooManyRequests: busy")
@@ -66,54 +66,54 @@ def test_the_cause_is_what_hangs_or_the_last_answer(
 def test_a_request_is_unfinished_until_a_reconcile_has_a_result(
     end: Result | Exception, *, is_unfinished: bool, answer: str
 ) -> None:
-    work = UnfinishedWork(SteppedClock())
+    observation = Watched().observation
 
     def reconcile(end: Result | Exception) -> None:
-        with work.reconciling(KEY) as note_result:
-            (entry,) = (entry for _, entry in work.items())
+        with observation.track(KEY) as current:
+            (entry,) = observation.unfinished.values()
             with open_call(Call("GET", "get", PODS, KEY), 0.0):
                 assert [noted.call.text for noted in entry.calls] == ["GET pods default/train"]
             assert entry.calls == []
             if isinstance(end, Exception):
                 raise end
-            note_result(end)
+            current.result = end
 
     with suppress(ReconcileError, KeyError):
         reconcile(end)
-    entries = [entry for _, entry in work.items()]
+    entries = observation.unfinished.values()
     assert [bool(entry.answer and entry.answer.why.startswith(answer)) for entry in entries] == [True] * is_unfinished
     reconcile(DONE)
-    assert len(work) == 0
+    assert not observation.unfinished
 
 
 async def test_a_write_goes_on_from_the_newest_version_that_reports_have_stored() -> None:
-    work = UnfinishedWork(SteppedClock())
+    observation = Watched().observation
     read = request("7")
-    with work.reconciling(read.key):
-        assert await work.stored_since(read) is None
-        (entry,) = (entry for _, entry in work.items())
+    with observation.track(read.key):
+        assert await observation.stored_since(read) is None
+        (entry,) = observation.unfinished.values()
         entry.versions.update({read.resource_version: request("8"), request("8").resource_version: request("9")})
-        newest = await work.stored_since(read)
+        newest = await observation.stored_since(read)
         assert newest is not None
         assert newest.resource_version == "9"
-        assert await work.stored_since(request("7", uid="another")) is None
+        assert await observation.stored_since(request("7", uid="another")) is None
 
         async def report() -> None:
             await asyncio.sleep(0)
             entry.versions[request("9").resource_version] = request("10")
 
         entry.report = asyncio.create_task(report())
-        newest = await work.stored_since(request("9"))
+        newest = await observation.stored_since(request("9"))
         assert newest is not None
         assert newest.resource_version == "10", "a report in progress is awaited"
 
         async def conflict() -> None:
-            assert await work.stored_since(request("10")) is None
+            assert await observation.stored_since(request("10")) is None
 
         entry.report = conflicting_report = asyncio.create_task(conflict())
         for _ in range(3):
             await asyncio.sleep(0)
         assert conflicting_report.done(), "a report does not wait for itself"
         conflicting_report.result()
-    with work.reconciling(read.key):
+    with observation.track(read.key):
         assert not entry.versions, "the next reconcile reads what is stored"

@@ -7,15 +7,15 @@ from bowline.api.meta import ObjectUID
 from bowline.kube.availability import Availability
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.decide.transient import QUIET_FAILURES
+from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import ATTEMPT_PAUSE, Requeue, WaitIndex
 from bowline_reconciler.drive.state import RequestState
-from bowline_reconciler.drive.writer import Writer
 
-NO_WRITER = cast(Writer, None)
+NO_REPORTER = cast(Reporter, None)
 
 
 def requeue(clock: SteppedClock) -> Requeue:
-    return Requeue(WaitIndex({}), NO_WRITER, Availability(clock), clock, lambda: 0.5)
+    return Requeue(WaitIndex({}), NO_REPORTER, Availability(clock), clock, lambda: 0.5)
 
 
 def state() -> RequestState:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef
@@ -12,9 +13,12 @@ from bowline.kube.availability import Availability
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.decide.actions import GATES, Event, Wait
+from bowline_reconciler.decide.snapshot import Snapshot
+from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue, WaitIndex
 from bowline_reconciler.drive.state import RequestState
 from bowline_reconciler.drive.writer import Writer
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
 
 pytestmark = pytest.mark.looptime
 
@@ -47,7 +51,8 @@ class Crowd:
         self._began = self._clock.monotonic()
         self.writer = RecordingWriter()
         availability = Availability(self._clock)
-        self._requeue = Requeue(WaitIndex({}), self.writer, availability, self._clock, lambda: jitter)
+        reporter = Reporter(self.writer, ReconcilerMetrics(CollectorRegistry()), self._clock)
+        self._requeue = Requeue(WaitIndex({}), reporter, availability, self._clock, lambda: jitter)
         bodies = [bind_request(f"r{n}", namespace="default" if n < count else "other") for n in range(total)]
         self._requests = [decode_bind_request(stored(body, uid=f"r{n}")) for n, body in enumerate(bodies)]
         self._memories = [RequestState(request.uid) for request in self._requests]
@@ -61,7 +66,7 @@ class Crowd:
         request = self._requests[number]
         ref = ObjectRef("v1", "Pod", ObjectKey("default", "pod"))
         wait = Wait((ref,), why, UNTIL - now, GATES, {GATES: UNTIL - BEGAN}, poll)
-        return (await self._requeue.after_wait(request, self._memories[number], wait, None)).requeue_after
+        return (await self._requeue.after_wait(Snapshot(request), self._memories[number], wait)).requeue_after
 
 
 async def test_a_longer_wait_is_reported_once_per_cause() -> None:
