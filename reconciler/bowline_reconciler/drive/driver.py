@@ -277,7 +277,7 @@ class Driver:
             return AttemptFacts(request, uncounted=pending.status)
         node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
         running = attempt.begin(request, uid_of(node.raw) if node is not None else None)
-        if snapshot.live and not self.reads.still_wanted(running):
+        if snapshot.live and not self.informers.still_wanted(request, running.node_uid):
             attempt.withdraw()  # it has changed during the live read
         is_known = state.rollback.side_effects is not None or not request.has_finalizer
         # What was read live was so before the attempt.

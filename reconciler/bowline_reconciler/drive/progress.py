@@ -7,8 +7,6 @@ report names the call in progress, or the last answer. It counts no attempt, and
 guarded by the request's version, and a reconcile whose own write meets the new version goes on from that one
 (``Observation.stored_since``). What a reconcile itself reports, such as a wait or a failed attempt, is left out.
 Decision 315.
-
-The same sweep scans the plugins' calls for those that are overdue (``observe.reconciles``).
 """
 
 import asyncio
@@ -29,11 +27,13 @@ from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import Requeue, report_pause
 from bowline_reconciler.drive.state import RequestState, RequestStates
-from bowline_reconciler.observe.reconciles import REPORT_AFTER_S, SCAN_S, OverdueMonitor, UnfinishedRequest
+from bowline_reconciler.observe.reconciles import REPORT_AFTER_S, UnfinishedRequest
 from bowline_reconciler.observe.tracker import Observation
 
 log = logging.getLogger(__name__)
 
+# Between two sweeps.
+SCAN_S = 1.0
 # Reports in progress, in all and of one namespace: writes that hang leave room for others.
 _MAX_REPORTS, _MAX_OF_NAMESPACE = 32, 8
 
@@ -67,7 +67,6 @@ class ProgressReports:
     requeue: Requeue
     availability: Availability
     calls: Callable[[], Collection[PluginCall]]
-    overdue: OverdueMonitor
     clock: Clock
     tasks: dict["asyncio.Task[None]", str] = field(default_factory=dict)  # reports in progress, with the namespace
 
@@ -83,8 +82,7 @@ class ProgressReports:
             await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def scan(self) -> None:
-        """Log the calls that are overdue, and begin the reports that are due, in turn."""
-        self.overdue.scan()
+        """Begin the reports that are due, in turn."""
         now = self.clock.monotonic()
         if not self.availability.available:
             return

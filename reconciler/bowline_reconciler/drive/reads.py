@@ -128,10 +128,6 @@ class Reads:
         is_same = not isinstance(former, Absent) and former.version == pod.version
         return replace(snapshot, pod=pod, live=live, answers=snapshot.answers if is_same else None)
 
-    def still_wanted(self, running: Running) -> bool:
-        """Return whether, by the caches, the attempt may continue."""
-        return self._informers.still_wanted(running.request, running.node_uid)
-
     async def with_pod(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with its pod, read live if it is not cached, as large pods are not."""
         is_missing = snapshot.pod is Absent.NOT_IN_CACHE

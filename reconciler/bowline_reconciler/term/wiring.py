@@ -35,7 +35,7 @@ from bowline_reconciler.drive.requeue import Requeue, WaitIndex, WaitSource
 from bowline_reconciler.drive.state import RequestStates
 from bowline_reconciler.drive.watch_events import WatchEvents
 from bowline_reconciler.drive.writer import Writer
-from bowline_reconciler.observe.reconciles import OverdueMonitor, points_of
+from bowline_reconciler.observe.reconciles import points_of
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.term.controller import Controller, new_queue
 from bowline_reconciler.term.memory import Memory
@@ -128,9 +128,10 @@ async def build(
     events = WatchEvents(queue, states, informers, driver, wait_index)
     reconciler = Reconciler(requests, reads, states, driver, requeue, observation)
     memory = Memory(states, requests, in_flight, requeue, driver, writer, runner, observation)
-    overdue = _overdue_monitor(observation, caller, memory)
+    observation.metrics.in_flight(lambda: points_of(observation.reconciles, caller.in_progress))
+    observation.metrics.remembered(lambda: memory.sizes)
     progress = ProgressReports(
-        observation, states, reads, reporter, requeue, client.availability, lambda: caller.in_progress, overdue, clock
+        observation, states, reads, reporter, requeue, client.availability, lambda: caller.in_progress, clock
     )
     return Components(
         settings,
@@ -150,14 +151,6 @@ async def build(
         TTLController(client, binding.ttl_after_succeeded, clock),
         Releases(client, informers, reads, writer, runner, uninstalling=uninstalling),
     )
-
-
-def _overdue_monitor(observation: Observation, caller: PluginCaller, memory: Memory) -> OverdueMonitor:
-    """Return the monitor of what is in progress, which the metrics export from now on, like what is remembered."""
-    metrics, reconciles = observation.metrics, observation.reconciles
-    metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
-    metrics.remembered(lambda: memory.sizes)
-    return OverdueMonitor(reconciles, lambda: caller.in_progress)
 
 
 def _late_handlers(events: Callable[[], WatchEvents]) -> EventHandlers:

@@ -24,7 +24,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
-from bowline.api.node_view import NodeView, node_view, reduced_node
+from bowline.api.node_view import node_view, reduced_node
 from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
@@ -196,11 +196,6 @@ class Informers:
         """Return for how long the watch has shown the node with a taint of its health; zero if it has none."""
         now = self._client.clock.monotonic()
         return timedelta(seconds=now - self._ill_since.get(name, now))
-
-    def node_view(self, name: str) -> NodeView | None:
-        """Return the cached node's fields that decisions use."""
-        node = self.node(name)
-        return node_view(node) if node is not None else None
 
     def still_wanted(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
         """Return whether, by the caches, an attempt for the request may continue.

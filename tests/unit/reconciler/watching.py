@@ -14,7 +14,7 @@ from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import context_for
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import OverdueMonitor, points_of
+from bowline_reconciler.observe.reconciles import points_of
 from bowline_reconciler.observe.tracker import Observation
 
 ACTING = {
@@ -36,7 +36,6 @@ class Watched:
         self.observation = Observation(metrics, self.clock)
         self.caller = PluginCaller(self.observation, self.clock.monotonic, metrics.calls)
         reconciles, caller = self.observation.reconciles, self.caller
-        self.overdue = OverdueMonitor(reconciles, lambda: caller.in_progress)
         metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
 
     def value(self, name: str, **labels: str) -> float | None:
