@@ -42,11 +42,7 @@ OWN_FOLDERS = ("gpu", "kai", "node", "upgrade")
 
 # How work is distributed. One worker has all tests of a folder below tests/, because they share clusters and
 # renderings; of these folders and names, workers have single files, because each has a cluster of its own or none.
-BY_FILE = (
-    "tests/unit/",
-    "shared/",
-    *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency")),
-)
+BY_FILE = ("tests/unit/", "shared/", *(f"tests/chart/test_{name}_live.py" for name in ("check", "emergency")))
 # Folders, and files of others, whose tests use the same control plane, as one.
 TOGETHER = {
     "tests/api/": "tests/kube/",

@@ -48,9 +48,7 @@ DIFFERENCES = {
     "resourceClaimAllocations[].allocation": "stored as written: the API server validates it in the ResourceClaim",
     "extendedResourceClaimAllocation.allocation": "stored as written, as the other allocation",
 }
-OWN_FIELDS = {
-    "podUID": "which pod of the name is meant; filled in from the owner reference",
-}
+OWN_FIELDS = {"podUID": "which pod of the name is meant; filled in from the owner reference"}
 
 _SHARE = {"receivedResourceType": "Fraction", "receivedGPU": {"count": 1, "portion": "0.50"}}
 _PLAIN = spec(receivedGPU={"portion": "0.00"})

@@ -12,9 +12,7 @@ STRICT = "?fieldValidation=Strict"
 ALLOCATION: dict[str, Any] = {
     "devices": {"results": [{"request": "dev", "driver": "dra.example", "pool": "gpu-node-0", "device": "d0"}]},
     "nodeSelector": {
-        "nodeSelectorTerms": [
-            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-node-0"]}]},
-        ],
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-node-0"]}]}]
     },
 }
 GROUP = "7a7a3d5e-1111-4222-8333-944445555666"

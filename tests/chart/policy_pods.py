@@ -33,7 +33,7 @@ CHOICES = {
     names.GPU_MEMORY: NUMBERS,
     names.GPU_FRACTION_NUM_DEVICES: NUMBERS,
     names.GPU_FRACTION_CONTAINER: [
-        *(*CONTAINERS, *INIT_CONTAINERS, "none", "", "a\\b", 'a"b', "\r\n", "\U0001f40c" * 70),
+        *(*CONTAINERS, *INIT_CONTAINERS, "none", "", "a\\b", 'a"b', "\r\n", "\U0001f40c" * 70)
     ],
     names.MPS: ["true", "True", "false", "", " true", "true\n"],
     names.SHARED_GPU_CONFIGMAP: ["x"],

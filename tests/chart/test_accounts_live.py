@@ -14,17 +14,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from tests.chart.policies import (
-    AGENT,
-    DRY,
-    RECONCILER,
-    RESERVATIONS,
-    SECRET,
-    WEBHOOK,
-    Policies,
-    installation,
-    remove,
-)
+from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, SECRET, WEBHOOK, Policies, installation, remove
 from tests.chart.rendering import Chart
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"

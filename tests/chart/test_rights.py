@@ -22,9 +22,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("node.k8s.io", "runtimeclasses", ""): {"list", "watch"},
         ("nvidia.com", "clusterpolicies", ""): {"list", "watch"},
     },
-    ("Role", "bowline-webhook"): {
-        ("", "secrets", "bowline-ca"): {"get", "list", "watch", "update"},
-    },
+    ("Role", "bowline-webhook"): {("", "secrets", "bowline-ca"): {"get", "list", "watch", "update"}},
     ("ClusterRole", "bowline-reconciler"): {
         ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch", "patch", "delete"},
         ("scheduling.run.ai", "bindrequests/status", ""): {"patch"},

@@ -18,10 +18,7 @@ def may(cluster: Cluster, user: str, verb: str, resource: str, *, name: str = ""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": {
-            "user": user,
-            "resourceAttributes": {**attributes, "namespace": namespace},
-        },
+        "spec": {"user": user, "resourceAttributes": {**attributes, "namespace": namespace}},
     }
     answer = cluster.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
     return bool(answer["status"]["allowed"])

@@ -101,11 +101,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"config": {"plugins": {"node_fit": {"enable": True}, "checks": True}}}, "/config/plugins/node_fit", "enable"),
     ({}, "/config/plugins/checks", "boolean"),
     ({"nodeSelector": {"a b": "c"}}, "/nodeSelector", "a b"),
-    (
-        {"commonLabels": {"app.kubernetes.io/name": "x", "a": "b c"}},
-        "",
-        "a label that neither the chart",
-    ),
+    ({"commonLabels": {"app.kubernetes.io/name": "x", "a": "b c"}}, "", "a label that neither the chart"),
     ({}, "/commonLabels/a", "value of a label"),
     ({"podAnnotations": {"a": 1}}, "/podAnnotations/a", "string"),
     ({"extraEnv": [{"value": "x"}]}, "/extraEnv/0", "name"),

@@ -18,10 +18,7 @@ from tests.waiting import LIMIT_S
 
 PAGE = "docs/tutorial.md"
 # What the page shows to fail.
-FAILING = (
-    "kubectl create -f examples/manifests/bad/",
-    "bowline lint examples/manifests/bad/",
-)
+FAILING = ("kubectl create -f examples/manifests/bad/", "bowline lint examples/manifests/bad/")
 END = "the command ended with "
 
 

@@ -33,18 +33,7 @@ from tests.faults.lab import CONFIG, Reconciler, open_lab
 from tests.faults.plugins.fault_effects import OWNER
 from tests.faults.truth import TruthObserver
 from tests.faults.weather import Weather, clock_setter, failed_share, leader_killer, pause, storm_rules
-from tests.faults.world import (
-    EFFECTS,
-    NAMESPACE,
-    NEVER_ENDS,
-    NODES,
-    PODS,
-    REQUESTS,
-    VANISHING,
-    Asked,
-    Wait,
-    World,
-)
+from tests.faults.world import EFFECTS, NAMESPACE, NEVER_ENDS, NODES, PODS, REQUESTS, VANISHING, Asked, Wait, World
 
 # Of the API server, and so the time before a new leader's first rollback. Leaders must live longer than that, or no
 # failure would ever end.

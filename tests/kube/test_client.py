@@ -23,15 +23,7 @@ from bowline.kube.errors import (
 )
 from bowline.kube.messages import PatchType
 from bowline.kube.permits import limited_to
-from bowline.kube.resources import (
-    CONFIGMAPS,
-    DEPLOYMENTS,
-    NAMESPACES,
-    PODS,
-    SECRETS,
-    Resource,
-    Selection,
-)
+from bowline.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS, SECRETS, Resource, Selection
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server

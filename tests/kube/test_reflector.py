@@ -152,10 +152,7 @@ async def test_a_future_or_expired_version_causes_a_relist(
 ) -> None:
     registry = CollectorRegistry()
     impatient = CountingClient(access, ClientOptions(metrics=KubeMetrics(registry), watch_silence_s=0.5))
-    async with (
-        impatient,
-        running(Reflector(impatient, Selection(CONFIGMAPS, namespace))) as reflector,
-    ):
+    async with impatient, running(Reflector(impatient, Selection(CONFIGMAPS, namespace))) as reflector:
         await client.create(CONFIGMAPS, namespace, configmap("a"))
         await until(lambda: len(reflector.store) == 1)
         # The idle timeout ends the watch repeatedly; each new watch continues at the last resourceVersion.

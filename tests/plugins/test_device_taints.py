@@ -11,14 +11,7 @@ import pytest
 from bowline.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Resource
 from bowline.localcluster.cluster import Cluster
 from tests.live import Live
-from tests.plugins.claims import (
-    API,
-    DRIVER,
-    NODE,
-    claim,
-    claim_decisions,
-    publish,
-)
+from tests.plugins.claims import API, DRIVER, NODE, claim, claim_decisions, publish
 
 TAINT = {"key": "broken", "effect": "NoSchedule"}
 RULE = {"deviceSelector": {"driver": DRIVER, "device": "d0"}, "taint": TAINT}

@@ -71,8 +71,7 @@ def bind_together(live: Live, node: str, count: int, **requests: str) -> list[di
 
 
 @pytest.mark.parametrize(
-    ("requests", "room"),
-    [pytest.param({"gpu": "1"}, 2, id="two GPUs"), pytest.param({}, 4, id="four places")],
+    ("requests", "room"), [pytest.param({"gpu": "1"}, 2, id="two GPUs"), pytest.param({}, 4, id="four places")]
 )
 def test_pods_bound_concurrently_never_exceed_a_nodes_capacity(
     strict_pair: Live, node: str, requests: dict[str, str], room: int

@@ -57,12 +57,7 @@ def make_group(live: LiveCluster, name: str, *entries: dict[str, str]) -> dict[s
     """Create a PodGroup that shares these claims; returns its reference as a consumer."""
     live.create(kubernetes_pod_group(name, 2, *entries))
     pod_group = live.cluster.api.get(PODGROUPS.path(live.namespace, name))
-    return {
-        "apiGroup": PODGROUPS.group,
-        "resource": "podgroups",
-        "name": name,
-        "uid": pod_group["metadata"]["uid"],
-    }
+    return {"apiGroup": PODGROUPS.group, "resource": "podgroups", "name": name, "uid": pod_group["metadata"]["uid"]}
 
 
 def make_pod(

@@ -15,9 +15,7 @@ from tests.plugins.sharing import Shares
 pytestmark = needs_kube_scheduler
 
 CLASS = "/apis/scheduling.k8s.io/v1/priorityclasses"
-WHOLE = [
-    {"name": "main", "image": "registry.example/app:1", "resources": {"limits": {names.RESOURCE_GPU: "8"}}},
-]
+WHOLE = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {names.RESOURCE_GPU: "8"}}}]
 
 
 @pytest.fixture

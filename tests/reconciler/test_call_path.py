@@ -45,11 +45,7 @@ async def fails(stage: Stage, _: Working) -> None:
     ],
 )
 async def test_a_request_with_side_effects_passes_few_modules(
-    stage: Stage,
-    result: Status,
-    ended: Callable[[Stage, Working], Awaitable[None]],
-    max_stops: int,
-    max_returns: int,
+    stage: Stage, result: Status, ended: Callable[[Stage, Working], Awaitable[None]], max_stops: int, max_returns: int
 ) -> None:
     async def pre_bind(_: BindContext) -> Status:
         return result

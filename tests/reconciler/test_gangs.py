@@ -10,11 +10,7 @@ from bowline.framework.gates import GANG_BINDING
 from bowline.framework.plugin_status import Status
 from bowline.kube.resources import KAI_PODGROUPS, PODS
 from bowline.localcluster.cluster import Cluster
-from tests.pod_groups import (
-    in_group,
-    install_pod_groups,
-    pod_group,
-)
+from tests.pod_groups import in_group, install_pod_groups, pod_group
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until

@@ -16,9 +16,7 @@ from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.config import ClusterAccess
-from bowline.kube.resources import (
-    RESOURCECLAIMS,
-)
+from bowline.kube.resources import RESOURCECLAIMS
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.testing.fault_proxy.faults import Rewrite
@@ -105,11 +103,7 @@ WRITES: Mapping[str, tuple[str, str, Path, Any]] = {
 
 @pytest.mark.parametrize("write", WRITES)
 async def test_a_write_that_is_stored_otherwise_prepares_nothing(
-    bare_cluster: Cluster,
-    stage: Stage,
-    proxy_route: tuple[FaultProxy, ClusterAccess],
-    devices: Devices,
-    write: str,
+    bare_cluster: Cluster, stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices, write: str
 ) -> None:
     scenario, call, path, value = WRITES[write]
     if scenario == "claim":

@@ -44,10 +44,7 @@ async def test_a_pod_is_nominated_while_its_attempt_waits_and_then_bound(stage: 
 
 @pytest.mark.parametrize(
     ("stored_node", "expectation"),
-    [
-        pytest.param("other", "other", id="another component's is not removed"),
-        pytest.param(NODE, "", id="removed"),
-    ],
+    [pytest.param("other", "other", id="another component's is not removed"), pytest.param(NODE, "", id="removed")],
 )
 async def test_the_status_of_a_pod_that_has_changed_since(stage: Stage, stored_node: str, expectation: str) -> None:
     await stage.create_pod()

@@ -95,11 +95,7 @@ async def by_another_client(stage: Stage, ctx: BindContext, store: Store) -> Sta
     ],
 )
 async def test_a_bind_is_verified_whoever_has_bound(
-    stage: Stage,
-    way: Callable[[Stage, BindContext, Store], Awaitable[Status]],
-    store: Store,
-    phase: str,
-    named: str,
+    stage: Stage, way: Callable[[Stage, BindContext, Store], Awaitable[Status]], store: Store, phase: str, named: str
 ) -> None:
     plugin = WithContent(effects=True, bind=lambda ctx: way(stage, ctx, store))
     async with stage.working(plugin):

@@ -16,14 +16,7 @@ from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Status
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.errors import NotFound, Unreadable
-from bowline.kube.resources import (
-    BINDREQUESTS,
-    EVENTS,
-    NODES,
-    PODS,
-    RESOURCECLAIMS,
-    Resource,
-)
+from bowline.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS, RESOURCECLAIMS, Resource
 from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.plugins.volume_binding import VolumeBinding
 from bowline.testing.builders import bind_request, node, pod, resource_claim

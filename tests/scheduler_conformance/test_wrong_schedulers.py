@@ -11,10 +11,7 @@ from tests.plugins.leftovers import clean_up
 from tests.scheduler_conformance.programs import SETTING, wrong_program
 from tests.waiting import LIMIT_S
 
-pytestmark = [
-    pytest.mark.schedulers,
-    pytest.mark.skipif(SETTING in os.environ, reason="another scheduler is tested"),
-]
+pytestmark = [pytest.mark.schedulers, pytest.mark.skipif(SETTING in os.environ, reason="another scheduler is tested")]
 
 # Cases and rules that end by waiting for what the wrong scheduler never does, and how long: several passes.
 IDLE = {

@@ -58,10 +58,7 @@ GUARDS: Mapping[tuple[str, str], frozenset[str]] = {
 }
 _REQUESTS = f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests"
 # Log lines of level ERROR that are no defect.
-_EXPECTED_ERRORS = (
-    "leadership lost",
-    "exiting: nothing that was read before is valid",
-)
+_EXPECTED_ERRORS = ("leadership lost", "exiting: nothing that was read before is valid")
 # Within this time after a cache shows a request as withdrawn, its Binding may still be sent.
 _SENT_S = 2.0
 # A request that has been gone for longer binds nothing: a watch that is silent ends, and so does each call.

@@ -28,8 +28,7 @@ class Licence(AdmissionPlugin, BindingPlugin):
 
     name = "licence"
     access = Access(
-        rules=(AccessRule("configmaps", ("create", "delete"), name_prefix="licence-"),),
-        binding_annotations=(SEATS,),
+        rules=(AccessRule("configmaps", ("create", "delete"), name_prefix="licence-"),), binding_annotations=(SEATS,)
     )
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:

@@ -197,12 +197,7 @@ def test_dynamic_resources_conforms_with_a_claim(bowline_cluster: Cluster) -> No
     pod = builders.pod(resourceClaims=[{"name": "dev", "resourceClaimName": "dev"}])
     objects = [(RESOURCECLAIMS, builders.resource_claim())]
     run = conformance.run(
-        DynamicResources,
-        bowline_cluster,
-        pods=[pod],
-        objects=objects,
-        request=claim_decisions("d0"),
-        limit_s=LIMIT_S,
+        DynamicResources, bowline_cluster, pods=[pod], objects=objects, request=claim_decisions("d0"), limit_s=LIMIT_S
     )
     assert list(run) == []
 
@@ -238,13 +233,7 @@ def test_a_plugin_of_shares_conforms_with_a_share(
     }
     with reported_devices(bowline_cluster):
         run = conformance.run(
-            plugin,
-            bowline_cluster,
-            checks=checks,
-            pods=[pod],
-            request=request,
-            others=others,
-            limit_s=LIMIT_S,
+            plugin, bowline_cluster, checks=checks, pods=[pod], request=request, others=others, limit_s=LIMIT_S
         )
         assert list(run) == []
 

@@ -14,9 +14,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding=
 # What every change must pass; a workflow runs it.
 SCRIPT = ".ci/run"
 # Targets that no workflow calls, and why.
-EXCEPTIONS = {
-    "test-all": "it takes hours; a release runs it",
-}
+EXCEPTIONS = {"test-all": "it takes hours; a release runs it"}
 
 
 def steps_of(workflow: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:

@@ -31,9 +31,7 @@ async def review_over_tls(url: str, trust: ssl.SSLContext) -> int:
         return answer.status
 
 
-async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
-    listener: Served,
-) -> None:
+async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(listener: Served) -> None:
     now = datetime.now(UTC)
     first, second = make_authority(now, LIFE), make_authority(now, LIFE)
     trust = ssl.create_default_context(cadata=to_pem([first.certificate, second.certificate]).decode())

@@ -39,10 +39,7 @@ class Desks(Seats):
 def test_only_plugins_that_are_not_built_in_are_printed_with_their_arguments() -> None:
     plugins = [*Registry(BUILTINS).build(Settings()), Seats(SeatsConfig(namespace="theirs"), Settings())]
     assert plugin_access(plugins) == [
-        {
-            "plugin": "seats",
-            "rules": [{"resource": "configmaps", "verbs": ["get", "create"], "namespace": "theirs"}],
-        }
+        {"plugin": "seats", "rules": [{"resource": "configmaps", "verbs": ["get", "create"], "namespace": "theirs"}]}
     ]
 
 

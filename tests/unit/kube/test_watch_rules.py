@@ -2,14 +2,7 @@
 
 import pytest
 
-from bowline.kube.errors import (
-    ApiStatus,
-    Cause,
-    KubeError,
-    NoResponse,
-    from_response,
-    from_status,
-)
+from bowline.kube.errors import ApiStatus, Cause, KubeError, NoResponse, from_response, from_status
 from bowline.kube.reflector import needs_list
 
 TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)

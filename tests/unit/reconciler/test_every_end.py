@@ -260,10 +260,7 @@ class Explored:
             else:
                 self.fail_if(world.leaks, "forgotten with side effects", state)
             return
-        request, live = (
-            _request_of(world),
-            frozenset[Target](),
-        )
+        request, live = (_request_of(world), frozenset[Target]())
         while True:
             holders = ("devices",) if world.is_held else ()
             facts = Snapshot(

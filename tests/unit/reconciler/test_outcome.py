@@ -15,16 +15,7 @@ from bowline.framework.config import Binding
 from bowline.framework.plugin_status import UNLIMITED, Cancelled, Retriable, Status, Transient, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod
-from bowline_reconciler.decide.actions import (
-    GATES,
-    Event,
-    Fail,
-    Outcome,
-    OutcomeAction,
-    PodBound,
-    RetryAt,
-    Wait,
-)
+from bowline_reconciler.decide.actions import GATES, Event, Fail, Outcome, OutcomeAction, PodBound, RetryAt, Wait
 from bowline_reconciler.decide.decide import stored_failure
 from bowline_reconciler.decide.outcome import Ended, backoff, classify_outcome
 from bowline_reconciler.decide.report import (

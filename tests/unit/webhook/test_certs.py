@@ -145,12 +145,7 @@ class TestExchange:
         with pytest.raises(ssl.SSLError):
             shake_hands(serving.context, signer.certificate, "localhost")
         serving.swap(good.pem())
-        for bad in (
-            b"",
-            to_pem([good.certificate]) + new_leaf.private_key,
-            good.pem()[:-70],
-            new_leaf.private_key,
-        ):
+        for bad in (b"", to_pem([good.certificate]) + new_leaf.private_key, good.pem()[:-70], new_leaf.private_key):
             with pytest.raises(CertificateError):
                 serving.swap(bad)
             der = shake_hands(serving.context, signer.certificate, "localhost")

@@ -155,9 +155,7 @@ def test_a_step_taken_is_not_due_again(observation: CaObservation) -> None:
 
 
 class TestWhatIsWritten:
-    def test_renewal_keeps_each_signer_until_its_leaves_are_replaced(
-        self,
-    ) -> None:
+    def test_renewal_keeps_each_signer_until_its_leaves_are_replaced(self) -> None:
         after_introduction = after(Action.INTRODUCE, CaObservation(state(DUE)), NEXT, NOW)
         assert after_introduction == CaState(DUE, NEXT, (DUE.certificate, NEXT.certificate), NOW)
         after_switch = after(Action.SWITCH, CaObservation(after_introduction), STRANGER, NOW + HOUR)

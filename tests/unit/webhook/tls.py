@@ -34,10 +34,7 @@ def client_context(bundle: bytes) -> ssl.SSLContext:
 
 
 def shake_hands(
-    server: ssl.SSLContext,
-    authority: x509.Certificate | bytes,
-    name: str | None,
-    caller: Path | None = None,
+    server: ssl.SSLContext, authority: x509.Certificate | bytes, name: str | None, caller: Path | None = None
 ) -> bytes:
     """Make a handshake in memory; returns the server's certificate (DER). Raises ssl.SSLError if it is not trusted.
 

@@ -136,10 +136,7 @@ AGAINST: list[Any] = [
 
 @pytest.mark.parametrize(("stored", "requirement", "verdict", "words"), AGAINST)
 def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
-    stored: dict[str, Any],
-    requirement: RequiredClaim,
-    verdict: tuple[Reason, Suggestion | None],
-    words: str,
+    stored: dict[str, Any], requirement: RequiredClaim, verdict: tuple[Reason, Suggestion | None], words: str
 ) -> None:
     answer = next_reservation(stored, requirement, NOW, TIMEOUT)
     assert isinstance(answer, Fatal)

@@ -38,11 +38,7 @@ def reservation(node: str = "n1", group: str = "g1", **fields: Any) -> Reservati
 def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited_uid: str = "") -> DeviceRequest:
     """Return a request's claim."""
     return DeviceRequest(
-        ObjectKey("ns", request),
-        ObjectKey("ns", request),
-        node,
-        group,
-        awaited_uid=ObjectUID(awaited_uid),
+        ObjectKey("ns", request), ObjectKey("ns", request), node, group, awaited_uid=ObjectUID(awaited_uid)
     )
 
 
