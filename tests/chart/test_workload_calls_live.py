@@ -185,6 +185,8 @@ UPDATES = {
     "a queue of KAI": (RAY_CLUSTERS, {"metadata": {"labels": QUEUE}}, VALIDATED),
     "a template changed": (JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, VALIDATED),
     "a job more": (JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, VALIDATED),
+    "suspended": (JOB_SETS, {"spec": {"suspend": True}}, None),
+    "metadata alone": (JOB_SETS, {"metadata": {"labels": {"a": "b"}, "ownerReferences": None}}, None),
     "jobs scaled": (JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, replicas=9)}}, None),
     "the head's template changed": (RAY_CLUSTERS, {"spec": {"headGroupSpec": {"template": SHARED}}}, VALIDATED),
     "a role's": (PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": SHARED}}}}, VALIDATED),

@@ -1,22 +1,14 @@
 """Admission on a real API server: the chart's configurations, the webhook's verdicts, and the stored objects."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.api.rule import PRODUCT_FIELD, rules_in
-from bowline.kube.client import KubeClient
-from bowline.kube.config import load_access
-from bowline.kube.errors import ApiStatus, Invalid
-from bowline.kube.resources import Resource
-from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 from bowline.testing.builders import pod
 from tests.live import Live
 
-PODS = Resource("", "v1", "pods", "Pod")
 NAME = "bowline-webhook"
 NO_DRAIN = WorkloadOptions(extra_args=("--drain=0s",))
 
@@ -25,13 +17,6 @@ NO_DRAIN = WorkloadOptions(extra_args=("--drain=0s",))
 def live(pair: Live) -> Live:
     """The running pair."""
     return pair
-
-
-@pytest.fixture
-async def client(live: Live) -> AsyncIterator[KubeClient]:
-    """The administrator's access."""
-    async with KubeClient(await load_access(api_server(live.cluster.kubeconfig))) as client:
-        yield client
 
 
 def shared_pod(live: Live, annotations: dict[str, str], name: str = "p", **spec: Any) -> dict[str, Any]:
@@ -61,33 +46,6 @@ def calls(live: Live, path: str) -> int:
     _, text = webhook(live).get("/metrics")
     lines = [line for line in text.splitlines() if line.startswith("bowline_admission_requests_total{")]
     return sum(int(float(line.split()[-1])) for line in lines if f'hook="{path}"' in line)
-
-
-async def denial(client: KubeClient, live: Live, resource: Resource, raw: dict[str, Any]) -> ApiStatus:
-    with pytest.raises(Invalid) as caught:
-        await client.create(resource, live.namespace, raw)
-    return caught.value.status
-
-
-class TestRefusals:
-    async def test_an_invalid_pod_is_denied_with_every_error_in_message_and_causes(
-        self, live: Live, client: KubeClient
-    ) -> None:
-        raw = shared_pod(
-            live, {names.GPU_FRACTION: "2", names.GPU_MEMORY: "much", names.GPU_FRACTION_NUM_DEVICES: "0"}
-        )
-        status = await denial(client, live, PODS, raw)
-        assert (status.code, status.reason) == (422, "Invalid")
-        assert (status.details["kind"], status.details["name"]) == ("Pod", "p")
-        *errors, signature = status.causes
-        assert signature.field == PRODUCT_FIELD
-        assert rules_in((cause.field, cause.reason) for cause in status.causes) == {
-            *("gpu_request/fraction-range", "gpu_request/memory-and-fraction", "gpu_request/memory-format"),
-            "gpu_request/num-devices-format",
-        }
-        fields = {cause.field for cause in errors}
-        assert fields == {f"metadata.annotations[{key}]" for key in raw["metadata"]["annotations"]}
-        assert live.not_found(f"/api/v1/namespaces/{live.namespace}/pods/p")
 
 
 class TestUpdates:

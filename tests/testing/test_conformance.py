@@ -41,7 +41,6 @@ WRONG = [
     pytest.param("wrong_dependency:Dependent", "import", "bowline_no_such_dependency", id="a missing dependency"),
     pytest.param("wrong_exits:Exits", "import", "SystemExit: 3", id="exits at import"),
     pytest.param("wrong_plugins:Clashing", "class", "built-in plugin", id="a name clash"),
-    pytest.param("wrong_plugins:Misspelt", "class", "prebind", id="a misspelt method"),
     pytest.param("wrong_plugins:Counting", "interrupted_writes", "also has configmaps", id="takes two after a crash"),
     pytest.param("wrong_plugins:Optimistic", "rejected_writes", "was rejected with", id="believes in its writes"),
     pytest.param("wrong_plugins:Unread", "rejected_writes", "stored without metadata.labels", id="reads no reply"),
@@ -51,9 +50,7 @@ WRONG = [
     # With a pod that concerns them, these passed.
     pytest.param("wrong_plugins:Remembering", "forgets", "self._bound keeps a request", id="never forgets"),
     pytest.param("wrong_plugins:Connecting", "binds", "blocking socket.connect", id="synchronous HTTP"),
-    pytest.param("wrong_plugins:OnlyListing", "declared_writes", "may not watch configmaps", id="only lists"),
     pytest.param("wrong_plugins:OfAnotherName", "declared_writes", "name_prefix='licence-': ", id="another name"),
-    pytest.param("wrong_plugins:NotDeleting", "declared_writes", "may not delete configmaps", id="cannot undo"),
     pytest.param(
         "wrong_plugins:Anonymous", "declared_writes", "no other annotation of a pod", id="an undeclared annotation"
     ),
@@ -67,7 +64,6 @@ WRONG = [
     pytest.param("wrong_plugins:Sweeping", "release", "licence-pod-beside, which another pod", id="releases all"),
     pytest.param("wrong_plugins:ReleasingThePod", "release", "licence-pod for ever", id="needs the pod in release"),
     # Named before as well, with a pod that concerns them.
-    pytest.param("wrong_plugins:RetryingAtOnce", "binds", "ends RETRY: not yet", id="retries at once"),
     pytest.param("wrong_plugins:Networking", "admission_is_pure", "socket", id="validation over the network"),
     pytest.param("wrong_plugins:RememberingWhatToUndo", "rollback", "leaves configmaps", id="a rollback from memory"),
     pytest.param("wrong_plugins:OutageIsFatal", "interrupted_writes", "FATAL", id="an outage is fatal"),
@@ -84,7 +80,6 @@ WRONG = [
     pytest.param("wrong_plugins:DenyingByString", "admission_results", "must return FieldErrors", id="a string"),
     pytest.param("wrong_plugins:ReadingTheClock", "admission_is_pure", "the clock is read", id="reads the clock"),
     pytest.param("wrong_plugins:Loose", "class", "accept unknown keys", id="accepts unknown keys"),
-    pytest.param("wrong_plugins:Interrupting", "binds", "raised KeyboardInterrupt", id="interrupts"),
     pytest.param("wrong_plugins:EndingItsTask", "binds", "ends with SystemExit: 3", id="exits in its own task"),
     pytest.param("wrong_plugins:Overdeclaring", "unused_rights", "declares patch of configmaps", id="unused right"),
     pytest.param("wrong_plugins:Overdeclaring", "unused_rights", "licence.example.com/Seated on pods", id="unset"),

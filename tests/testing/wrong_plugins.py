@@ -222,19 +222,6 @@ class Connecting(BindingPlugin):
         return Status.ok()
 
 
-class OnlyListing(BindingPlugin):
-    """Declares the list of its watch, and no more."""
-
-    name = "only_listing"
-    access = Access(rules=(AccessRule("configmaps", ("list",)),))
-
-    def event_sources(self) -> Iterable[EventSource]:
-        return (EventSource(CONFIGMAPS),)
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        return Status.ok()
-
-
 class OfAnotherName(Licence):
     name = "of_another_name"
 
@@ -242,13 +229,6 @@ class OfAnotherName(Licence):
         with suppress(Forbidden):
             await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, {"metadata": {"name": "seat"}})
         return await super().pre_bind(ctx)
-
-
-class NotDeleting(Licence):
-    """Declares what it creates, and not that it deletes it."""
-
-    name = "not_deleting"
-    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create",), name_prefix="licence-"),))
 
 
 class Anonymous(Licence):
@@ -397,20 +377,6 @@ class Waiting(BindingPlugin):
 
 class Clashing(AdmissionPlugin):
     name = "gpu_request"
-
-
-class Misspelt(BindingPlugin):
-    name = "misspelt"
-
-    async def prebind(self, ctx: BindContext) -> Status:
-        return Status.ok()
-
-
-class RetryingAtOnce(BindingPlugin):
-    name = "retrying_at_once"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        return Status.retry("not yet")
 
 
 class Networking(AdmissionPlugin):
@@ -693,13 +659,6 @@ class _LooseArguments(PluginConfig):
 
 class Loose(BindingPlugin[_LooseArguments]):
     name = "loose"
-
-
-class Interrupting(BindingPlugin):
-    name = "interrupting"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        raise KeyboardInterrupt
 
 
 class EndingItsTask(BindingPlugin):

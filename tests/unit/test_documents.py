@@ -26,7 +26,7 @@ from bowline.kube.object_client import ObjectClient
 from bowline_cli.facts import Section
 from bowline_cli.rules import admission_rules
 from tests import hostile
-from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, Command, blocks, commands_of, without_blocks
+from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, blocks, without_blocks
 
 # The page and the test that executes its commands.
 EXECUTORS = {
@@ -71,28 +71,6 @@ def test_a_test_executes_every_page_with_executed_blocks() -> None:
     executed = {name_of(page) for page in PAGES if any(block.info == EXECUTED for block in blocks(page))}
     assert executed == set(EXECUTORS)
     assert [page for page, test in EXECUTORS.items() if page not in (ROOT / test).read_text()] == []
-
-
-def test_the_commands_and_outputs_of_a_block() -> None:
-    plain = [Command("kubectl get pods"), Command("helm list    --all")]
-    assert commands_of("kubectl get pods\n\nhelm list \\\n  --all\n") == plain
-    assert commands_of("$ a \\\n  b\none\n\ntwo\n$ c\n") == [Command("a \\\n  b", "one\n\ntwo\n"), Command("c", "")]
-
-
-@pytest.mark.parametrize(
-    ("stated_output", "actual", "expectation"),
-    [
-        ("bound\n", "bound\nmore\n", False),
-        ("in ... s\n", "in 3.4 s\n", True),
-        ("in ... s\n", "in 3\n4 s\n", False),
-        ("a\n...\nb\n", "a\nx\ny\nb\n", True),
-        ("NAME   AGE\n", "NAME AGE   \n", True),
-        ("a.c\n", "abc\n", False),
-        ("", "text\n", False),
-    ],
-)
-def test_the_stated_output_is_compared(stated_output: str, actual: str, expectation: bool) -> None:
-    assert Command("x", stated_output).matches(actual) is expectation
 
 
 def test_links_lead_to_files_and_paths_in_backticks_exist() -> None:
