@@ -65,7 +65,7 @@ def explain(facts: Facts) -> Explanation | None:
         return replace(_bound(facts, facts.pod), section=Section.BOUND)
     if status_of(facts.pod).get("phase") in ("Succeeded", "Failed"):
         cause = f"the pod has ended without a node: {pod_state(facts.pod)}"
-        return Explanation(cause, creation_time(facts.pod), _replacement(facts.pod), is_stuck=False)
+        return Explanation(cause, _end_time(facts.pod), _replacement(facts.pod), is_stuck=False)
     if request is None:
         return _earlier(facts, facts.requests[0]) if facts.requests else explain_undecided(facts, facts.pod)
     return _explain_decision(facts, facts.pod, request)
@@ -226,8 +226,9 @@ def _deleting_pod(facts: Facts, pod: Object) -> Explanation:
     disruption = condition_of(pod, "DisruptionTarget")
     if disruption.get("status") == "True":
         cause += f" ({disruption.get('reason')}: {disruption.get('message')})"
-    if node:
-        cause += f"; its grace period on node {node} ends at {metadata['deletionTimestamp']}"
+    if node and metadata.get("deletionGracePeriodSeconds") != 0:  # 0: of its kubelet, once it has ended, or by force
+        ends = "ended" if end is not None and end <= facts.now else "ends"
+        cause += f"; its grace period on node {node} {ends} at {metadata['deletionTimestamp']}"
         conditions.append("its kubelet ends it")
     cause += f"; finalizers: {', '.join(finalizers) or 'none'}"
     if finalizers:
@@ -281,13 +282,28 @@ def _replacement(pod: Object) -> str:
     return "its controller creates another one" if is_controlled and not has_succeeded else ""
 
 
+def _end_time(pod: Object) -> datetime | None:
+    """Return when a pod has ended, as far as its status says: when it was disrupted, was not ready any more, or its
+    last container ended.
+    """
+    status, conditions = status_of(pod), (("DisruptionTarget", "True"), ("Ready", "False"))
+    texts = [
+        condition.get("lastTransitionTime")
+        for kind, value in conditions
+        if (condition := condition_of(pod, kind)).get("status") == value
+    ]
+    ends = [((each.get("state") or {}).get("terminated") or {}) for each in status.get("containerStatuses") or ()]
+    texts += [end.get("finishedAt") for end in ends]
+    return max(filter(None, map(parse_time, texts)), default=None)
+
+
 def _bound(facts: Facts, pod: Object) -> Explanation:
     node, state, phase = pod["spec"]["nodeName"], pod_state(pod, with_node=False), status_of(pod).get("phase")
     commands = (describe_pod(facts),)
     since = parse_time(condition_of(pod, "PodScheduled").get("lastTransitionTime")) or creation_time(pod)
     if phase == "Failed":
         cause = f"the pod has failed on node {node}: {state}"
-        return Explanation(cause, since, _replacement(pod), commands, last_event(facts), is_stuck=False)
+        return Explanation(cause, _end_time(pod), _replacement(pod), commands, last_event(facts), is_stuck=False)
     is_ready = condition_of(pod, "Ready").get("status") == "True"
     if phase == "Succeeded" or (phase == "Running" and (is_ready or not container_problems(pod))):
         shared = [event for event in facts.events if event.get("reason") in _SHARED]
@@ -296,7 +312,8 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
         return Explanation(f"the pod is bound to node {node}: {state}", details=details, is_stuck=False)
     if phase == "Running":
         cause = f"the pod runs on node {node}, and a container does not: {state}"
-        return Explanation(cause, since, "the container starts", commands, last_event(facts))
+        unready = parse_time(condition_of(pod, "Ready").get("lastTransitionTime"))
+        return Explanation(cause, unready or since, "the container starts", commands, last_event(facts))
     claims = [volume.ref for volume in pod_volumes(pod)]
     unbound_claims = [ref for ref in claims if _is_unbound(facts.objects.get(ref, NOT_READ))]
     if unbound_claims:

@@ -48,14 +48,14 @@ def explain_uncreated(
     if (owner.get("spec") or {}).get("suspend"):
         until = "spec.suspend is removed, by a queue such as Kueue or by its owner"
         return Explanation(f"{kind} {key} is suspended and has no pods", since, until, (describe,))
-    if any(condition_of(owner, end_condition).get("status") == "True" for end_condition in ("Complete", "Failed")):
-        return Explanation(f"{kind} {key} has ended, and has no pods", since, "", (describe,), is_stuck=False)
-    if (owner.get("spec") or {}).get("replicas") == 0:
-        return Explanation(f"{kind} {key} has replicas 0, so it has no pods", since, is_stuck=False)
+    if why := _needs_no_pods(owner):
+        return Explanation(f"{kind} {key} {why}", since, "", (describe,), is_stuck=False)
     if failure is None:
         spec, what = owner.get("spec") or {}, "no creation has failed"
         if spec.get("paused"):
             what = "spec.paused is true"
+        elif spec.get("managedBy") not in (None, "kubernetes.io/job-controller"):
+            what = f"{spec['managedBy']} manages it, perhaps in another cluster"
         elif "schedule" in spec:
             what = f"it creates a Job at the times {spec['schedule']}"
         elif "events" in facts.unreadable:
@@ -73,6 +73,19 @@ def explain_uncreated(
         return Explanation(cause, failed_since, "others release the quota, or it is raised", (command,))
     until = "the pod template is corrected, or the cause is removed; the controller retries"
     return Explanation(cause, failed_since, until, (describe,))
+
+
+def _needs_no_pods(owner: Object) -> str:
+    """Return why a workload rightly has no pods; empty if it should have some."""
+    if any(condition_of(owner, end_condition).get("status") == "True" for end_condition in ("Complete", "Failed")):
+        return "has ended, and has no pods"
+    spec, status = owner.get("spec") or {}, status_of(owner)
+    for field in ("replicas", "parallelism"):
+        if spec.get(field) == 0:
+            return f"has {field} 0, so it has no pods"
+    if status.get("desiredNumberScheduled") == 0 and status.get("observedGeneration"):  # else nobody has counted
+        return "has no pods: its node selector, affinity and tolerations fit no node"
+    return ""
 
 
 def explain_undecided(facts: Facts, pod: Object) -> Explanation:
