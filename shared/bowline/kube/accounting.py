@@ -190,6 +190,7 @@ class Budget:
             task = asyncio.create_task(call, name=name)
         cancellation: asyncio.CancelledError | None = None
         try:
+            await asyncio.sleep(0)  # a call without I/O has ended then: no timer is needed
             while not task.done() and (left := self._seconds - max(self._account.caller_s, self._account.api_s)) > 0:
                 await asyncio.wait({task}, timeout=min(max(left, _CHECK_S), TURN_S))
         except asyncio.CancelledError as error:
