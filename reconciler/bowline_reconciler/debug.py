@@ -31,7 +31,7 @@ def debug_content(parts: Components, leader: str) -> dict[str, Any]:
             "delayed": {"count": queue.delayed, "nextDue_s": _ages(view.delayed)},
         },
         "watches": {name: _reflector(reflector) for name, reflector in parts.reflectors.items()},
-        "remembered": {**parts.sizes, "queuedEvents": len(parts.recorder)},
+        "remembered": {**parts.memory.sizes, "queuedEvents": len(parts.recorder)},
         "plugins": parts.plugins.sizes,
     }
 

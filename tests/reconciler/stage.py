@@ -183,7 +183,7 @@ class Working:
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of the reconciler's state."""
-        return self.parts.sizes
+        return self.parts.memory.sizes
 
     async def hang(self, watch: str) -> None:
         """Block a watch: it delivers no events, like a hanging connection."""

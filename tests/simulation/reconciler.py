@@ -130,6 +130,6 @@ class ReconcilerProcess(Process):
             return {}
         of_plugins = self.parts.plugins.sizes.items()
         return {
-            **self.parts.sizes,
+            **self.parts.memory.sizes,
             **{f"{plugin} {state}": size for plugin, sizes in of_plugins for state, size in sizes.items()},
         }

@@ -93,7 +93,7 @@ def request(**metadata: Any) -> BindRequest:
 
 
 def writer(client: KubeClient) -> Writer:
-    return Writer(client, lambda note: None, lambda after: None)
+    return Writer(client, lambda note: None, lambda after: None, PodConditions(client))
 
 
 def written_claim(write: Write) -> Call:

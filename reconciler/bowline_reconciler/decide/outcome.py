@@ -4,7 +4,7 @@ Pure, one ``match``. An outcome that equals a decision is returned as that decis
 ``Fail``, ``Wait``), so that each has one code path.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bowline.api import names
@@ -35,31 +35,21 @@ from bowline_reconciler.decide.snapshot import Times
 _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """An attempt has ended: its outcome, and what decides what that means for the request.
+def classify_outcome(
+    request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, times: Times, now: datetime
+) -> OutcomeAction:
+    """Return what an attempt's outcome means for the request.
 
     ``limits``: the settings of binding. ``jitter``: a random number in [0, 1), supplied by the I/O layer. ``times``:
     for how long the request has waited, if it waits. ``now`` is only written.
     """
-
-    outcome: Outcome
-    limits: Binding
-    jitter: float
-    times: Times
-    now: datetime
-
-
-def classify_outcome(request: BindRequest, ended: Ended) -> OutcomeAction:
-    """Return what an attempt's outcome means for the request."""
-    outcome, limits = ended.outcome, ended.limits
     match status := outcome.status:
         case Done():
             return Complete()
         case Waiting():
-            return _wait(status, limits.wait_timeout, ended.times)
+            return _wait(status, limits.wait_timeout, times)
         case Retriable():
-            return _retry(request, status, outcome.started_at, limits, ended.jitter, ended.now)
+            return _retry(request, status, outcome.started_at, limits, jitter, now)
         case Fatal():
             return Fail(replace(status, reasons=(status.message,)))
         case Transient() | Cancelled():

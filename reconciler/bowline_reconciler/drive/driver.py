@@ -39,7 +39,7 @@ from bowline_reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from bowline_reconciler.decide.outcome import Ended, classify_outcome
+from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import BindingContent, sentence
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times, is_bound_as_asked, pod_view
 from bowline_reconciler.decide.step import (
@@ -150,13 +150,6 @@ class Driver:
             state.attempt.stop()
             raise
 
-    def failure(
-        self, key: ObjectKey, state: RequestState | None, why: str, retry_after: timedelta | None = None
-    ) -> ReconcileError:
-        """Return the error that requeues a request whose reconcile has failed."""
-        self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
-        return self.requeue.error(why, state, retry_after)
-
     async def abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
         """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
         late = state.begun_request if has_late_writes(state.attempt) else None
@@ -187,10 +180,11 @@ class Driver:
                     self.requeue.retry(state, effect.after) if is_pause else Result(effect.after, pending=effect.why)
                 )
             case Transient():
-                raise self.failure(request.key, state, sentence(effect.message, effect.plugin), effect.retry_after)
+                why = sentence(effect.message, effect.plugin)
+                raise self.requeue.failure(request.key, state, why, effect.retry_after)
             case Cancelled():
                 self.informers.request_cache.mark_stale((request.key,))
-                raise self.failure(request.key, state, "the attempt was withdrawn")
+                raise self.requeue.failure(request.key, state, "the attempt was withdrawn")
             case SetOwner():
                 state.attempt.is_open = True  # another reconcile goes on with the request's present pod
                 await self.writer.set_owner(request, effect.pod_uid)
@@ -337,8 +331,8 @@ class Driver:
             self.observation.attempt_ended(context, status)
         started_at = work.started_at = work.started_at or now
         times = self.reads.times(work.snapshot.request, state) if isinstance(status, Waiting) else Times()
-        ended = Ended(Outcome(status, started_at), self.limits, self.jitter(), times, now)
-        return classify_outcome(work.snapshot.request, ended)
+        outcome, jitter = Outcome(status, started_at), self.jitter()
+        return classify_outcome(work.snapshot.request, outcome, self.limits, jitter, times, now)
 
     # --- an end, and what is decided without an attempt ---
 

@@ -118,7 +118,7 @@ class Reconciler:
                     return await self.driver.drive(self.reads.from_cache(request, state), state, call)
                 except KubeError as report_error:
                     log.debug("a failure is not reported", extra={"error": str(report_error)})
-        raise self.driver.failure(key, state, why, retry_after) from error
+        raise self.requeue.failure(key, state, why, retry_after) from error
 
 
 def is_pending(request: BindRequest) -> bool:

@@ -1,6 +1,6 @@
 """When a request is processed next: after a wait, after a failed attempt, or after others that are more urgent.
 
-After an error of a call it is the work queue's rate limit that decides, within the bounds that ``error`` returns; a
+After an error of a call it is the work queue's rate limit that decides, within the bounds that ``failure`` returns; a
 watch event that may change the result comes first, except before the API server's Retry-After or a rest is over.
 
 **Waits** use no worker and no attempt, and are reported only if they last: a wait of a few seconds leaves no trace. A
@@ -26,6 +26,7 @@ from bowline_reconciler.decide.snapshot import Snapshot, stored_wait
 from bowline_reconciler.decide.transient import NO_FAILURES, extend, next_mark_in
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.state import RequestState
+from bowline_reconciler.observe.tracker import Observation
 
 # The shortest delay of a failure that may be about to count.
 _SOON = timedelta(milliseconds=200)
@@ -173,6 +174,7 @@ class Requeue:
         self,
         index: WaitIndex,
         reporter: Reporter,
+        observation: Observation,
         availability: Availability,
         clock: Clock,
         jitter: Callable[[], float],
@@ -180,6 +182,7 @@ class Requeue:
         self.index = index
         self.report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
         self._reporter = reporter
+        self._observation = observation
         self._availability = availability
         self._clock = clock
         self._jitter = jitter
@@ -191,8 +194,11 @@ class Requeue:
         now, last_success = self._clock.monotonic(), self._availability.last_success
         state.failures = extend(state.failures, now, last_success, is_deferred=retry_after is not None)
 
-    def error(self, why: str, state: RequestState | None, retry_after: timedelta | None = None) -> ReconcileError:
+    def failure(
+        self, key: ObjectKey, state: RequestState | None, why: str, retry_after: timedelta | None = None
+    ) -> ReconcileError:
         """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
+        self._observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
         mark_in = next_mark_in(state.failures, self._clock.monotonic()) if state is not None else None
         rest = ATTEMPT_PAUSE if state is not None and not state.failures.is_quiet else timedelta()
         if mark_in is None or retry_after is not None:

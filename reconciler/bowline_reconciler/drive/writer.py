@@ -47,6 +47,7 @@ class Writer:
         client: KubeClient,
         record: Callable[[EventNote], None],
         on_write: Callable[[BindRequest], None],
+        conditions: PodConditions,
         stored_since: Callable[[BindRequest], Awaitable[BindRequest | None]] | None = None,
     ) -> None:
         self._client = client
@@ -54,20 +55,7 @@ class Writer:
         self._on_write = on_write
         self._stored_since = stored_since
         self._dropped_keys: frozenset[str] = frozenset()  # that were logged
-        self._conditions = PodConditions(client)
-
-    @property
-    def pending_conditions(self) -> int:
-        """The number of pods whose condition or nomination is not written yet."""
-        return len(self._conditions)
-
-    def start(self) -> None:
-        """Begin to write the conditions and nominations of pods; called in the event loop, once per term."""
-        self._conditions.start()
-
-    async def stop(self) -> None:
-        """Stop writing those of pods, and drop what is pending."""
-        await self._conditions.stop()
+        self._conditions = conditions
 
     async def patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
         """Set the request's status, without a write if it is equal. Returns the request as stored.

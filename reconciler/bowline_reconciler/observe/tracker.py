@@ -110,10 +110,6 @@ class Observation:
             self._next_failure_log = now + LOG_FAILURES_EVERY_S
             self._failures_to_log = 0
 
-    def on_defect(self) -> None:
-        """Count a reconcile that a defect of Bowline itself has ended."""
-        self.metrics.reconcile_errors.inc()
-
     @property
     def sizes(self) -> dict[str, int]:
         """The numbers of requests whose last reconcile has failed, that wait, and that are unfinished."""

@@ -168,4 +168,4 @@ class Controller:
     def _on_error(self, key: ObjectKey) -> None:
         """Log and count a defect of Bowline; the work queue requeues the key."""
         log.exception("reconcile failed", extra={"bindRequest": str(key)})
-        self._observation.on_defect()
+        self._observation.metrics.reconcile_errors.inc()

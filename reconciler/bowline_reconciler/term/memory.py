@@ -12,9 +12,9 @@ from bowline.framework.binding.runner import Runner
 from bowline_reconciler.decide.transient import NO_FAILURES
 from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.in_flight import InFlightWrites
+from bowline_reconciler.drive.pod_conditions import PodConditions
 from bowline_reconciler.drive.requeue import Requeue
 from bowline_reconciler.drive.state import RequestStates
-from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.watch.request_cache import RequestCache
 
@@ -28,7 +28,7 @@ class Memory:
     in_flight: InFlightWrites
     requeue: Requeue
     driver: Driver
-    writer: Writer
+    conditions: PodConditions
     runner: Runner
     observation: Observation
 
@@ -41,7 +41,7 @@ class Memory:
             "waitIndex": len(self.requeue.index),
             "reportTurns": len(self.requeue.report_turns),
             "deferredCompletions": len(self.driver.deferred),
-            "podConditions": self.writer.pending_conditions,
+            "podConditions": len(self.conditions),
             **self.requests.sizes,
             **self.observation.sizes,
         }
@@ -54,7 +54,7 @@ class Memory:
         """
         self.in_flight.start_term(since, newest)
         self.requests.mark_stale(stale)
-        self.writer.start()
+        self.conditions.start()
 
     def reset_failures(self) -> None:
         """The API server is available again after an outage: reset the transient failures."""
@@ -69,7 +69,7 @@ class Memory:
 
     async def end_term(self) -> None:
         """Drop all state: this process's next term starts from the API objects, as any other process would."""
-        await self.writer.stop()
+        await self.conditions.stop()
         self.requests.end_term()
         for key, uid in self.states.clear():
             await self.runner.drop_request(key, uid)

@@ -27,6 +27,7 @@ from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.gangs import Gangs
 from bowline_reconciler.drive.hand_over import hand_over
 from bowline_reconciler.drive.in_flight import InFlightWrites
+from bowline_reconciler.drive.pod_conditions import PodConditions
 from bowline_reconciler.drive.progress import ProgressReports
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reconciler import Reconciler
@@ -64,11 +65,6 @@ class Components:
     plugins: PluginLifecycle
     ttl: TTLController
     releases: Releases
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of what the process remembers of requests, by kind."""
-        return self.memory.sizes
 
     def unsynced(self) -> str | None:
         """Return which watch has not been listed yet, and why; a plugin's with the plugin's name. None if all have.
@@ -118,16 +114,17 @@ async def build(
     runner = Runner(plugins, caller)
     states, requests = RequestStates(clock.monotonic), informers.request_cache
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
-    writer = Writer(client, recorder.record, requests.learn, observation.stored_since)
+    conditions = PodConditions(client)
+    writer = Writer(client, recorder.record, requests.learn, conditions, observation.stored_since)
     reporter = Reporter(writer, observation.metrics, clock)
-    requeue = Requeue(wait_index, reporter, client.availability, clock, jitter)
+    requeue = Requeue(wait_index, reporter, observation, client.availability, clock, jitter)
     in_flight, wake = InFlightWrites(client, binding.in_flight_timeout), partial(queue.add, ends_rest=True)
     gangs = Gangs(client, states, wake) if settings.feature_gates.get(GANG_BINDING, False) else None
     services = (reads, states, informers, in_flight, runner, writer, reporter, requeue, observation)
     driver = Driver(*services, clock, binding, jitter, lambda: queue.is_busy, gangs)
     events = WatchEvents(queue, states, informers, driver, wait_index)
     reconciler = Reconciler(requests, reads, states, driver, requeue, observation)
-    memory = Memory(states, requests, in_flight, requeue, driver, writer, runner, observation)
+    memory = Memory(states, requests, in_flight, requeue, driver, conditions, runner, observation)
     observation.metrics.in_flight(lambda: points_of(observation.reconciles, caller.in_progress))
     observation.metrics.remembered(lambda: memory.sizes)
     progress = ProgressReports(

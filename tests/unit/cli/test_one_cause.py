@@ -19,7 +19,7 @@ from bowline.testing.builders import bind_request, pod, stored
 from bowline_cli.diagnosis import explain
 from bowline_cli.facts import Explanation, Facts
 from bowline_reconciler.decide.actions import Fail, Outcome, PodBound, RetryAt, Wait
-from bowline_reconciler.decide.outcome import Ended, classify_outcome
+from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import Unfinished, failure_report, unfinished_status, waiting_status
 from bowline_reconciler.decide.snapshot import Times, stored_wait
 from bowline_reconciler.drive.pod_conditions import stored_conditions
@@ -57,7 +57,7 @@ class Cluster:
             times = Times(wait_time=self.now - began)
             outcome = Outcome(self.status, self.now)
             request = decode_bind_request(self.request)
-            action = classify_outcome(request, Ended(outcome, LIMITS, 0.5, times, self.now))
+            action = classify_outcome(request, outcome, LIMITS, 0.5, times, self.now)
             if isinstance(action, Wait):
                 self.now += 5 * SECOND
                 self.request["status"] = waiting_status(request, action, began, self.now)

@@ -13,7 +13,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.decide.actions import Fail, Outcome
-from bowline_reconciler.decide.outcome import Ended, classify_outcome
+from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failure_report
 from bowline_reconciler.decide.snapshot import Times
 
@@ -40,7 +40,7 @@ ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME
 )  # fmt: skip
 def test_the_suggestion_of_an_attempts_end(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
     req = decode_bind_request(stored(bind_request(uid="u")))
-    end = classify_outcome(req, Ended(Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW))
+    end = classify_outcome(req, Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW)
     assert isinstance(end, Fail)
     assert (end.status.reason, end.status.suggestion) == (reason, suggestion)
     event = failure_report(req, end, False, None, NOW).event

@@ -217,7 +217,7 @@ class Cycle:
         writer = RecordingWriter(self.log, self.requests, self.denials)
         index, clock = WaitIndex({}), self.clock
         reporter = Reporter(writer, observation.metrics, clock)
-        requeue = Requeue(index, reporter, Availability(clock), clock, lambda: 0.5)
+        requeue = Requeue(index, reporter, observation, Availability(clock), clock, lambda: 0.5)
         self.in_flight = InFlightWrites(client, settings.binding.in_flight_timeout)
         self.is_busy = False
         self.driver = Driver(

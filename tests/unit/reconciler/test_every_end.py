@@ -35,7 +35,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import ReadLive, decide
-from bowline_reconciler.decide.outcome import Ended, classify_outcome
+from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times
 from bowline_reconciler.decide.step import (
@@ -429,8 +429,8 @@ class Explored:
                     yield replace(state, work=None)
                     return
                 for limit in (5, 0):
-                    ended = Ended(Outcome(status, NOW), Binding(backoff_limit=limit), 0.5, Times(), NOW)
-                    action = classify_outcome(state.facts.request, ended)
+                    outcome, limits = Outcome(status, NOW), Binding(backoff_limit=limit)
+                    action = classify_outcome(state.facts.request, outcome, limits, 0.5, Times(), NOW)
                     if isinstance(action, Wait):
                         yield replace(state, work=None)
                         return

@@ -17,7 +17,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod
 from bowline_reconciler.decide.actions import GATES, Event, Fail, Outcome, OutcomeAction, PodBound, RetryAt, Wait
 from bowline_reconciler.decide.decide import stored_failure
-from bowline_reconciler.decide.outcome import Ended, backoff, classify_outcome
+from bowline_reconciler.decide.outcome import backoff, classify_outcome
 from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
     BindingContent,
@@ -48,7 +48,7 @@ def waiting(why: str) -> Wait:
 
 
 def action_for(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:
-    return classify_outcome(req or request(), Ended(Outcome(status, STARTED), LIMITS, 0.5, times, NOW))
+    return classify_outcome(req or request(), Outcome(status, STARTED), LIMITS, 0.5, times, NOW)
 
 
 def condition(block: Any, kind: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod, stored
 from bowline_reconciler.decide.actions import Fail, Nomination, Outcome
 from bowline_reconciler.decide.decide import stored_failure
-from bowline_reconciler.decide.outcome import Ended, classify_outcome
+from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failed_status, failure_report, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Times
 from tests.builders import request
@@ -22,7 +22,7 @@ NO_SEAT = Status.fatal("all seats are taken", "NoSeat", Suggestion.RESCHEDULE_EL
 
 def failure(plugin: str = "licence") -> Fail:
     outcome = Outcome(NO_SEAT.from_plugin(plugin), NOW - timedelta(seconds=1))
-    action = classify_outcome(request(), Ended(outcome, Binding(), 0.5, Times(), NOW))
+    action = classify_outcome(request(), outcome, Binding(), 0.5, Times(), NOW)
     assert isinstance(action, Fail)
     return action
 
@@ -82,7 +82,7 @@ WAITED = Times(wait_time=timedelta(minutes=1))
 )  # fmt: skip
 def test_a_failure_says_whose_it_is_also_after_a_restart(status: Status, reason: Reason) -> None:
     outcome = Outcome(status.from_plugin("licence"), NOW)
-    end = classify_outcome(request(backoffLimit=0), Ended(outcome, Binding(), 0.5, WAITED, NOW))
+    end = classify_outcome(request(backoffLimit=0), outcome, Binding(), 0.5, WAITED, NOW)
     assert isinstance(end, Fail)
     assert (end.status.reason, end.status.plugin) == (reason, "licence")
     announced = rollback_incomplete_status(request(), end, Status.retry("later"), NOW)

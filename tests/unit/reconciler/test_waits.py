@@ -19,6 +19,7 @@ from bowline_reconciler.drive.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requ
 from bowline_reconciler.drive.state import RequestState
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.tracker import Observation
 
 pytestmark = pytest.mark.looptime
 
@@ -51,8 +52,9 @@ class Crowd:
         self._began = self._clock.monotonic()
         self.writer = RecordingWriter()
         availability = Availability(self._clock)
-        reporter = Reporter(self.writer, ReconcilerMetrics(CollectorRegistry()), self._clock)
-        self._requeue = Requeue(WaitIndex({}), reporter, availability, self._clock, lambda: jitter)
+        observation = Observation(ReconcilerMetrics(CollectorRegistry()), self._clock)
+        reporter = Reporter(self.writer, observation.metrics, self._clock)
+        self._requeue = Requeue(WaitIndex({}), reporter, observation, availability, self._clock, lambda: jitter)
         bodies = [bind_request(f"r{n}", namespace="default" if n < count else "other") for n in range(total)]
         self._requests = [decode_bind_request(stored(body, uid=f"r{n}")) for n, body in enumerate(bodies)]
         self._memories = [RequestState(request.uid) for request in self._requests]
