@@ -259,6 +259,15 @@ def test_pods_of_a_group_that_are_rolled_back_together_free_their_claim() -> Non
     assert not namespace.claim["metadata"]["finalizers"]
 
 
+def test_the_claims_of_a_bound_pod_are_not_released() -> None:
+    stored_request = request("a")
+    namespace = Namespace([member("a", nodeName="node")], [stored_request])
+    reserver = ClaimReserver(cast("ObjectClient", namespace), namespace.clock, TIMEOUT, TaintWatch())
+    bound_request = decode_bind_request(stored_request)
+    assert asyncio.run(reserver.unreserve(bound_request, cast("Any", bound_request.spec))) == Status.ok()
+    assert namespace.claim["status"]["reservedFor"] == [GROUP_REFERENCE]
+
+
 def test_a_claim_that_another_rollback_has_freed_since_it_was_read_is_reserved_again() -> None:
     namespace = Namespace([], [])
     read_before, namespace.claim = namespace.claim, claim({})
