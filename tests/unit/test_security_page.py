@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
 TESTS: dict[str, str | list[str]] = tomllib.loads(Path(__file__).with_name("security_claims.toml").read_text())
@@ -76,17 +74,3 @@ def test_every_test_of_a_claim_exists() -> None:
     cited = {test for tests in TESTS.values() if isinstance(tests, list) for test in tests}
     assert len(cited) > 40
     assert [test for test in cited if not is_test(test)] == []
-
-
-@pytest.mark.parametrize(
-    ("cited", "expectation"),
-    [
-        ("test_modules_and_functions_have_bounded_sizes", True),
-        ("test_of_yesterday", False),
-        ("claims", False),
-        ("test_the_flag[two]", True),
-        ("test_the_flag[none such]", False),
-    ],
-)
-def test_a_stale_name_is_recognized(cited: str, expectation: bool) -> None:
-    assert is_test(cited) is expectation
