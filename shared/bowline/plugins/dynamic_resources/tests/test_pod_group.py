@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -10,11 +11,12 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.meta import ObjectKey, ObjectUID, uid_of
 from bowline.framework.plugin_status import Fatal, Status
 from bowline.framework.reason import Reason
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, PODGROUPS, RESOURCECLAIMS, Resource, Selection
+from bowline.plugins.dynamic_resources.claim import pod_consumer
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient
 from bowline.plugins.dynamic_resources.pod_group import claim_consumer
 from bowline.plugins.dynamic_resources.reserver import ClaimReserver, is_group_used
@@ -266,6 +268,47 @@ def test_the_claims_of_a_bound_pod_are_not_released() -> None:
     bound_request = decode_bind_request(stored_request)
     assert asyncio.run(reserver.unreserve(bound_request, cast("Any", bound_request.spec))) == Status.ok()
     assert namespace.claim["status"]["reservedFor"] == [GROUP_REFERENCE]
+
+
+def test_a_claim_that_another_request_has_just_written_is_read_again() -> None:
+    namespace = Namespace([], [])
+    read_before = namespace.claim = protected_claim({})
+    client = ClaimClient(cast("ObjectClient", namespace), TIMEOUT)
+    first, other = required_claim(allocation()), member("other")
+    second = replace(first, consumer=pod_consumer(other), pod_uid=uid_of(other))
+
+    async def reserve_both() -> None:
+        await asyncio.gather(*(client.reserve(read_before, requirement) for requirement in (first, second)))
+
+    asyncio.run(reserve_both())
+    consumers = [requirement.consumer.reference for requirement in (first, second)]
+    assert namespace.claim["status"]["reservedFor"] == consumers
+
+
+class OneTaken(Namespace):
+    """The claim ``two`` is another pod's."""
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        return (
+            claim({}, name="two", **owner_meta("other-uid"))
+            if name == "two"
+            else await super().get(resource, namespace, name)
+        )
+
+
+def test_no_claim_is_reserved_while_another_one_of_the_pod_cannot_be() -> None:
+    namespace = OneTaken([], [])
+    before = namespace.claim = protected_claim({})
+    reserver = ClaimReserver(cast("ObjectClient", namespace), namespace.clock, TIMEOUT, TaintWatch())
+    entries = [NAMED, {"name": "two", "resourceClaimTemplateName": "tpl"}]
+    status = {"resourceClaimStatuses": [{"name": "two", "resourceClaimName": "two"}]}
+    decision = spec(("dev", allocation()), ("two", allocation()))
+    answer = asyncio.run(
+        reserver.reserve(pod(status, resourceClaims=entries), {"metadata": {"name": "node"}}, decision, {})
+    )
+    assert isinstance(answer, Fatal)
+    assert answer.reason is Reason.DEVICE_CONFLICT
+    assert namespace.claim == before
 
 
 def test_a_claim_that_another_rollback_has_freed_since_it_was_read_is_reserved_again() -> None:
