@@ -305,14 +305,20 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
         cause = f"the pod has failed on node {node}: {state}"
         return Explanation(cause, _end_time(pod), _replacement(pod), commands, last_event(facts), is_stuck=False)
     is_ready = condition_of(pod, "Ready").get("status") == "True"
+    unready = None if is_ready else parse_time(condition_of(pod, "Ready").get("lastTransitionTime"))
     if phase == "Succeeded" or (phase == "Running" and (is_ready or not container_problems(pod))):
         shared = [event for event in facts.events if event.get("reason") in _SHARED]
         is_lost = bool(shared) and shared[-1].get("reason") == names.EVENT_UNRESERVED
         details = (str(shared[-1].get("message")),) if is_lost else ()
-        return Explanation(f"the pod is bound to node {node}: {state}", details=details, is_stuck=False)
+        cause = f"the pod is bound to node {node}: {state}"
+        if phase == "Running" and condition_of(pod, "Ready").get("status") == "False":
+            # A probe fails, or the node does not answer any more.
+            return Explanation(
+                f"{cause}, not ready", unready, "", commands, details or last_event(facts), is_stuck=False
+            )
+        return Explanation(cause, details=details, is_stuck=False)
     if phase == "Running":
         cause = f"the pod runs on node {node}, and a container does not: {state}"
-        unready = parse_time(condition_of(pod, "Ready").get("lastTransitionTime"))
         return Explanation(cause, unready or since, "the container starts", commands, last_event(facts))
     claims = [volume.ref for volume in pod_volumes(pod)]
     unbound_claims = [ref for ref in claims if _is_unbound(facts.objects.get(ref, NOT_READ))]

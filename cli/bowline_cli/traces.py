@@ -16,6 +16,10 @@ _MOST: Final = 20_000
 # Of fields: gpu, gpuType, requestGPU, numGpus; of values: nvidia.com/gpu; of images.
 _FIELD: Final = re.compile(r"gpus?(?![a-z])|GPU")
 _DEVICE: Final = re.compile(r"^nvidia\.com/")
+# Of its own group; of a taint, a toleration, or a selector of nodes.
+_OF_OTHERS: Final = ("apiVersion", "key")
+# By which the spec of a pod is recognised: other kinds have templates of nodes, or of volumes.
+_OF_PODS: Final = frozenset(("containers", "schedulerName"))
 _IMAGE: Final = re.compile(r"nvidia|cuda")
 
 
@@ -68,7 +72,8 @@ def _traces(raw: Any, *, is_known: bool) -> Iterator[tuple[str, str]]:
 
 def _pods_at(form: str, value: Object) -> str:
     """Return a workload's field for a pod template, or a pod's spec alone, at a path; empty if it is neither."""
-    if isinstance(value.get("spec"), dict):
+    spec = value.get("spec")
+    if isinstance(spec, dict) and not _OF_PODS.isdisjoint(spec):
         return f'templates: ["{form}"]' if TEMPLATE_PATH.fullmatch(form) else ""
     if not isinstance(value.get("containers"), list) or form.endswith(".spec"):
         return ""
@@ -85,7 +90,7 @@ def _is_none(content: Any) -> bool:
 
 
 def _names_gpu(key: str, content: Any) -> bool:
-    if _is_none(content):
+    if _is_none(content) or key in _OF_OTHERS:
         return False
     text = str(content)
     is_image = key.lower().endswith("image") and _IMAGE.search(text) is not None

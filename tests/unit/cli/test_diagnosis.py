@@ -232,6 +232,8 @@ TABLE = [
         *condition("Ready", "False", since=15)])},
         "container main CrashLoopBackOff, container main ended: OOMKilled, exit code 137", "the container starts", 15,
         id="a container that ends again and again"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Running", conditions=condition("Ready", "False",
+        since=15))}, "the pod is bound to node gpu-1: Running, not ready", "", 15, id="a node that is gone"),
     pytest.param({"pod": pod(metadata={"deletionTimestamp": ago(20), "finalizers": ["x/y"]})},
         "the pod is being deleted; finalizers: x/y", "their owners remove the finalizers", 20,
         id="a pod that is being deleted"),

@@ -525,10 +525,25 @@ def test_the_entry_for_an_unknown_kind_lets_its_objects_be_reviewed(
     assert json.loads(out)["objects"][0]["verdict"] in ("allowed", "denied")
 
 
-def test_without_a_pod_template_no_entry_is_invented(lint: Any) -> None:
-    text = "apiVersion: example.com/v1\nkind: Own\nmetadata: {name: own}\nspec: {gpuType: A100}"
+NODES = "template: {spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        pytest.param("gpuType: A100", "spec.gpuType", id="a type"),
+        pytest.param(f"{NODES}, limits: {{nvidia.com/gpu: 8}}", "spec.limits[nvidia.com/gpu]", id="nodes"),
+    ],
+)
+def test_without_a_pod_template_no_entry_is_invented(lint: Any, spec: str, place: str) -> None:
+    text = f"apiVersion: example.com/v1\nkind: Own\nmetadata: {{name: own}}\nspec: {{{spec}}}"
     advice = "its kind, if it describes pods, with the paths of their templates"
-    assert f"(spec.gpuType names a GPU; add to config.workloads: {advice})" in lint(text)[1]
+    assert f"({place} names a GPU; add to config.workloads: {advice})" in lint(text)[1]
+
+
+def test_a_taint_for_gpu_nodes_is_no_sign_of_pods(lint: Any) -> None:
+    text = f"apiVersion: nvidia.com/v1\nkind: Own\nmetadata: {{name: own}}\nspec: {{{NODES}}}"
+    assert lint(text, options=("--fail-on", "unchecked"))[0] == 0
 
 
 class TestBadUsage:

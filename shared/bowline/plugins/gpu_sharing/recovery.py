@@ -137,7 +137,7 @@ def next_step(
     if evidence.is_cordoned or evidence.lacks_gpus or not evidence.devices:
         why = "the ConfigMaps of its pods do not agree on its device"
         if evidence.is_cordoned:
-            why = f"node {node} is cordoned, so no scheduler gives its device to another pod"
+            why = f"node {node} is cordoned: only a pod that tolerates this can get its device"
         elif evidence.lacks_gpus:
             why = f"node {node} offers no {names.RESOURCE_GPU} (status.allocatable), so no pod gets its device either"
         replacements = (reservation for reservation in waiting if reservation.expected_devices)
