@@ -4,14 +4,13 @@ The API server checks the types of pods and workloads before it calls a webhook.
 whose schema is applied after the mutating webhooks, and files given to ``bowline lint`` are unchecked. After this
 check, a plugin may assume that ``containers`` is a list of objects and an annotation a string.
 
-A schema is data: a scalar type, ``[schema]`` for a list, ``{"field": schema}`` for an object with known fields,
-``{EVERY: schema}`` for one with free keys, such as annotations. An absent or null field is valid, as in the API
-server; fields without a schema are ignored. The meaning of values is not checked here. pydantic, which checks the
-configuration, collects all errors before any limit applies: a caller could send thousands in one review.
+A schema is data: a type or ``_QUANTITY`` for a scalar, ``[schema]`` for a list, ``{"field": schema}`` for an object
+with known fields, ``{EVERY: schema}`` for one with free keys, such as annotations. An absent or null field is valid,
+as in the API server; fields without a schema are ignored. The meaning of values is not checked here. pydantic, which
+checks the configuration, collects all errors before any limit applies: a caller could send thousands in one review.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from bowline.api.field_error import FieldError
@@ -57,41 +56,42 @@ MAX_RESOURCES = 2048
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 
-@dataclass(frozen=True, slots=True)
-class _Scalar:
-    """A value that is checked by its Python type alone, as the JSON decoder returns it."""
-
-    types: frozenset[type]
-    message: str
-
-
 Schema = Any  # mypy cannot express this recursion with the type tests below
 EVERY: Final = "*"
-_STRING = _Scalar(frozenset({str}), "must be a string")
-_BOOLEAN = _Scalar(frozenset({bool}), "must be true or false")
-_QUANTITY = _Scalar(frozenset({str, int, float}), 'must be a quantity, such as 1, "500m" or "16Gi"')
-_OBJECT = _Scalar(frozenset({dict}), "must be an object")
+_QUANTITY: Final = frozenset({str, int, float})
+# In an array of more objects, one search for those to look at costs less than a look at each.
+_FEW: Final = 4
+_MESSAGES: Final[Mapping[Any, str]] = {
+    str: "must be a string",
+    bool: "must be true or false",
+    dict: "must be an object",
+    _QUANTITY: 'must be a quantity, such as 1, "500m" or "16Gi"',
+}
 
 
 def _errors(value: Any, schema: Schema) -> Sequence[FieldError]:
     """Return the type errors, with paths relative to the value: a well-formed value builds no path."""
     if type(value) is not type(schema):
-        if type(schema) is not _Scalar:
+        if type(schema) is dict or type(schema) is list:
             return (FieldError(TYPE, "", value, f"must be {'a list' if type(schema) is list else 'an object'}"),)
-        if type(value) in schema.types:
+        if type(value) is schema or (schema is _QUANTITY and type(value) in schema):
             return ()
-        quotes = "; put it in quotes" if schema is _STRING and isinstance(value, bool | int | float) else ""
-        return (FieldError(TYPE, "", value, f"{schema.message}{quotes}"),)
+        quotes = "; put it in quotes" if schema is str and isinstance(value, bool | int | float) else ""
+        return (FieldError(TYPE, "", value, f"{_MESSAGES[schema]}{quotes}"),)
     is_object = type(value) is dict
     every = schema.get(EVERY) if is_object else schema[0]
-    if type(every) is _Scalar and every.types.issuperset(map(type, value.values() if is_object else value)):
-        return ()
+    items: Iterable[tuple[Any, Any]] = value.items() if is_object else enumerate(value)
+    if type(every) is dict:
+        if len(value) > _FEW and {*map(type, value)} == {dict}:
+            items = _unlike(value, every)
+    elif every is not None:
+        types = every if every is _QUANTITY else {every}
+        if types.issuperset(map(type, value.values() if is_object else value)):
+            return ()
     errors: list[FieldError] = []
-    for key, item in value.items() if is_object else enumerate(value):
+    for key, item in items:
         expected = every or schema.get(key)
-        if expected is None or (type(expected) is _Scalar and type(item) in expected.types):
-            continue
-        if item is None and every is None:
+        if type(item) is expected or expected is None or (item is None and every is None):
             continue
         item_errors = _errors(item, expected)
         if item_errors:
@@ -101,63 +101,69 @@ def _errors(value: Any, schema: Schema) -> Sequence[FieldError]:
     return errors
 
 
+def _unlike(objects: Sequence[Object], schema: Schema) -> list[tuple[int, Object]]:
+    """Return the objects with a field of another type than a scalar of the schema; of variables, few are."""
+    indices = {
+        i for i, item in enumerate(objects) for key, field in item.items() if type(field) is not schema.get(key)
+    }
+    return [(index, objects[index]) for index in sorted(indices)]
+
+
 _METADATA = {
-    "name": _STRING,
-    "generateName": _STRING,
-    "namespace": _STRING,
-    "uid": _STRING,
-    "labels": {EVERY: _STRING},
-    "annotations": {EVERY: _STRING},
-    "ownerReferences": [
-        {"apiVersion": _STRING, "kind": _STRING, "name": _STRING, "uid": _STRING, "controller": _BOOLEAN}
-    ],
-    "finalizers": [_STRING],
-    "creationTimestamp": _STRING,
-    "deletionTimestamp": _STRING,
+    "name": str,
+    "generateName": str,
+    "namespace": str,
+    "uid": str,
+    "labels": {EVERY: str},
+    "annotations": {EVERY: str},
+    "ownerReferences": [{"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}],
+    "finalizers": [str],
+    "creationTimestamp": str,
+    "deletionTimestamp": str,
 }
 _RESOURCES = {
     "limits": {EVERY: _QUANTITY},
     "requests": {EVERY: _QUANTITY},
-    "claims": [{"name": _STRING, "request": _STRING}],
+    "claims": [{"name": str, "request": str}],
 }
-_REFERENCE = {"name": _STRING, "key": _STRING}
+_REFERENCE = {"name": str, "key": str}
 _CONTAINER = {
-    "name": _STRING,
-    "image": _STRING,
-    "restartPolicy": _STRING,
-    "command": [_STRING],
-    "args": [_STRING],
+    "name": str,
+    "image": str,
+    "restartPolicy": str,
+    "command": [str],
+    "args": [str],
     "env": [
         {
-            "name": _STRING,
-            "value": _STRING,
-            "valueFrom": {"configMapKeyRef": _REFERENCE, "secretKeyRef": _REFERENCE, "fieldRef": _OBJECT},
+            "name": str,
+            "value": str,
+            "valueFrom": {"configMapKeyRef": _REFERENCE, "secretKeyRef": _REFERENCE, "fieldRef": dict},
         }
     ],
-    "envFrom": [{"prefix": _STRING, "configMapRef": _REFERENCE, "secretRef": _REFERENCE}],
+    "envFrom": [{"prefix": str, "configMapRef": _REFERENCE, "secretRef": _REFERENCE}],
     "resources": _RESOURCES,
-    "volumeMounts": [{"name": _STRING, "mountPath": _STRING}],
-    "securityContext": {"privileged": _BOOLEAN},
+    "volumeMounts": [{"name": str, "mountPath": str}],
+    "securityContext": {"privileged": bool},
 }
 _POD_SPEC = {
-    "schedulerName": _STRING,
-    "nodeName": _STRING,
-    "runtimeClassName": _STRING,
-    "nodeSelector": {EVERY: _STRING},
+    "schedulerName": str,
+    "nodeName": str,
+    "runtimeClassName": str,
+    "nodeSelector": {EVERY: str},
     "containers": [_CONTAINER],
     "initContainers": [_CONTAINER],
     "ephemeralContainers": [_CONTAINER],
     "resources": _RESOURCES,
-    "resourceClaims": [{"name": _STRING, "resourceClaimName": _STRING, "resourceClaimTemplateName": _STRING}],
-    "volumes": [{"name": _STRING, "configMap": _REFERENCE, "hostPath": {"path": _STRING}}],
-    "tolerations": [_OBJECT],
-    "schedulingGates": [_OBJECT],
+    "resourceClaims": [{"name": str, "resourceClaimName": str, "resourceClaimTemplateName": str}],
+    "volumes": [{"name": str, "configMap": _REFERENCE, "hostPath": {"path": str}}],
+    "tolerations": [dict],
+    "schedulingGates": [dict],
 }
 POD_SPEC_FIELDS: Final = tuple(_POD_SPEC)
-_POD = {"metadata": _METADATA, "spec": _POD_SPEC, "status": _OBJECT}
-_WORKLOAD = {"metadata": _METADATA, "spec": {"jobTemplate": {"spec": _OBJECT}}, "status": _OBJECT}
+_POD = {"metadata": _METADATA, "spec": _POD_SPEC, "status": dict}
+_WORKLOAD = {"metadata": _METADATA, "spec": {"jobTemplate": {"spec": dict}}, "status": dict}
 _FOREIGN_WORKLOAD = {"metadata": _METADATA}
-_BIND_REQUEST = {"metadata": _METADATA, "status": _OBJECT}  # its spec is validated by the model
+_BIND_REQUEST = {"metadata": _METADATA, "status": dict}  # its spec is validated by the model
 
 
 def pod_errors(raw: Object) -> tuple[FieldError, ...]:

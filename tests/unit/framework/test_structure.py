@@ -6,6 +6,8 @@ import pytest
 
 from bowline.framework.structure import is_deleting, pod_errors, workload_errors
 
+VARIABLES: list[Any] = [{"name": f"A{index}", "value": "x", "unknown": index} for index in range(6)]
+
 
 def pod(**spec: Any) -> dict[str, Any]:
     return {"metadata": {}, "spec": spec}
@@ -24,6 +26,7 @@ def container(**fields: Any) -> dict[str, Any]:
             id="quantities"),
         pytest.param(container(unknown={"deep": [1, {}]}, env=[{"name": "A", "value": ""}]), id="unknown fields"),
         pytest.param({"metadata": {}, "spec": {}, "status": {}, "more": 1}, id="more fields"),
+        pytest.param(container(env=VARIABLES, args=["x"] * 6), id="long arrays"),
     ],
 )  # fmt: skip
 def test_a_well_formed_pod_has_no_errors(raw: dict[str, Any]) -> None:
@@ -46,6 +49,11 @@ MALFORMED: list[Any] = [
     pytest.param(container(env=[{"name": "PORT", "value": 8080}]),
         ["spec.containers[1].env[0].value: 8080: must be a string; put it in quotes"],
         id="an environment variable without quotes"),
+    pytest.param(container(env=[*VARIABLES, {"name": "B", "value": None, "valueFrom": "x"}, {"value": 1}]),
+        ['spec.containers[1].env[6].valueFrom: "x": must be an object',
+        "spec.containers[1].env[7].value: 1: must be a string; put it in quotes"], id="two of many variables"),
+    pytest.param(container(env=[*VARIABLES, "B"]), ['spec.containers[1].env[6]: "B": must be an object'],
+        id="one of many variables that is no object"),
     pytest.param(container(resources={"limits": {"nvidia.com/gpu": True, "cpu": []}}),
         ["spec.containers[1].resources.limits[nvidia.com/gpu]: true: "
         'must be a quantity, such as 1, "500m" or "16Gi"',
