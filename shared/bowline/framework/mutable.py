@@ -53,21 +53,28 @@ class MutableObject:
         Raises TypeError if a parent is neither an object nor an array or the value is not JSON, IndexError beyond an
         array's end; nothing is changed then.
         """
-        parent: Json = self.raw
-        for depth, token in enumerate(tokens[:-1]):
-            child = parent.get(token) if isinstance(parent, dict) else parent[token]
+        parent, path = self.raw, tokens
+        for depth, token in enumerate(tokens[:-1], 1):
+            child = parent.get(token) if type(parent) is dict else parent[token]
             if child is None:
                 # One operation for the whole missing branch: an "add" below an absent parent would be rejected.
-                for missing in reversed(tokens[depth + 1 :]):
+                for missing in reversed(tokens[depth:]):
                     value = {_key(missing): value}
-                self._put(parent, token, value, tokens[: depth + 1])
-                return
+                path = tokens[:depth]
+                break
             if not isinstance(child, (dict, list)):
-                raise TypeError(f"{pointer(*tokens[: depth + 1])} is neither an object nor an array")
+                raise TypeError(f"{pointer(*tokens[:depth])} is neither an object nor an array")
             parent = child
-        exists = tokens[-1] in parent if isinstance(parent, dict) else True
-        if not exists or parent[tokens[-1]] != value:
-            self._put(parent, tokens[-1], value, tokens)
+        last = path[-1]
+        if type(parent) is dict and _key(last) not in parent:
+            operation, undo = "add", partial(parent.pop, last)
+        elif parent[last] == value:
+            return
+        else:
+            operation, undo = "replace", partial(parent.__setitem__, last, parent[last])
+        self.operations.append({"op": operation, "path": pointer(*path), "value": _copy(value)})
+        self._undo.append(undo)
+        parent[last] = value
 
     def append(self, value: Json, *tokens: str | int) -> None:
         """Append to the array at the tokens, creating it if absent."""
@@ -131,14 +138,6 @@ class MutableObject:
                 return None
             value = value.get(token) if isinstance(value, dict) else value[token]
         return value
-
-    def _put(self, parent: Json, token: str | int, value: Json, path: Sequence[str | int]) -> None:
-        exists = _key(token) in parent if isinstance(parent, dict) else True
-        before = parent[token] if exists else None
-        undo = (lambda: parent.__setitem__(token, before)) if exists else (lambda: parent.pop(token))
-        self.operations.append({"op": "replace" if exists else "add", "path": pointer(*path), "value": _copy(value)})
-        self._undo.append(undo)
-        parent[token] = value
 
 
 def _copy(value: Json) -> Json:
