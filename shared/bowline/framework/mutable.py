@@ -53,7 +53,8 @@ class MutableObject:
         Raises TypeError if a parent is neither an object nor an array or the value is not JSON, IndexError beyond an
         array's end; nothing is changed then.
         """
-        parent, path = self.raw, tokens
+        parent: Json = self.raw
+        path = tokens
         for depth, token in enumerate(tokens[:-1], 1):
             child = parent.get(token) if type(parent) is dict else parent[token]
             if child is None:

@@ -9,7 +9,7 @@ from typing import Final
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.plugins.gpu_request import rule_table
-from bowline.plugins.gpu_request.pod import PodGpus, array_of, mapping_of
+from bowline.plugins.gpu_request.pod import PodGpus
 
 # Resources of other device plugins that are an accelerator as well, or a part of one.
 _OTHER_GPUS: Final = frozenset(
@@ -43,17 +43,17 @@ def contradictions(pod: PodGpus) -> Iterator[FieldError]:
         message = "is more MiB than any GPU has; 8 GiB are 8192"
         yield FieldError(rule_table.MEMORY_IMPLAUSIBLE, annotation_path(names.GPU_MEMORY), text, message)
     runtime = pod.spec.get("runtimeClassName")
-    if isinstance(runtime, str) and _is_plain(runtime):
+    if runtime and _is_plain(runtime):
         message = "passes no GPU to a container; leave it out, and the class for shares is set"
         yield FieldError(rule_table.RUNTIME_CLASS, "spec.runtimeClassName", runtime, message)
-    entries = [*array_of(pod.spec.get("initContainers")), *array_of(pod.spec.get("containers"))]
-    for container, entry in zip(pod.containers, entries, strict=True):
-        limits = mapping_of(mapping_of(mapping_of(entry).get("resources")).get("limits"))
-        for resource in sorted(_OTHER_GPUS.intersection(limits)):
-            if limits[resource] not in (None, 0, "0"):
-                message = "is a device in addition to the share; remove it, or the annotation of the share"
-                path = f"{container.path}.resources.limits[{resource}]"
-                yield FieldError(rule_table.OTHER_GPU, path, limits[resource], message)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(pod.spec.get(field) or ()):
+            limits = (container.get("resources") or {}).get("limits") or {}
+            for resource in sorted(_OTHER_GPUS.intersection(limits)):
+                if limits[resource] not in (0, "0"):
+                    message = "is a device in addition to the share; remove it, or the annotation of the share"
+                    path = f"spec.{field}[{index}].resources.limits[{resource}]"
+                    yield FieldError(rule_table.OTHER_GPU, path, limits[resource], message)
 
 
 def _is_plain(runtime: str) -> bool:

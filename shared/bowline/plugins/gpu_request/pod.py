@@ -1,7 +1,7 @@
 """What a pod requests of GPUs, parsed from its raw JSON: the input of every rule.
 
-Parsing never fails: a field of the wrong type reads as absent. The chain and the API server deny it with a message of
-their own; a plugin that failed here would hide that message.
+The types of fields were checked by the chain (``bowline.framework.structure``), except those of the old pod of an
+UPDATE, of which only the annotations are read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -113,27 +113,27 @@ class PodGpus(NamedTuple):
 
 def view_pod(pod: Object) -> PodGpus:
     """Parse a pod, or the ``metadata`` and ``spec`` of a pod template."""
-    spec = mapping_of(mapping_of(pod).get("spec"))
+    spec = pod["spec"]
     annotations = owned_annotations(pod)
-    containers = (*_containers(spec, "initContainers"), *_containers(spec, "containers"))
+    containers = tuple(_containers(spec))
     return PodGpus(
         annotations=annotations,
-        share=next((key for key in names.SHARE_ANNOTATIONS if key in annotations), ""),
+        share=next(filter(annotations.__contains__, names.SHARE_ANNOTATIONS), ""),
         containers=containers,
         target=_target(annotations, containers),
-        pod_level=_pod_level(spec["resources"]) if "resources" in spec else (),
+        pod_level=_pod_level(spec["resources"]) if spec.get("resources") else (),
         spec=spec,
     )
 
 
 def owned_annotations(pod: Object) -> dict[str, str]:
-    """Return the annotations used by the rules, in a fixed order; null is stored as an empty string."""
-    annotations = mapping_of(mapping_of(mapping_of(pod).get("metadata")).get("annotations"))
-    return {
-        key: annotations[key] or ""
-        for key in names.OWNED_ANNOTATIONS
-        if key in annotations and (annotations[key] is None or isinstance(annotations[key], str))
-    }
+    """Return the annotations of an object that the rules use, in a fixed order; null is stored as an empty string."""
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(annotations, dict):
+        return {}
+    owned = [(key, annotations[key] or "") for key in names.OWNED_ANNOTATIONS if key in annotations]
+    return {key: text for key, text in owned if isinstance(text, str)}
 
 
 def is_device(resource: str) -> bool:
@@ -148,8 +148,7 @@ def _target(annotations: Mapping[str, str], containers: tuple[Container, ...]) -
     return next((container for container in containers if not container.is_init), None)
 
 
-def _pod_level(raw: Any) -> tuple[Amount, ...]:
-    resources = mapping_of(raw)
+def _pod_level(resources: Object) -> tuple[Amount, ...]:
     limits, requests = _amounts(resources, "limits", "spec"), _amounts(resources, "requests", "spec")
     return tuple([amount for amount in (*limits.values(), *requests.values()) if is_device(amount.resource)])
 
@@ -158,39 +157,34 @@ def _nonzero(amounts: Mapping[str, Amount]) -> list[Amount]:
     return [amount for amount in amounts.values() if amount.is_requested]
 
 
-def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
-    is_init = field == "initContainers"
-    for index, raw in enumerate(array_of(spec.get(field))):
-        container, path = mapping_of(raw), f"spec.{field}[{index}]"
-        name = container.get("name")
-        resources = mapping_of(container.get("resources"))
-        yield Container(
-            name=name if isinstance(name, str) else "",
-            path=path,
-            is_init=is_init,
-            is_sidecar=is_init and container.get("restartPolicy") == "Always",
-            is_privileged=mapping_of(container.get("securityContext")).get("privileged") is True,
-            limits=_amounts(resources, "limits", path) if resources else _NOTHING,
-            requests=_amounts(resources, "requests", path) if resources else _NOTHING,
-            claims=_claims(resources) if resources else (),
-        )
+def _containers(spec: Object) -> Iterator[Container]:
+    for field in ("initContainers", "containers"):
+        is_init = field == "initContainers"
+        for index, container in enumerate(spec.get(field) or ()):
+            path, resources = f"spec.{field}[{index}]", container.get("resources")
+            yield Container(
+                name=container.get("name") or "",
+                path=path,
+                is_init=is_init,
+                is_sidecar=is_init and container.get("restartPolicy") == "Always",
+                is_privileged=bool((container.get("securityContext") or {}).get("privileged")),
+                limits=_amounts(resources, "limits", path) if resources else _NOTHING,
+                requests=_amounts(resources, "requests", path) if resources else _NOTHING,
+                claims=_claims(resources) if resources else (),
+            )
 
 
-def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Amount]:
+def _amounts(resources: Object, part: str, path: str) -> Mapping[str, Amount]:
     """Return the GPU entries of ``limits`` or ``requests`` by resource, sorted by name."""
-    entries = mapping_of(resources.get(part))
-    if not entries:
-        return {}
-    place = f"{path}.resources.{part}"
-    resource_names = sorted([key for key in entries if isinstance(key, str) and _is_gpu(key)])
+    entries = resources.get(part) or {}
     return {
-        key: Amount(key, f"{place}[{key}]", entries[key], _parse_quantity(entries[key])) for key in resource_names
+        key: Amount(key, f"{path}.resources.{part}[{key}]", entries[key], _parse_quantity(entries[key]))
+        for key in sorted(filter(_is_gpu, entries))
     }
 
 
-def _claims(resources: Mapping[str, Any]) -> tuple[str, ...]:
-    claim_names = [mapping_of(claim).get("name") for claim in array_of(resources.get("claims"))]
-    return tuple([name for name in claim_names if isinstance(name, str)])
+def _claims(resources: Object) -> tuple[str, ...]:
+    return tuple([claim["name"] for claim in resources.get("claims") or () if claim.get("name")])
 
 
 def _is_gpu(resource: str) -> bool:
@@ -202,13 +196,3 @@ def _parse_quantity(raw_value: Any) -> Decimal | None:
         return as_stored(parse_quantity(raw_value))
     except ValueError:
         return None
-
-
-def mapping_of(value: Any) -> Mapping[str, Any]:
-    """Return the value if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def array_of(value: Any) -> list[Any]:
-    """Return a list; empty for any other value."""
-    return value if isinstance(value, list) else []

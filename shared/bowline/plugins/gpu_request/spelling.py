@@ -5,16 +5,14 @@ resource that no node has stays Pending. Only names that resemble one of the sha
 the prefixes that GPU schedulers use: most pods have none. All are warnings.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
-from typing import Any
+from itertools import filterfalse, islice
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
 from bowline.plugins.gpu_request import rule_table
-from bowline.plugins.gpu_request.pod import mapping_of
 
 _PREFIXES = ("", "kai.scheduler", "runai", "run.ai", "bowline.dev", "nvidia.com")
 # Names of other projects, or of resources, in place of the annotation or the part of a pod that has the meaning.
@@ -39,16 +37,19 @@ _LIKENESS = 0.8
 # A comparison takes a tenth of a millisecond, and a pod may have thousands of annotations.
 _MOST, _LONGEST = 20, 64
 # The resource nvidia.com/gpu in other words. Device plugins name others like it: nvidia.com/vgpu, gpu.shared, gpumem.
-_GPU_NAMES = ("nvidia.com/gpus", "nvidia.com/gpu-count", "nvidia/gpu", "nvidia/gpus", "nvdia.com/gpu", "gpu")
+_GPU_NAMES = (
+    *("nvidia.com/gpus", "nvidia.com/gpu-count", "nvidia/gpu", "nvidia/gpus", "nvdia.com/gpu", "gpu"),
+    names.RESOURCE_GPU,  # in capitals
+)
 # A CUDA context alone takes a few hundred MiB.
 _LEAST_MIB = 128
 
 
 def spelling_warnings(raw: Object) -> Iterator[FieldError]:
     """Yield a warning for each annotation that is misspelt and each label that should be an annotation."""
-    metadata = mapping_of(mapping_of(raw).get("metadata"))
-    annotations, labels = mapping_of(metadata.get("annotations")), mapping_of(metadata.get("labels"))
-    for key in islice(filter(_is_candidate, annotations), _MOST):
+    metadata = raw["metadata"]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    for key in islice(filter(_is_candidate, filterfalse(_READ.__contains__, annotations)), _MOST):
         matches = get_close_matches(_local_name(key), _SPELLINGS, 1, _LIKENESS)
         meaning = _ELSEWHERE.get(key) or _ELSEWHERE.get(_local_name(key)) or next(iter(matches), "")
         if meaning:
@@ -59,65 +60,57 @@ def spelling_warnings(raw: Object) -> Iterator[FieldError]:
         if key in annotations and label not in labels:
             message = f"has no effect as an annotation; set the label {label}"
             yield FieldError(rule_table.LABEL_AS_ANNOTATION, annotation_path(key), annotations[key], message)
-    yield from _container_warnings(raw)
-    memory = annotations.get(names.GPU_MEMORY)
-    if isinstance(memory, str) and memory.isascii() and memory.isdigit() and 0 < int(memory[:9]) < _LEAST_MIB:
+    yield from _spec_warnings(raw["spec"], labels)
+    memory = annotations.get(names.GPU_MEMORY) or ""
+    if memory.isascii() and memory.isdigit() and 0 < int(memory[:9]) < _LEAST_MIB:
         message = f"is {memory} MiB, too little for a CUDA context; the unit is MiB, so 8 GiB are 8192"
         path = annotation_path(names.GPU_MEMORY)
         yield FieldError(rule_table.MEMORY_SIZE, path, memory, message)
-    for key in _SPELLINGS:
-        if key in labels:
-            path, message = f"metadata.labels[{key}]", f"has no effect as a label; set the annotation {key}"
-            yield FieldError(rule_table.ANNOTATION_AS_LABEL, path, labels[key], message)
+    for key in filter(labels.__contains__, _SPELLINGS):
+        path, message = f"metadata.labels[{key}]", f"has no effect as a label; set the annotation {key}"
+        yield FieldError(rule_table.ANNOTATION_AS_LABEL, path, labels[key], message)
 
 
-def _container_warnings(raw: Object) -> Iterator[FieldError]:
+def _spec_warnings(spec: Object, labels: Mapping[str, str]) -> Iterator[FieldError]:
     """Yield the warnings of the spec: resources that nobody serves, and names of annotations at other places."""
-    spec = mapping_of(mapping_of(raw).get("spec"))
-    selector = mapping_of(spec.get("nodeSelector"))
+    selector = spec.get("nodeSelector") or {}
     for key in filter(selector.__contains__, _SPELLINGS):
         message = f"selects nodes by a label, no share; set the annotation {key} of the pod"
         yield FieldError(rule_table.ANNOTATION_IN_SPEC, f"spec.nodeSelector[{key}]", selector[key], message)
-    yield from _label_warnings(raw, spec)
+    if names.RESOURCE_GPU in labels:
+        yield from _label_warnings(labels[names.RESOURCE_GPU], spec)
     for field in ("initContainers", "containers"):
-        containers = spec.get(field)
-        for index, container in enumerate(containers if isinstance(containers, list) else ()):
-            yield from _variable_warnings(mapping_of(container).get("env"), f"spec.{field}[{index}].env")
-            limits = mapping_of(mapping_of(mapping_of(container).get("resources")).get("limits"))
-            for key in limits:
-                spelling = key.lower() if isinstance(key, str) else ""
-                if spelling in (*_GPU_NAMES, names.RESOURCE_GPU) and key != names.RESOURCE_GPU:
+        for index, container in enumerate(spec.get(field) or ()):
+            env = container.get("env") or ()
+            if not _VARIABLES.isdisjoint([entry.get("name") for entry in env]):
+                yield from _variable_warnings(env, f"spec.{field}[{index}].env")
+            for key, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
+                if key != names.RESOURCE_GPU and key.lower() in _GPU_NAMES:
                     message = f"no device plugin serves this resource; did you mean {names.RESOURCE_GPU}?"
                     path = f"spec.{field}[{index}].resources.limits[{key}]"
-                    yield FieldError(rule_table.RESOURCE_NAME, path, limits[key], message)
+                    yield FieldError(rule_table.RESOURCE_NAME, path, quantity, message)
 
 
-def _label_warnings(raw: Object, spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _label_warnings(count: str, spec: Object) -> Iterator[FieldError]:
     """Yield a warning for a number of GPUs as a label of a pod whose containers request none."""
     key = names.RESOURCE_GPU
-    count = mapping_of(mapping_of(mapping_of(raw).get("metadata")).get("labels")).get(key)
-    if not isinstance(count, str) or not (count.isascii() and count.isdigit()):
-        return
-    lists = [spec.get(field) for field in ("initContainers", "containers")]
-    containers = [c for entries in lists if isinstance(entries, list) for c in entries]
-    if not any(key in mapping_of(mapping_of(mapping_of(c).get("resources")).get("limits")) for c in containers):
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    is_requested = any(key in ((entry.get("resources") or {}).get("limits") or ()) for entry in containers)
+    if count.isascii() and count.isdigit() and not is_requested:
         message = f"has no effect as a label; set limits {key} of a container"
         yield FieldError(rule_table.RESOURCE_AS_LABEL, f"metadata.labels[{key}]", count, message)
 
 
-def _variable_warnings(env: Any, place: str) -> Iterator[FieldError]:
-    for index, entry in enumerate(env if isinstance(env, list) else ()):
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if isinstance(name, str) and name in _VARIABLES:
+def _variable_warnings(env: Sequence[Object], place: str) -> Iterator[FieldError]:
+    for index, name in enumerate([entry.get("name") for entry in env]):
+        if name in _VARIABLES:
             message = f"has no effect as a variable; set the annotation {name} of the pod"
             yield FieldError(rule_table.ANNOTATION_IN_SPEC, f"{place}[{index}].name", name, message)
 
 
-def _is_candidate(key: Any) -> bool:
-    """Return whether a key may be meant as a share annotation and is none."""
-    if not isinstance(key, str) or len(key) > _LONGEST or "gpu" not in key.lower():
-        return False
-    return key not in _READ and key.rpartition("/")[0] in _PREFIXES
+def _is_candidate(key: str) -> bool:
+    """Return whether a key that no plugin reads may be meant as a share annotation."""
+    return len(key) <= _LONGEST and "gpu" in key.lower() and key.rpartition("/")[0] in _PREFIXES
 
 
 def _local_name(key: str) -> str:
