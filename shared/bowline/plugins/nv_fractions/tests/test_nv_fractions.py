@@ -7,6 +7,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.gpu_share import SHARED_DEVICES
+from bowline.api.node_view import reduced_node
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
@@ -162,7 +163,9 @@ async def test_auto_acts_on_nodes_that_report_ready_agents(
 
 
 def automatic_context(annotations: Json, conditions: list[Json]) -> BindContext:
-    node = {"metadata": {"name": "n", "labels": LABELS}, "status": {"conditions": conditions}}
+    """The attempt has the node as the reconciler caches it."""
+    metadata = {"name": "n", "uid": "u", "resourceVersion": "1", "labels": LABELS}
+    node = reduced_node({"metadata": metadata, "status": {"conditions": conditions}})
     return replace(context(annotations, LABELS), node=node)
 
 
