@@ -29,6 +29,8 @@ class Tree:
             if (ROOT / name).is_file():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, root / name)
+        # Tests of what is packaged list the files of a repository.
+        self.output("git", "init", "--quiet")
         self._require_own_modules()
 
     @property
