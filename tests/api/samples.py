@@ -47,14 +47,12 @@ ON_THE_WIRE = [
     pytest.param({**FRACTION, "receivedGPU": {"count": 1, "portion": "0.26"}}, id="a memory share"),
     pytest.param({**FRACTION, "receivedGPU": {"count": 1, "portion": "0.00"}}, id="a share rounded down to 0.00"),
     pytest.param({**FRACTION, "receivedGPU": {"count": 1, "portion": "1.00"}}, id="a share rounded up to 1.00"),
-    pytest.param(
-        {**FRACTION, "receivedGPU": {"count": 2, "portion": "0.50"}, "selectedGPUGroups": [GROUP, "other"]},
-        id="half of two devices",
-    ),
+    pytest.param({**FRACTION, "receivedGPU": {"count": 2, "portion": "0.50"}, "selectedGPUGroups": [GROUP, "other"]},
+        id="half of two devices"),
     pytest.param(spec(receivedResourceType="MigInstance", receivedGPU={"portion": "0.00"}), id="a MIG instance"),
     pytest.param(spec(receivedResourceType=""), id="an empty resource type"),
     pytest.param(spec(receivedResourceType=None), id="no resource type"),
     pytest.param(spec(selectedGPUGroups=[]), id="an empty list of groups"),
     pytest.param(spec(backoffLimit=0), id="a limit of no retries"),
     pytest.param(spec(podUID="6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"), id="Bowline's own field podUID"),
-]
+]  # fmt: skip

@@ -41,34 +41,17 @@ REFUSED = [
     pytest.param(spec(receivedGPU={"count": 2**31}), "spec.receivedGPU.count", "2147483647", id="a count too large"),
     pytest.param(spec(receivedGPU={"portion": 0.5}), "spec.receivedGPU.portion", "string", id="a number"),
     pytest.param(spec(receivedGPU={"portion": "-0.5"}), "spec.receivedGPU.portion", "match", id="less than zero"),
-    pytest.param(
-        spec(receivedResourceType="Shared"), "spec.receivedResourceType", '"MigInstance"', id="an unknown type"
-    ),
-    pytest.param(
-        spec(receivedResourceType="Fraction", receivedGPU={"count": 1, "portion": "0.50"}),
-        "spec.selectedGPUGroups",
-        "name at least one",
-        id="a share without groups",
-    ),
-    pytest.param(
-        spec(receivedResourceType="Fraction", selectedGPUGroups=[GROUP]),
-        "spec.receivedGPU.count",
-        "set count to 1 or more",
-        id="a share without devices",
-    ),
-    pytest.param(
-        spec(resourceClaimAllocations=[{"allocation": ALLOCATION}]),
-        "spec.resourceClaimAllocations[0].name",
-        "Required",
-        id="an allocation of no claim",
-    ),
-    pytest.param(
-        spec(predictedNUMAZones=[{"zone": "node-0", "amount": {"cpu": "many"}}]),
-        "spec.predictedNUMAZones[0].amount.cpu",
-        "match",
-        id="an amount that is no quantity",
-    ),
-]
+    pytest.param(spec(receivedResourceType="Shared"), "spec.receivedResourceType", '"MigInstance"',
+        id="an unknown type"),
+    pytest.param(spec(receivedResourceType="Fraction", receivedGPU={"count": 1, "portion": "0.50"}),
+        "spec.selectedGPUGroups", "name at least one", id="a share without groups"),
+    pytest.param(spec(receivedResourceType="Fraction", selectedGPUGroups=[GROUP]), "spec.receivedGPU.count",
+        "set count to 1 or more", id="a share without devices"),
+    pytest.param(spec(resourceClaimAllocations=[{"allocation": ALLOCATION}]),
+        "spec.resourceClaimAllocations[0].name", "Required", id="an allocation of no claim"),
+    pytest.param(spec(predictedNUMAZones=[{"zone": "node-0", "amount": {"cpu": "many"}}]),
+        "spec.predictedNUMAZones[0].amount.cpu", "match", id="an amount that is no quantity"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "field", "word"), REFUSED)
@@ -136,23 +119,13 @@ CHANGED = [
     pytest.param("receivedGPU", {"count": 2, "portion": "0.50"}, id="more devices"),
     pytest.param("selectedGPUGroups", [GROUP, "more"], id="one more group"),
     pytest.param("resourceClaimAllocations", None, id="the allocations removed"),
-    pytest.param(
-        "resourceClaimAllocations",
-        [
-            {
-                "name": "dev",
-                "allocation": {"gadgets": ALLOCATION["devices"], "nodeSelector": ALLOCATION["nodeSelector"]},
-            }
-        ],
-        id="a key of an allocation renamed, which a comparison key by key would miss",
-    ),
-    pytest.param(
-        "extendedResourceClaimAllocation",
-        {**EVERYTHING["extendedResourceClaimAllocation"], "deviceRequests": [{"nam": "a", "exactly": {"count": 1}}]},
-        id="a key of a device request renamed",
-    ),
+    pytest.param("resourceClaimAllocations", [{"name": "dev", "allocation": {"gadgets": ALLOCATION["devices"],
+        "nodeSelector": ALLOCATION["nodeSelector"]}}],
+        id="a key of an allocation renamed, which a comparison key by key would miss"),
+    pytest.param("extendedResourceClaimAllocation", {**EVERYTHING["extendedResourceClaimAllocation"],
+        "deviceRequests": [{"nam": "a", "exactly": {"count": 1}}]}, id="a key of a device request renamed"),
     pytest.param("predictedNUMAZones", [{"zone": "node-0", "amount": {"cpu": "5"}}], id="another amount"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("field", "value"), CHANGED)
@@ -177,11 +150,9 @@ ALLOWED = [
     pytest.param({"spec": {"podName": "open", "receivedGPU": {"count": 1}}}, id="an unchanged write"),
     pytest.param({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, id="labels and annotations"),
     pytest.param({"metadata": {"finalizers": ["bowline.dev/rollback"]}}, id="the finalizer"),
-    pytest.param(
-        {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "u"}]}},
-        id="the owner reference that pins a request",
-    ),
-]
+    pytest.param({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "u"}]}},
+        id="the owner reference that pins a request"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("patch", ALLOWED)

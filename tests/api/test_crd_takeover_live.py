@@ -74,16 +74,12 @@ def accepts(cluster: Cluster) -> bool:
 @pytest.mark.parametrize(
     ("subresource", "patch"),
     [
-        pytest.param(
-            "/status",
-            RESULT,
-            id="the result",
-            marks=pytest.mark.skipif(VALIDATES_AGAIN, reason="Kubernetes 1.32 validates the unchanged spec again"),
-        ),
+        pytest.param("/status", RESULT, id="the result", marks=pytest.mark.skipif(VALIDATES_AGAIN,
+            reason="Kubernetes 1.32 validates the unchanged spec again")),
         pytest.param("", {"metadata": {"finalizers": ["bowline.dev/rollback"]}}, id="a finalizer"),
         pytest.param("", {"metadata": {"finalizers": None}}, id="no finalizer"),
     ],
-)
+)  # fmt: skip
 def test_an_old_invalid_object_can_be_completed(taken_over: Cluster, subresource: str, patch: dict[str, Any]) -> None:
     """Old errors count only for writes of those fields; otherwise its failure could never be written."""
     taken_over.api.patch(f"{REQUESTS}/old{subresource}", patch)

@@ -123,13 +123,8 @@ STORED = [
     ("/api/v1/persistentvolumes", volume("uid", claimRef={**REFERENCE, "name": "taken"})),
     ("/api/v1/persistentvolumes", volume("bound", claimRef={"namespace": "default", "name": "taken"})),
     (f"{CORE}/configmaps", configmap("orphan-0", owned=False)),
-    (
-        f"{CORE}/persistentvolumeclaims",
-        {
-            "metadata": {"name": "data"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-        },
-    ),
+    (f"{CORE}/persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}}),
     *(
         (
             RESERVATIONS,
@@ -148,7 +143,7 @@ STORED = [
     # A policy of the cluster has removed its labels.
     (RESERVATIONS, {**reservation(), "metadata": {"name": UNLABELLED}}),
     ("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "x"}, "handler": "x"}),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -18,35 +18,15 @@ EMERGENCY = (
 )
 LINES = 5  # of an installation with the defaults
 CASES: list[tuple[dict[str, Any], str, set[str], set[str], int]] = [
-    (
-        {},
-        NAMESPACE,
-        {
-            *("bowline check -n bowline-system", "bowline explain -A", EMERGENCY, "docs/index.md"),
-            "reviews nothing in kube-system, bowline-system.",
-        },
-        {ONE, LOST, "caBundle", names.FINALIZER},
-        LINES,
-    ),
+    ({}, NAMESPACE, {*("bowline check -n bowline-system", "bowline explain -A", EMERGENCY, "docs/index.md"),
+        "reviews nothing in kube-system, bowline-system."}, {ONE, LOST, "caBundle", names.FINALIZER}, LINES),
     (GIVEN, NAMESPACE, {"Secret serving-cert", "clientConfig.caBundle"}, set(), LINES + 1),
-    (
-        {"admission": {"mode": "Warn"}},
-        NAMESPACE,
-        {"no user's object is denied", EMERGENCY},
-        {ONE, "nothing is denied"},
-        LINES + 1,
-    ),
-    (
-        {"config": {"schedulerNames": ["a", "*"], "namespaces": {"exclude": ["b"]}}},
-        "default",
-        {
-            *("Every pod outside these namespaces depends on the webhook", LOST),
-            *("admits and binds the pods of a, *;", "reviews nothing in kube-system, default, b."),
-        },
-        set(),
-        LINES + 2,
-    ),
-]
+    ({"admission": {"mode": "Warn"}}, NAMESPACE, {"no user's object is denied", EMERGENCY}, {ONE,
+        "nothing is denied"}, LINES + 1),
+    ({"config": {"schedulerNames": ["a", "*"], "namespaces": {"exclude": ["b"]}}}, "default",
+        {*("Every pod outside these namespaces depends on the webhook", LOST),
+        *("admits and binds the pods of a, *;", "reviews nothing in kube-system, default, b.")}, set(), LINES + 2),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("values", "namespace", "present", "absent", "lines"), CASES)

@@ -67,15 +67,12 @@ def test_without_shares_pods_are_still_limited_to_what_a_plugin_patches(chart: C
         pytest.param({"bindingAnnotations": ["a'] || true"]}, "bindingAnnotations/0", id="an end of the expression"),
         pytest.param({"rules": [{"resource": "*", "verbs": ["get"]}]}, "rules/0/resource", id="every resource"),
         pytest.param({"rules": [{"resource": "pods", "verbs": ["*"]}]}, "rules/0/verbs/0", id="every verb"),
-        pytest.param(
-            {"rules": [{"resource": "pods", "verbs": ["create"], "namePrefix": "a'"}]},
-            "rules/0/namePrefix",
-            id="a prefix that ends the expression",
-        ),
+        pytest.param({"rules": [{"resource": "pods", "verbs": ["create"], "namePrefix": "a'"}]},
+            "rules/0/namePrefix", id="a prefix that ends the expression"),
         pytest.param({"reviewedFields": ["status.phase"]}, "reviewedFields/0", id="a field outside of the spec"),
         pytest.param({"annotations": []}, "pluginAccess/0", id="an unknown key"),
     ],
-)
+)  # fmt: skip
 def test_what_no_plugin_prints_is_rejected(chart: Chart, entry: dict[str, Any], path: str) -> None:
     with pytest.raises(CommandError) as caught:
         chart.render({"pluginAccess": [{"plugin": "seats", **entry}]})
@@ -89,13 +86,10 @@ def test_what_no_plugin_prints_is_rejected(chart: Chart, entry: dict[str, Any], 
         pytest.param({"gpuSharing": {"nvFractions": "Auto"}}, True, id="on nodes that report it"),
         pytest.param({"gpuSharing": {"nvFractions": True}}, True, id="on"),
         pytest.param({"plugins": [{"name": "nv_fractions"}]}, True, id="by its entry"),
-        pytest.param(
-            {"gpuSharing": {"nvFractions": True}, "plugins": [{"name": "nv_fractions", "enabled": False}]},
-            False,
-            id="off by its entry",
-        ),
+        pytest.param({"gpuSharing": {"nvFractions": True}, "plugins": [{"name": "nv_fractions", "enabled": False}]},
+            False, id="off by its entry"),
     ],
-)
+)  # fmt: skip
 def test_gpu_fractioning_is_reviewed_and_bound_if_it_is_enabled(
     chart: Chart, values: dict[str, Any], is_enabled: bool
 ) -> None:

@@ -82,20 +82,14 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
         pytest.param("POST", f"{DEFAULT}/configmaps", named("any", LABEL), id="create one with the label"),
         pytest.param("DELETE", f"{DEFAULT}/configmaps/labelled", None, id="delete it"),
         pytest.param("POST", QUOTAS, named("any", LABEL), id="create an object of another kind"),
-        pytest.param(
-            "PATCH",
-            f"{DEFAULT}/pods/seated",
-            metadata(annotations={"seats.example/granted": "1"}),
-            id="annotate a pod",
-        ),
-        pytest.param(
-            "PATCH", f"{DEFAULT}/pods/seated/status", condition("seats.example/Ready"), id="set a condition"
-        ),
-        pytest.param(
-            "POST", f"{DEFAULT}/pods/seated/binding", binding("seats.example/bound"), id="bind with a label"
-        ),
+        pytest.param("PATCH", f"{DEFAULT}/pods/seated", metadata(annotations={"seats.example/granted": "1"}),
+            id="annotate a pod"),
+        pytest.param("PATCH", f"{DEFAULT}/pods/seated/status", condition("seats.example/Ready"),
+            id="set a condition"),
+        pytest.param("POST", f"{DEFAULT}/pods/seated/binding", binding("seats.example/bound"),
+            id="bind with a label"),
     ],
-)
+)  # fmt: skip
 def test_what_a_plugin_declares_is_allowed(policies: Policies, method: str, path: str, body: Any) -> None:
     assert policies.denial(policies.as_user(RECONCILER), method, path + DRY, body) == ""
 
@@ -107,32 +101,22 @@ def test_what_a_plugin_declares_is_allowed(policies: Policies, method: str, path
         pytest.param("PATCH", f"{SEATS}/configmaps/other", {"data": {"a": "b"}}, "ConfigMaps", id="patch another"),
         pytest.param("POST", f"{DEFAULT}/configmaps", named("seat-2"), "ConfigMaps", id="in another namespace"),
         pytest.param("DELETE", f"{DEFAULT}/configmaps/users", None, "ConfigMaps", id="delete a user's"),
-        pytest.param(
-            "PATCH", f"{DEFAULT}/configmaps/users", metadata(labels={LABEL: "x"}), "ConfigMaps", id="take a user's"
-        ),
-        pytest.param(
-            "PATCH", f"{DEFAULT}/configmaps/labelled", metadata(labels={LABEL: None}), "ConfigMaps", id="release one"
-        ),
-        pytest.param(
-            "POST", "/api/v1/namespaces/kube-system/configmaps", named("x", LABEL), "ConfigMap", id="in kube-system"
-        ),
+        pytest.param("PATCH", f"{DEFAULT}/configmaps/users", metadata(labels={LABEL: "x"}), "ConfigMaps",
+            id="take a user's"),
+        pytest.param("PATCH", f"{DEFAULT}/configmaps/labelled", metadata(labels={LABEL: None}), "ConfigMaps",
+            id="release one"),
+        pytest.param("POST", "/api/v1/namespaces/kube-system/configmaps", named("x", LABEL), "ConfigMap",
+            id="in kube-system"),
         pytest.param("POST", QUOTAS, named("any"), "that its plugins declare", id="another kind without the label"),
         pytest.param("DELETE", f"{QUOTAS}/users", None, "that its plugins declare", id="another kind, a user's"),
-        pytest.param(
-            "PATCH",
-            f"{DEFAULT}/pods/seated",
-            metadata(annotations={"other": "1"}),
-            "plugins declare",
-            id="annotation",
-        ),
-        pytest.param(
-            "PATCH", f"{DEFAULT}/pods/seated/status", condition("Ready"), "PodBound", id="another condition"
-        ),
-        pytest.param(
-            "POST", f"{DEFAULT}/pods/seated/binding", binding("other"), "plugins declare", id="another label"
-        ),
+        pytest.param("PATCH", f"{DEFAULT}/pods/seated", metadata(annotations={"other": "1"}), "plugins declare",
+            id="annotation"),
+        pytest.param("PATCH", f"{DEFAULT}/pods/seated/status", condition("Ready"), "PodBound",
+            id="another condition"),
+        pytest.param("POST", f"{DEFAULT}/pods/seated/binding", binding("other"), "plugins declare",
+            id="another label"),
     ],
-)
+)  # fmt: skip
 def test_what_no_plugin_declares_is_denied(policies: Policies, method: str, path: str, body: Any, text: str) -> None:
     assert text in policies.denial(policies.as_user(RECONCILER), method, path + DRY, body)
 

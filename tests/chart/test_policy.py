@@ -39,24 +39,17 @@ SHARING_OFF = {"config": {"plugins": [{"name": "gpu_sharing", "enabled": False}]
 SWITCHED = [
     pytest.param({}, {PODS} | GUARDS | ACCOUNTS, id="the chart's own values"),
     pytest.param({"policy": {"enabled": False}}, GUARDS | ACCOUNTS, id="no rules of annotations"),
-    pytest.param(
-        {"config": {"plugins": [{"name": "gpu_request", "enabled": False}]}}, GUARDS | ACCOUNTS, id="no such plugin"
-    ),
+    pytest.param({"config": {"plugins": [{"name": "gpu_request", "enabled": False}]}}, GUARDS | ACCOUNTS,
+        id="no such plugin"),
     pytest.param({"policy": {"topologies": True}}, {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS, id="beside KAI-Scheduler"),
     pytest.param({"policy": {"devices": False}}, {PODS} | ACCOUNTS, id="no guards of devices"),
     pytest.param({"policy": {"accounts": False}}, {PODS} | GUARDS, id="no limits of accounts"),
     pytest.param(SHARING_OFF, {PODS} | ACCOUNTS - OF_SHARES, id="without shares"),
-    pytest.param(
-        {"config": {"plugins": [{"name": "volume_binding", "enabled": False}]}},
-        {PODS} | GUARDS | ACCOUNTS - OF_VOLUMES,
-        id="without volumes",
-    ),
-    pytest.param(
-        {"config": {"plugins": [{"name": "dynamic_resources", "enabled": False}]}},
-        {PODS} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
-        id="without resource claims",
-    ),
-]
+    pytest.param({"config": {"plugins": [{"name": "volume_binding", "enabled": False}]}},
+        {PODS} | GUARDS | ACCOUNTS - OF_VOLUMES, id="without volumes"),
+    pytest.param({"config": {"plugins": [{"name": "dynamic_resources", "enabled": False}]}},
+        {PODS} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"}, id="without resource claims"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("values", "expectation"), SWITCHED)

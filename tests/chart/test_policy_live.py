@@ -116,25 +116,17 @@ def many_containers() -> Any:
 SNAILS = "\U0001f40c" * 64
 QUOTES = '"' * 80
 EXTREMES = [
-    pytest.param(
-        pod(
-            "a",
-            "kai-scheduler",
-            dict.fromkeys((names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_NUM_DEVICES), SNAILS)
-            | {names.GPU_FRACTION_CONTAINER: SNAILS},
-        ),
-        id="the longest message",
-    ),
+    pytest.param(pod("a", "kai-scheduler", dict.fromkeys((names.GPU_FRACTION, names.GPU_MEMORY,
+        names.GPU_FRACTION_NUM_DEVICES), SNAILS) | {names.GPU_FRACTION_CONTAINER: SNAILS}),
+        id="the longest message"),
     pytest.param(pod("a", "kai-scheduler", {names.GPU_MEMORY: QUOTES, names.GPU_FRACTION: QUOTES}), id="only quotes"),
     pytest.param(pod("a", "kai-scheduler", {names.GPU_MEMORY: "9" * 260_000}), id="the largest annotation, digits"),
-    pytest.param(
-        pod("a", "kai-scheduler", {names.GPU_FRACTION: "1" * 260_000}), id="the largest annotation, a fraction"
-    ),
-    pytest.param(
-        pod("a", "kai-scheduler", {names.GPU_FRACTION: "\\" * 260_000}), id="the largest annotation, nonsense"
-    ),
+    pytest.param(pod("a", "kai-scheduler", {names.GPU_FRACTION: "1" * 260_000}),
+        id="the largest annotation, a fraction"),
+    pytest.param(pod("a", "kai-scheduler", {names.GPU_FRACTION: "\\" * 260_000}),
+        id="the largest annotation, nonsense"),
     pytest.param(many_containers(), id="hundreds of containers"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("body", EXTREMES)

@@ -50,23 +50,18 @@ OTHER = "sha256:" + "b" * 64
     ("values", "image"),
     [
         pytest.param({}, f"ghcr.example/team/bowline@{DIGEST}", id="the released one"),
-        pytest.param(
-            {"image.registry": "ghcr.example/team"}, f"ghcr.example/team/bowline@{DIGEST}", id="named again"
-        ),
+        pytest.param({"image.registry": "ghcr.example/team"}, f"ghcr.example/team/bowline@{DIGEST}",
+            id="named again"),
         pytest.param({"image.registry": "mirror.example"}, "mirror.example/bowline:0.1.0", id="a mirror"),
-        pytest.param(
-            {"global.imageRegistry": "mirror.example"}, "mirror.example/bowline:0.1.0", id="a parent's mirror"
-        ),
+        pytest.param({"global.imageRegistry": "mirror.example"}, "mirror.example/bowline:0.1.0",
+            id="a parent's mirror"),
         pytest.param({"image.repository": "derived"}, "ghcr.example/team/derived:0.1.0", id="another repository"),
         pytest.param({"image.tag": "plugins"}, "ghcr.example/team/bowline:plugins", id="another tag"),
         pytest.param({"image.digest": OTHER}, f"ghcr.example/team/bowline@{OTHER}", id="another digest"),
-        pytest.param(
-            {"image.registry": "mirror.example", "image.digest": OTHER},
-            f"mirror.example/bowline@{OTHER}",
-            id="a mirror's digest",
-        ),
+        pytest.param({"image.registry": "mirror.example", "image.digest": OTHER}, f"mirror.example/bowline@{OTHER}",
+            id="a mirror's digest"),
     ],
-)
+)  # fmt: skip
 def test_the_released_digest_is_that_of_the_untouched_image(
     helm_command: Helm, archive: Path, values: dict[str, Any], image: str
 ) -> None:

@@ -213,12 +213,9 @@ IMAGES = [
     pytest.param({"tag": "v2"}, "registry.example/bowline:v2", id="a given tag"),
     pytest.param({"registry": "", "pullPolicy": "Never"}, "bowline:0.1.0", id="an image on the nodes"),
     pytest.param({"registry": "r.example:5000/team"}, "r.example:5000/team/bowline:0.1.0", id="a registry"),
-    pytest.param(
-        {"registry": "", "tag": "v2", "digest": "sha256:" + "a" * 64},
-        "bowline@sha256:" + "a" * 64,
-        id="a digest has priority over the tag",
-    ),
-]
+    pytest.param({"registry": "", "tag": "v2", "digest": "sha256:" + "a" * 64}, "bowline@sha256:" + "a" * 64,
+        id="a digest has priority over the tag"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("image", "reference"), IMAGES)

@@ -230,23 +230,14 @@ def test_without_its_policy_the_account_of_the_test_may_create_nothing(chart: Ch
 @pytest.mark.parametrize(
     ("values", "read"),
     [
-        pytest.param(
-            NO_REPEATS,
-            {key: {"list", "watch"} for key in ("nodes", "runtimeclasses", "clusterpolicies")},
-            id="the nodes' labels, for warnings, and the runtimes of shares",
-        ),
-        pytest.param(
-            {"config": {"admission": {"repeatBackoff": "0s"}, "plugins": WITHOUT_SHARES}},
-            {"nodes": {"list", "watch"}},
-            id="without shares the nodes' labels",
-        ),
-        pytest.param(
-            {"config": {"plugins": WITHOUT_SHARES}},
-            {"nodes": {"list", "watch"}, "bindrequests": {"list", "watch"}},
-            id="which decisions have failed",
-        ),
+        pytest.param(NO_REPEATS, {key: {"list", "watch"} for key in ("nodes", "runtimeclasses", "clusterpolicies")},
+            id="the nodes' labels, for warnings, and the runtimes of shares"),
+        pytest.param({"config": {"admission": {"repeatBackoff": "0s"}, "plugins": WITHOUT_SHARES}},
+            {"nodes": {"list", "watch"}}, id="without shares the nodes' labels"),
+        pytest.param({"config": {"plugins": WITHOUT_SHARES}}, {"nodes": {"list", "watch"}, "bindrequests": {"list",
+            "watch"}}, id="which decisions have failed"),
     ],
-)
+)  # fmt: skip
 def test_the_webhook_may_read(chart: Chart, values: Any, read: Any) -> None:
     role_rights = rights(chart.render(values).get("ClusterRole", "bowline-webhook"))
     other_rights = {resource: verbs for (group, resource, _), verbs in role_rights.items() if group != ADMISSION}

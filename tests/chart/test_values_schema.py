@@ -31,47 +31,25 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"image": {"pullSecrets": ["x", {"name": "A b"}]}}, "/image/pullSecrets/0", "object"),
     ({}, "/image/pullSecrets/1/name", "lower-case letters"),
     ({"webhook": {"port": 443}}, "/webhook/port", "minimum"),
-    (
-        {"webhook": {"url": "https://a?b=c"}},
-        "/webhook/url",
-        "https://HOST:PORT with an optional path, without a user",
-    ),
+    ({"webhook": {"url": "https://a?b=c"}}, "/webhook/url",
+        "https://HOST:PORT with an optional path, without a user"),
     ({"webhook": {"tls": {"mode": "auto"}}}, "/webhook/tls/mode", "self"),
-    (
-        {"webhook": {"tls": {"clientCASecret": "", "clientAllowedNames": ["a"]}}},
-        "/webhook/tls/clientCASecret",
-        "because",
-    ),
+    ({"webhook": {"tls": {"clientCASecret": "", "clientAllowedNames": ["a"]}}}, "/webhook/tls/clientCASecret",
+        "because"),
     ({"webhook": {"tls": {"secretName": "A b"}}}, "/webhook/tls/secretName", "lower-case letters"),
     ({"webhook": {"tls": {"issuerRef": {"kind": "ClusterIssuer"}}}}, "/webhook/tls/issuerRef", "name"),
     ({"webhook": {"extraArgs": ["x"]}}, "/webhook/extraArgs/0", "--drain=10s"),
-    (
-        {
-            "webhook": {
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        {"key": "a", "operator": "Is"},
-                        {"key": "a", "operator": "NotIn"},
-                        {"key": "a", "operator": "In", "values": []},
-                        {"key": "a", "operator": "Exists", "values": ["a"]},
-                        {"key": "a b", "operator": "In", "values": ["a b"]},
-                    ]
-                }
-            }
-        },
-        f"{SELECTOR}/0/operator",
-        "NotIn",
-    ),
+    ({"webhook": {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}, {"key": "a",
+        "operator": "NotIn"}, {"key": "a", "operator": "In", "values": []}, {"key": "a", "operator": "Exists",
+        "values": ["a"]}, {"key": "a b", "operator": "In", "values": ["a b"]}]}}}, f"{SELECTOR}/0/operator",
+        "NotIn"),
     ({}, f"{SELECTOR}/1", "values"),
     ({}, f"{SELECTOR}/2/values", "minItems"),
     ({}, f"{SELECTOR}/3/values", "maxItems"),
     ({}, f"{SELECTOR}/4/key", "qualified name"),
     ({}, f"{SELECTOR}/4/values/0", "value of a label"),
-    (
-        {"webhook": {"resources": {"limits": {"a": "lots", "b": "-1", "c": -1, "d": "1 Gi", "e": ""}}}},
-        "/webhook/resources/limits/a",
-        "1.5Gi",
-    ),
+    ({"webhook": {"resources": {"limits": {"a": "lots", "b": "-1", "c": -1, "d": "1 Gi", "e": ""}}}},
+        "/webhook/resources/limits/a", "1.5Gi"),
     ({}, "/webhook/resources/limits/b", "1.5Gi"),
     ({}, "/webhook/resources/limits/c", "minimum"),
     ({}, "/webhook/resources/limits/d", "1.5Gi"),
@@ -81,20 +59,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "2m30s"),
     ({"config": {"binding": {"inFlightTimeout": "0s"}}}, "/config/binding/inFlightTimeout", "longer than zero"),
     ({"config": {"featureGates": {"Alpha": "on"}}}, "/config/featureGates/Alpha", "boolean"),
-    (
-        {
-            "config": {
-                "workloads": [
-                    {"kind": "JobSet", "mode": "Warn"},
-                    {"kind": "JobSet", "action": "warn"},
-                    {"kind": "A' || true"},
-                    {"kind": "A", "templates": ["spec.a[0].t"]},
-                ]
-            }
-        },
-        "/config/workloads/0",
-        "mode",
-    ),
+    ({"config": {"workloads": [{"kind": "JobSet", "mode": "Warn"}, {"kind": "JobSet", "action": "warn"},
+        {"kind": "A' || true"}, {"kind": "A", "templates": ["spec.a[0].t"]}]}}, "/config/workloads/0", "mode"),
     ({}, "/config/workloads/1/action", "Warn"),
     ({}, "/config/workloads/2/kind", "a kind such as"),
     ({}, "/config/workloads/3/templates/0", "[*] for each item"),
@@ -109,7 +75,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"extraVolumeMounts": [{"name": "a"}]}, "/extraVolumeMounts/0", "mountPath"),
     ({"global": {"imageRegistry": "a/"}}, "/global/imageRegistry", "without a slash at the end"),
     ({"monitoring": {"rules": {"enabled": "yes"}}}, "/monitoring/rules/enabled", "boolean"),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -148,18 +114,12 @@ TOGETHER = [
     pytest.param({"webhook": {"replicas": 0}}, r"webhook\.replicas is 0: .*mode=Off", id="no webhook"),
     pytest.param(STAR, r"schedulerNames is .*config\.namespaces\.exclude.*mode=Warn", id="every pod of the cluster"),
     pytest.param({"webhook": {"port": 8080}}, r"webhook\.port and webhook\.metricsPort must differ", id="one port"),
-    pytest.param(
-        {process: {"serviceAccountName": "one"} for process in ("webhook", "reconciler")},
-        r"webhook\.serviceAccountName and reconciler\.serviceAccountName must differ",
-        id="one account",
-    ),
+    pytest.param({process: {"serviceAccountName": "one"} for process in ("webhook", "reconciler")},
+        r"webhook\.serviceAccountName and reconciler\.serviceAccountName must differ", id="one account"),
     pytest.param(TWICE, r"config\.plugins\[1\]: node_fit is listed twice", id="a plugin twice"),
-    pytest.param(
-        {"config": {"workloads": [{"kind": "JobSet"}, {"kind": "JobSet"}]}},
-        r"config\.workloads\[1\]: JobSet is listed twice",
-        id="a kind twice",
-    ),
-]
+    pytest.param({"config": {"workloads": [{"kind": "JobSet"}, {"kind": "JobSet"}]}},
+        r"config\.workloads\[1\]: JobSet is listed twice", id="a kind twice"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("values", "message"), TOGETHER)

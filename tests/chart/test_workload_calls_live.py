@@ -44,19 +44,13 @@ BEFORE: list[tuple[str, Any]] = [
     (JOB_SETS, job_set("leaving", OURS, finalizers=["example.com/keep"])),
     (RAY_CLUSTERS, ray_cluster("ours", OURS, OURS, FOREIGN)),
     (PYTORCH_JOBS, pytorch_job("ours", Master=OURS, Worker=OURS)),
-    (
-        PATHS["PodCliqueSet"],
-        object_of("PodCliqueSet", "ours", {"template": {"cliques": [{"spec": {"podSpec": OUR_SPEC}}]}}),
-    ),
-    (
-        PATHS["InferenceService"],
-        object_of("InferenceService", "ours", {"predictor": {"schedulerName": "kai-scheduler"}}),
-    ),
-    (
-        PATHS["Workflow"],
-        object_of("Workflow", "ours", {"schedulerName": "kai-scheduler", "templates": [{"name": "a"}]}),
-    ),
-]
+    (PATHS["PodCliqueSet"], object_of("PodCliqueSet", "ours",
+        {"template": {"cliques": [{"spec": {"podSpec": OUR_SPEC}}]}})),
+    (PATHS["InferenceService"], object_of("InferenceService", "ours",
+        {"predictor": {"schedulerName": "kai-scheduler"}})),
+    (PATHS["Workflow"], object_of("Workflow", "ours", {"schedulerName": "kai-scheduler",
+        "templates": [{"name": "a"}]})),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

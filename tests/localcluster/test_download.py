@@ -94,21 +94,13 @@ def test_the_requested_member_is_extracted_from_an_archive(tmp_path: Path) -> No
         pytest.param(PLAIN, f"{'0' * 64}  other\n{DIGEST}  tool\n", DIGEST, id="one line of many"),
         pytest.param(PLAIN, f"{DIGEST} *tool\n", DIGEST, id="marked as binary"),
         pytest.param(PLAIN, f"{DIGEST}  other\n", None, id="only another file"),
-        pytest.param(
-            GITHUB,
-            json.dumps({"assets": [{"name": "x"}, {"name": "tool", "digest": f"sha256:{DIGEST}"}]}),
-            DIGEST,
-            id="GitHub's digest of the asset",
-        ),
-        pytest.param(
-            GITHUB,
-            json.dumps({"assets": [{"name": "tool", "digest": f"md5:{DIGEST}"}]}),
-            None,
-            id="another algorithm",
-        ),
+        pytest.param(GITHUB, json.dumps({"assets": [{"name": "x"}, {"name": "tool", "digest": f"sha256:{DIGEST}"}]}),
+            DIGEST, id="GitHub's digest of the asset"),
+        pytest.param(GITHUB, json.dumps({"assets": [{"name": "tool", "digest": f"md5:{DIGEST}"}]}), None,
+            id="another algorithm"),
         pytest.param(GITHUB, json.dumps({"message": "rate limited"}), None, id="GitHub's error"),
     ],
-)
+)  # fmt: skip
 def test_published_digest(download: Download, text: str, expected: str | None) -> None:
     assert published_digest(download, "tool", text) == expected
 

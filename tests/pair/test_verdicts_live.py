@@ -73,13 +73,10 @@ AUDITED = [
         },
         id="a denied pod: the rule ids",
     ),
-    pytest.param(
-        {**shared_pod({names.GPU_FRACTION: "0.5"}), "spec": {**pod()["spec"], "schedulerName": "default-scheduler"}},
-        "pods",
-        {"pods.bowline.dev/decision": "warned", "pods.bowline.dev/rules": "scope/scheduler"},
-        id="a pod with a warning",
-    ),
-]
+    pytest.param({**shared_pod({names.GPU_FRACTION: "0.5"}), "spec": {**pod()["spec"],
+        "schedulerName": "default-scheduler"}}, "pods", {"pods.bowline.dev/decision": "warned",
+        "pods.bowline.dev/rules": "scope/scheduler"}, id="a pod with a warning"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("raw", "resource", "annotations"), AUDITED)

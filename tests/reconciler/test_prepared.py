@@ -86,14 +86,12 @@ async def by_another_client(stage: Stage, ctx: BindContext, store: Store) -> Sta
         pytest.param(acknowledged, stored(replaced=True), "Failed", "PodGone", id="other UID"),
         pytest.param(acknowledged, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="other node"),
         pytest.param(reply_lost, stored(without=LABEL), "Succeeded", LABEL, id="no reply, label missing"),
-        pytest.param(
-            by_a_plugin, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="by a plugin, other node"
-        ),
-        pytest.param(
-            by_another_client, stored(node="gpu-node-2"), "Failed", "BoundElsewhere", id="by another client elsewhere"
-        ),
+        pytest.param(by_a_plugin, stored(node="gpu-node-2"), "Failed", "BoundElsewhere",
+            id="by a plugin, other node"),
+        pytest.param(by_another_client, stored(node="gpu-node-2"), "Failed", "BoundElsewhere",
+            id="by another client elsewhere"),
     ],
-)
+)  # fmt: skip
 async def test_a_bind_is_verified_whoever_has_bound(
     stage: Stage, way: Callable[[Stage, BindContext, Store], Awaitable[Status]], store: Store, phase: str, named: str
 ) -> None:

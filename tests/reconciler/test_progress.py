@@ -71,13 +71,10 @@ async def test_a_call_that_hangs_is_reported_while_it_hangs(
     ("fault", "texts"),
     [
         pytest.param(FaultAnswer(429, retry_after_s=1, message="busy"), ("Retrying: ", "429", "busy"), id="429"),
-        pytest.param(
-            FaultAnswer(403, message=NO_RIGHT),
-            ("Retrying: ", 'the reconciler lacks a right (apiGroups: [""], resources: ["pods/binding"]'),
-            id="a lost right",
-        ),
+        pytest.param(FaultAnswer(403, message=NO_RIGHT), ("Retrying: ",
+            'the reconciler lacks a right (apiGroups: [""], resources: ["pods/binding"]'), id="a lost right"),
     ],
-)
+)  # fmt: skip
 async def test_an_answer_is_reported_while_it_is_repeated(
     stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], fault: FaultAnswer, texts: tuple[str, ...]
 ) -> None:

@@ -30,17 +30,12 @@ IDLE_LIMIT_S = 30.0
         pytest.param("counts_own_pods_only", "two-schedulers", "counts-what-is-used", id="own pods only"),
         pytest.param("ignores_selectors", "restart", "counts-what-is-used", id="no nodeSelector"),
         pytest.param("ignores_failures", "repeated-failure", "replaces-failed-requests", id="failures are ignored"),
-        pytest.param(
-            "leaves_failures",
-            "removed-cause",
-            "decides-again-when-the-cause-has-gone",
-            id="a failure without a suggestion is final",
-        ),
+        pytest.param("leaves_failures", "removed-cause", "decides-again-when-the-cause-has-gone",
+            id="a failure without a suggestion is final"),
         pytest.param("reports_nothing", "too-large", "reports-why", id="no event"),
         pytest.param("ignores_nodes", "stale-node", "leaves-unsuitable-nodes", id="the first node, whatever happens"),
-        pytest.param(
-            "ignores_unfinished_requests", "unfinished-requests", "counts-unfinished-requests", id="bound pods only"
-        ),
+        pytest.param("ignores_unfinished_requests", "unfinished-requests", "counts-unfinished-requests",
+            id="bound pods only"),
         pytest.param("counts_ended_pods", "ending-pods", "frees-what-has-ended", id="ended pods for ever"),
         pytest.param("forgets_terminating_pods", "ending-pods", "counts-what-is-used", id="terminating pods"),
         pytest.param("ignores_init_containers", "other-needs", "counts-init-containers", id="no init containers"),
@@ -62,12 +57,10 @@ IDLE_LIMIT_S = 30.0
         pytest.param("ignores_failures", "delete-pod", "deletes-a-controllers-pod", id="keeps a controller's pod"),
         pytest.param("deletes_hopeless_pods", "delete-pod", "deletes-no-pods", id="a pod without a controller"),
         pytest.param("deletes_pods_by_name", "delete-pod", "deletes-by-uid", id="a pod by name"),
-        pytest.param(
-            "deletes_failures_at_once", "removed-cause", "pauses-after-a-failure", id="no pause after a failure"
-        ),
-        pytest.param(
-            "withdraws_from_others", "unfinished-requests", "own-pods-only", id="withdraws from another scheduler"
-        ),
+        pytest.param("deletes_failures_at_once", "removed-cause", "pauses-after-a-failure",
+            id="no pause after a failure"),
+        pytest.param("withdraws_from_others", "unfinished-requests", "own-pods-only",
+            id="withdraws from another scheduler"),
         pytest.param("deletes_each_failure", "others-requests", "own-pods-only", id="each failed request"),
         pytest.param("deletes_all", "failed-node", "deletes-by-uid", id="a delete of all"),
         pytest.param("deletes_successes_by_name", "first-decision", "deletes-by-uid", id="a delete by name"),
@@ -88,14 +81,13 @@ IDLE_LIMIT_S = 30.0
         pytest.param("counts_reservations", "shares", "counts-a-reservation-once", id="a reservation and its group"),
         pytest.param("moves_decisions", "first-decision", "changes-no-request", id="patches the spec"),
         pytest.param("binds", "first-decision", "binds-no-pods", id="binds itself"),
-        pytest.param(
-            "withdraws_at_its_start", "unfinished-requests", "waits-for-the-result", id="withdraws at start"
-        ),
+        pytest.param("withdraws_at_its_start", "unfinished-requests", "waits-for-the-result",
+            id="withdraws at start"),
         pytest.param("polls", "denied-request", "pauses-between-passes", id="no pause"),
         pytest.param("repeats_events", "too-large", "repeats-no-event", id="an event in each pass"),
         pytest.param("exits_at_a_denial", "denied-request", "survives-a-denial", id="a denial is fatal"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_scheduler_fails_by_name(binder: SchedulerCluster, program: str, name: str, rule: str) -> None:
     wrong, limit_s = wrong_program(program), IDLE_LIMIT_S if {name, rule} & IDLE else LIMIT_S
     (case,) = (case for case in SCHEDULER_CASES if case.name == name)

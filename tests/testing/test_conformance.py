@@ -44,16 +44,14 @@ WRONG = [
     pytest.param("wrong_plugins:Counting", "interrupted_writes", "also has configmaps", id="takes two after a crash"),
     pytest.param("wrong_plugins:Optimistic", "rejected_writes", "was rejected with", id="believes in its writes"),
     pytest.param("wrong_plugins:Unread", "rejected_writes", "stored without metadata.labels", id="reads no reply"),
-    pytest.param(
-        "wrong_plugins:Unconditional", "overtaking_leader", "has another content in configmaps", id="no precondition"
-    ),
+    pytest.param("wrong_plugins:Unconditional", "overtaking_leader", "has another content in configmaps",
+        id="no precondition"),
     # With a pod that concerns them, these passed.
     pytest.param("wrong_plugins:Remembering", "forgets", "self._bound keeps a request", id="never forgets"),
     pytest.param("wrong_plugins:Connecting", "binds", "blocking socket.connect", id="synchronous HTTP"),
     pytest.param("wrong_plugins:OfAnotherName", "declared_writes", "name_prefix='licence-': ", id="another name"),
-    pytest.param(
-        "wrong_plugins:Anonymous", "declared_writes", "no other annotation of a pod", id="an undeclared annotation"
-    ),
+    pytest.param("wrong_plugins:Anonymous", "declared_writes", "no other annotation of a pod",
+        id="an undeclared annotation"),
     pytest.param("wrong_plugins:ReadingInSetup", "binds", "setup raised Forbidden", id="reads in setup"),
     pytest.param("wrong_plugins:Dying", "binds", "dying/sweep raises", id="a queue raises"),
     pytest.param("wrong_plugins:ChangingRaw", "admission_is_pure", "changes `raw` itself", id="changes raw"),
@@ -113,7 +111,7 @@ WRONG = [
     pytest.param("wrong_plugins:Unconcerned", "concerned", "not checked: applies is False", id="no pod concerns it"),
     pytest.param("wrong_plugins:Skipping", "concerned", "not checked: every method returns SKIP", id="skips"),
     pytest.param("wrong_plugins:Waiting", "binds", "still waits after 1.5 s: no seat is free", id="waits for nobody"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("target", "check", "words"), WRONG)

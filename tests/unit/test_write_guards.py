@@ -119,45 +119,29 @@ def condition(condition: PodBound | None, nomination: Nomination | None = None) 
 @pytest.mark.parametrize(
     ("write", "guards"),
     [
-        pytest.param(
-            lambda client: writer(client).patch_status(request(), {"phase": "Pending"}),
-            {"resourceVersion"},
-            id="status",
-        ),
-        pytest.param(
-            lambda client: writer(client).add_finalizer(request(), ["a"]), {"resourceVersion"}, id="finalizer"
-        ),
-        pytest.param(
-            lambda client: writer(client).drop_finalizer(request(finalizers=[names.FINALIZER])),
-            {"resourceVersion"},
-            id="its removal",
-        ),
+        pytest.param(lambda client: writer(client).patch_status(request(), {"phase": "Pending"}),
+            {"resourceVersion"}, id="status"),
+        pytest.param(lambda client: writer(client).add_finalizer(request(), ["a"]), {"resourceVersion"},
+            id="finalizer"),
+        pytest.param(lambda client: writer(client).drop_finalizer(request(finalizers=[names.FINALIZER])),
+            {"resourceVersion"}, id="its removal"),
         pytest.param(lambda client: writer(client).fence(request()), {"resourceVersion"}, id="fence"),
-        pytest.param(
-            lambda client: writer(client).set_owner(request(), ObjectUID("a")),
-            {"resourceVersion"},
-            id="owner of a request",
-        ),
-        pytest.param(
-            lambda client: TTLController(client, timedelta(), SteppedClock()).remove(request().raw),
-            {"uid", "resourceVersion"},
-            id="delete of a finished request",
-        ),
+        pytest.param(lambda client: writer(client).set_owner(request(), ObjectUID("a")), {"resourceVersion"},
+            id="owner of a request"),
+        pytest.param(lambda client: TTLController(client, timedelta(), SteppedClock()).remove(request().raw), {"uid",
+            "resourceVersion"}, id="delete of a finished request"),
         pytest.param(condition(FAILURE), {"uid", "resourceVersion"}, id="condition False"),
         pytest.param(condition(SUCCESS), {"uid"}, id="condition True: the pod is bound for ever"),
         pytest.param(condition(None, Nomination("node-0")), {"uid", "resourceVersion"}, id="nomination"),
         pytest.param(written_claim(Finalizers(())), {"resourceVersion"}, id="finalizers of a claim"),
         pytest.param(written_claim(ClaimStatus({})), {"uid", "resourceVersion"}, id="status of a claim"),
         pytest.param(written_claim(Delete()), {"uid", "resourceVersion"}, id="delete of a claim"),
-        pytest.param(
-            lambda client: reservations(client).remove(RESERVATION),
-            {"uid", "resourceVersion"},
-            id="delete of a reservation, which may be joined meanwhile",
-        ),
+        pytest.param(lambda client: reservations(client).remove(RESERVATION), {"uid", "resourceVersion"},
+            id="delete of a reservation, which may be joined meanwhile"),
         pytest.param(lambda client: reservations(client).touch(RESERVATION), {"uid"}, id="joining a reservation"),
         pytest.param(labelled_share, {"uid", "resourceVersion"}, id="labels of a share's pod"),
     ],
-)
+)  # fmt: skip
 async def test_a_write_requires_what_it_was_decided_on(write: Call, guards: set[str]) -> None:
     transport = NoObjects()
     async with client_of(transport) as client:
@@ -189,21 +173,16 @@ def volumes(client: KubeClient) -> VolumeBinder:
     [
         pytest.param(lambda client: writer(client).set_owner(request(), ObjectUID("a")), id="owner of a request"),
         pytest.param(lambda client: ClaimClient(client, timedelta()).create(CLAIM), id="a claim"),
-        pytest.param(
-            lambda client: reserver(client)._patch_pod_status(POD, {"resourceClaimName": "a"}), id="claim of a pod"
-        ),
+        pytest.param(lambda client: reserver(client)._patch_pod_status(POD, {"resourceClaimName": "a"}),
+            id="claim of a pod"),
         pytest.param(lambda client: reservations(client).label(POD, {"a": "b"}), id="labels"),
         pytest.param(lambda client: reservations(client).create(device_request()), id="a reservation pod"),
         pytest.param(lambda client: _replace_own(client, CONFIGMAP, POD), id="a ConfigMap in place of another"),
         pytest.param(AGENT._report, id="the device of a reservation pod"),
-        pytest.param(
-            lambda client: volumes(client)._patch(
-                PERSISTENTVOLUMES, ObjectKey("", "v"), {"spec": {"claimRef": {"uid": "a"}}}
-            ),
-            id="the claim of a volume",
-        ),
+        pytest.param(lambda client: volumes(client)._patch(PERSISTENTVOLUMES, ObjectKey("", "v"),
+            {"spec": {"claimRef": {"uid": "a"}}}), id="the claim of a volume"),
     ],
-)
+)  # fmt: skip
 async def test_what_is_not_stored_is_an_error_of_the_write(write: Call) -> None:
     async with client_of(NoObjects(200, json.dumps(STORED).encode())) as client:
         with pytest.raises(NotStoredError):

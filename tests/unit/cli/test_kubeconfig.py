@@ -55,25 +55,15 @@ def credential(status: str) -> str:
         pytest.param({"token": "t"}, "Bearer t", id="a token"),
         pytest.param({"tokenFile": "token", "token": "old"}, "Bearer of-file", id="a token file precedes"),
         pytest.param({"username": "u", "password": "p"}, "Basic dTpw", id="a password"),
-        pytest.param(
-            {"auth-provider": {"name": "oidc", "config": {"id-token": "oidc"}}}, "Bearer oidc", id="an ID token"
-        ),
-        pytest.param(
-            plugin(credential("{'token': os.environ['T']}"), env=[{"name": "T", "value": "e"}]),
-            "Bearer e",
-            id="a plugin",
-        ),
-        pytest.param(
-            plugin(
-                "info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])",
-                credential("{'token': info['spec']['cluster']['server']}"),
-                provideClusterInfo=True,
-            ),
-            f"Bearer {SERVER}",
-            id="a plugin that is given the cluster",
-        ),
+        pytest.param({"auth-provider": {"name": "oidc", "config": {"id-token": "oidc"}}}, "Bearer oidc",
+            id="an ID token"),
+        pytest.param(plugin(credential("{'token': os.environ['T']}"), env=[{"name": "T", "value": "e"}]), "Bearer e",
+            id="a plugin"),
+        pytest.param(plugin("info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])",
+            credential("{'token': info['spec']['cluster']['server']}"), provideClusterInfo=True), f"Bearer {SERVER}",
+            id="a plugin that is given the cluster"),
     ],
-)
+)  # fmt: skip
 def test_the_users_credentials(tmp_path: Path, user: dict[str, Any], header: str) -> None:
     (tmp_path / "token").write_text("of-file\n")
     assert load(tmp_path, document(user)).headers == {"Authorization": header}
@@ -85,18 +75,15 @@ def test_the_users_credentials(tmp_path: Path, user: dict[str, Any], header: str
         pytest.param({}, "gives no token and no client certificate", id="nothing"),
         pytest.param({"tokenFile": "absent"}, "tokenFile: ", id="no token file"),
         pytest.param({"client-certificate-data": "%"}, "client-certificate: ", id="no base64"),
-        pytest.param(
-            {"client-certificate-data": base64.b64encode(b"x").decode(), "client-key-data": "eA=="},
-            "its certificates cannot be used",
-            id="no certificate",
-        ),
+        pytest.param({"client-certificate-data": base64.b64encode(b"x").decode(), "client-key-data": "eA=="},
+            "its certificates cannot be used", id="no certificate"),
         pytest.param(plugin("raise SystemExit(3)"), "gives no credentials: ", id="a plugin that fails"),
         pytest.param(plugin("print('hello')"), "gives no credentials: ", id="a plugin that prints no JSON"),
         pytest.param(plugin("print('{}')"), "gives no credentials: ", id="a plugin without a status"),
         pytest.param(plugin(command="/no/such", installHint="get it"), "does not exist; get it", id="no plugin"),
         pytest.param(plugin(apiVersion="v0"), "apiVersion 'v0' is none of", id="a plugin of another version"),
     ],
-)
+)  # fmt: skip
 def test_unusable_credentials_are_one_error_with_the_file_and_the_remedy(
     tmp_path: Path, user: dict[str, Any], message: str
 ) -> None:

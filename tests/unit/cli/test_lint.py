@@ -486,32 +486,18 @@ GPU_SPEC = f'containers: [{{name: main, image: x, resources: {{limits: {{nvidia.
 @pytest.mark.parametrize(
     ("spec", "place", "pods"),
     [
-        pytest.param(
-            f"roles: {{a: {{template: {{{GPU_TEMPLATE}}}}}}}",
-            "spec.roles.a.template.metadata.annotations[gpu-fraction]",
-            'templates: ["spec.roles.a.template"]',
-            id="a template",
-        ),
-        pytest.param(
-            f"gpus: 1, groups: [{{my-role: {{spec: {{template: {{spec: {{{GPU_SPEC}}}}}}}}}}}]",
+        pytest.param(f"roles: {{a: {{template: {{{GPU_TEMPLATE}}}}}}}",
+            "spec.roles.a.template.metadata.annotations[gpu-fraction]", 'templates: ["spec.roles.a.template"]',
+            id="a template"),
+        pytest.param(f"gpus: 1, groups: [{{my-role: {{spec: {{template: {{spec: {{{GPU_SPEC}}}}}}}}}}}]",
             "spec.groups[0][my-role].spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
-            'templates: ["spec.groups[*].*.spec.template"]',
-            id="the inner template, in lists and maps",
-        ),
-        pytest.param(
-            f"pod: {{{GPU_SPEC}}}",
-            "spec.pod.containers[0].resources.limits[nvidia.com/gpu]",
-            'podSpecs: [{path: "spec.pod"}]',
-            id="a pod's spec",
-        ),
-        pytest.param(
-            GPU_SPEC,
-            "spec.containers[0].resources.limits[nvidia.com/gpu]",
-            'podSpecs: [{path: "spec"}]',
-            id="the object's own spec",
-        ),
+            'templates: ["spec.groups[*].*.spec.template"]', id="the inner template, in lists and maps"),
+        pytest.param(f"pod: {{{GPU_SPEC}}}", "spec.pod.containers[0].resources.limits[nvidia.com/gpu]",
+            'podSpecs: [{path: "spec.pod"}]', id="a pod's spec"),
+        pytest.param(GPU_SPEC, "spec.containers[0].resources.limits[nvidia.com/gpu]", 'podSpecs: [{path: "spec"}]',
+            id="the object's own spec"),
     ],
-)
+)  # fmt: skip
 def test_the_entry_for_an_unknown_kind_lets_its_objects_be_reviewed(
     lint: Any, spec: str, place: str, pods: str
 ) -> None:

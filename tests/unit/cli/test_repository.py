@@ -166,23 +166,19 @@ KUSTOMIZATION = "patches: [{path: patches/manager.yaml}]\n"
     ("files", "arguments"),
     [
         pytest.param({"config/patch.yaml": DEPLOYMENT}, ("config",), id="neither selector nor labels"),
-        pytest.param({"config/kustomization.yaml": KUSTOMIZATION,
-            "config/patches/manager.yaml": WHOLE},
-            ("config",), id="a patch of a kustomization"),
+        pytest.param({"config/kustomization.yaml": KUSTOMIZATION, "config/patches/manager.yaml": WHOLE}, ("config",),
+            id="a patch of a kustomization"),
         pytest.param({"config/kustomization.yaml": "patchesStrategicMerge: [patches/manager.yaml]",
-            "config/patches/manager.yaml": WHOLE},
-            ("config/patches/manager.yaml",), id="a patch that is named"),
+            "config/patches/manager.yaml": WHOLE}, ("config/patches/manager.yaml",), id="a patch that is named"),
         pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", f"image: x, {GPU}")},
             ("config", "--require-scheduler"), id="a GPU, and the scheduler in the base"),
         pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", GPU.replace("1", "null"))
             .replace("{containers", "{nodeSelector: {a: null}, containers")},
             ("config",), id="null removes a field"),
-        pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", "$patch: delete")
-            .replace("{containers", "{$setElementOrder/containers: [{name: manager}], containers")},
-            ("config",), id="directives"),
+        pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", "$patch: delete") .replace("{containers",
+            "{$setElementOrder/containers: [{name: manager}], containers")}, ("config",), id="directives"),
         pytest.param({"config/kustomization.yaml": "commonLabels: {a: b}\nresources: [manager.yaml]\n",
-            "config/manager.yaml": WHOLE},
-            ("config",), id="a resource whose kustomization adds the selector"),
+            "config/manager.yaml": WHOLE}, ("config",), id="a resource whose kustomization adds the selector"),
     ],
 )  # fmt: skip
 def test_a_patch_is_no_object_that_lacks_fields(

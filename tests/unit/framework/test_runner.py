@@ -121,31 +121,18 @@ async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        pytest.param(
-            Forbidden(ApiStatus(403, "Forbidden", 'x is forbidden: User "x" cannot get resource "configmaps"')),
-            Waiting,
-            id="no right",
-        ),
-        pytest.param(
-            Forbidden(ApiStatus(403, "Forbidden", "configmaps denied the request: no team label")),
-            Fatal,
-            id="another's policy",
-        ),
-        pytest.param(
-            Invalid(
-                ApiStatus(422, "Invalid", "x: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")
-            ),
-            Fatal,
-            id="another's policy, with its default code",
-        ),
-        pytest.param(
-            Invalid(ApiStatus(422, "Invalid", 'admission webhook "w.example.com" denied the request: no')),
-            Fatal,
-            id="a webhook with a code of its own",
-        ),
+        pytest.param(Forbidden(ApiStatus(403, "Forbidden",
+            'x is forbidden: User "x" cannot get resource "configmaps"')), Waiting, id="no right"),
+        pytest.param(Forbidden(ApiStatus(403, "Forbidden", "configmaps denied the request: no team label")), Fatal,
+            id="another's policy"),
+        pytest.param(Invalid(ApiStatus(422, "Invalid",
+            "x: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")), Fatal,
+            id="another's policy, with its default code"),
+        pytest.param(Invalid(ApiStatus(422, "Invalid", 'admission webhook "w.example.com" denied the request: no')),
+            Fatal, id="a webhook with a code of its own"),
         pytest.param(Invalid(ApiStatus(422, "Invalid", "data: too long")), Waiting, id="its own body"),
     ],
-)
+)  # fmt: skip
 async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request(
     error: ApiError, kind: type[Status]
 ) -> None:
@@ -278,15 +265,11 @@ async def test_what_cannot_be_read_keeps_no_request_and_is_named() -> None:
     ("spec", "expected"),
     [
         pytest.param(None, ("off: is not enabled, so what it has prepared stays",), id="a plugin that is off"),
-        pytest.param(
-            "unreadable",
-            tuple(
-                f"{n}: the request's spec cannot be read, so what it has prepared is not known" for n in ("a", "off")
-            ),
-            id="a spec that is not decoded",
-        ),
+        pytest.param("unreadable",
+            tuple(f"{n}: the request's spec cannot be read, so what it has prepared is not known" for n in ("a",
+            "off")), id="a spec that is not decoded"),
     ],
-)
+)  # fmt: skip
 async def test_what_nobody_can_undo_is_named(spec: str | None, expected: tuple[str, ...]) -> None:
     run, _ = runner(RecordingPlugin("a", []))
     body = stored(bind_request(uid="pod-uid"), uid="request-uid")

@@ -37,11 +37,8 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
         pytest.param(shared(OLD, ["a", "b"], owner=""), True, id="several groups, no owner"),
         pytest.param(completed(OLD | {"phase": "Failed"}), False, id="Failed, with an owner: deleted with its pod"),
         pytest.param(completed(OLD | {"phase": "Failed"}, owner=""), True, id="Failed, no owner"),
-        pytest.param(
-            completed(OLD | {"phase": "Failed"}, owner="", finalizers=[names.FINALIZER]),
-            False,
-            id="Failed, not rolled back",
-        ),
+        pytest.param(completed(OLD | {"phase": "Failed"}, owner="", finalizers=[names.FINALIZER]), False,
+            id="Failed, not rolled back"),
         pytest.param(completed(OLD | {"phase": "Pending"}), False, id="Pending"),
         pytest.param(completed(OLD | {"phase": "Pending"}, owner=""), False, id="Pending, no owner"),
         pytest.param(completed(OLD, finalizers=["example.com/keep"]), False, id="held by another finalizer"),
@@ -52,6 +49,6 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
         pytest.param(completed({}, managedFields=WRITTEN), False, id="foreign CRD: the newest write counts"),
         pytest.param(completed({}, managedFields=WRITTEN[:1]), True, id="foreign CRD: last written before the TTL"),
     ],
-)
+)  # fmt: skip
 def test_is_due(request_: dict[str, Any], due: bool) -> None:
     assert is_due(request_, HOUR, NOW) is due

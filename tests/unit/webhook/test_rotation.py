@@ -44,37 +44,22 @@ ROWS = [
     pytest.param(CaObservation(state(DUE)), Action.INTRODUCE, id="two thirds of its life are over"),
     pytest.param(CaObservation(state(DUE, NEXT)), None, id="the next one is introduced, and not trusted yet"),
     pytest.param(CaObservation(state(DUE, NEXT), trusted_for=TOO_SHORT), None, id="all trust it, for a moment"),
-    pytest.param(
-        CaObservation(state(DUE, NEXT), trusted_for=ENOUGH), Action.SWITCH, id="all trust it for long enough"
-    ),
-    pytest.param(
-        CaObservation(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf + HOUR)),
-        None,
-        id="leaves of the former may live",
-    ),
-    pytest.param(
-        CaObservation(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf)),
-        Action.RETIRE,
-        id="no leaf of the former may live",
-    ),
-    pytest.param(
-        CaObservation(state(DUE, None, FORMER, at=NOW - LIVES.leaf)),
-        Action.INTRODUCE,
-        id="a renewal before a removal",
-    ),
-    pytest.param(
-        CaObservation(state(YOUNG), own=YOUNG, published_cas=(FORMER.certificate,)),
-        None,
-        id="a running process removes what is published and not in the bundle",
-    ),
+    pytest.param(CaObservation(state(DUE, NEXT), trusted_for=ENOUGH), Action.SWITCH,
+        id="all trust it for long enough"),
+    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf + HOUR)), None,
+        id="leaves of the former may live"),
+    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf)), Action.RETIRE,
+        id="no leaf of the former may live"),
+    pytest.param(CaObservation(state(DUE, None, FORMER, at=NOW - LIVES.leaf)), Action.INTRODUCE,
+        id="a renewal before a removal"),
+    pytest.param(CaObservation(state(YOUNG), own=YOUNG, published_cas=(FORMER.certificate,)), None,
+        id="a running process removes what is published and not in the bundle"),
     pytest.param(CaObservation(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has expired"),
-    pytest.param(
-        CaObservation(state(YOUNG, None, FORMER, at=NOW + BACKDATED)), None, id="the switch was in the near future"
-    ),
-    pytest.param(
-        CaObservation(state(YOUNG), published_cas=(ENDED.certificate,)), None, id="a published CA has expired"
-    ),
-]
+    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW + BACKDATED)), None,
+        id="the switch was in the near future"),
+    pytest.param(CaObservation(state(YOUNG), published_cas=(ENDED.certificate,)), None,
+        id="a published CA has expired"),
+]  # fmt: skip
 # What only a process without a valid CA of its own, that some entry trusts, corrects.
 BROKEN = [
     pytest.param(CaObservation(CaState(None)), id="the Secret is empty"),
@@ -92,15 +77,12 @@ BROKEN = [
     pytest.param(CaObservation(state(YOUNG, UNBORN)), id="the next one is from a clock ahead of ours"),
 ]
 AT_START = [
-    pytest.param(
-        CaObservation(state(YOUNG), published_cas=(YOUNG.certificate, FORMER.certificate)),
-        id="another replica may serve a certificate of a published CA",
-    ),
+    pytest.param(CaObservation(state(YOUNG), published_cas=(YOUNG.certificate, FORMER.certificate)),
+        id="another replica may serve a certificate of a published CA"),
     pytest.param(CaObservation(state(YOUNG, None, FORMER, at=None)), id="the time of the switch is lost"),
-    pytest.param(
-        CaObservation(state(YOUNG, None, FORMER, at=NOW + 2 * BACKDATED)), id="the switch was in the future"
-    ),
-]
+    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW + 2 * BACKDATED)),
+        id="the switch was in the future"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("observation", "action"), ROWS)
