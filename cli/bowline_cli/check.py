@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.description = (
         "Check an installed release: processes, Lease, admission (by pods and a BindRequest created as dry runs), "
-        "CAs, CRD, the agents' ServiceAccount, and other binders. Exit status: 0 all is well, 1 something is missing,"
-        " 2 the cluster cannot be reached, or bad usage."
+        "CAs, policies, CRD, the agents' ServiceAccount, and other binders. Exit status: 0 all is well, 1 something "
+        "is missing, 2 the cluster cannot be reached, or bad usage."
     )
     add_cluster_options(parser, is_namespaced=False)
     parser.add_argument(
@@ -148,6 +148,7 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
     if release.webhook is None or settings.admission.mode == "Off":
         return replace(release, agent=agent)
     name = release.webhook["metadata"]["name"]
+    own = f"app.kubernetes.io/name=bowline,app.kubernetes.io/instance={release.instance}"
     validating = reader.get(f"{hooks}/validatingwebhookconfigurations/{name}")
     scope = _namespace_in_scope(reader, validating)
     return replace(
@@ -155,6 +156,8 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
         agent=agent,
         mutating=reader.get(f"{hooks}/mutatingwebhookconfigurations/{name}"),
         validating=validating,
+        guards=reader.list(f"{hooks}/validatingadmissionpolicies", labelSelector=own),
+        guard_bindings=reader.list(f"{hooks}/validatingadmissionpolicybindings", labelSelector=own),
         valid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "0.5" if release.shares_gpus else "")),
         invalid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "2")),
         request=_reply(api, f"/apis/{names.API_VERSION}/namespaces/{scope}/{names.PLURAL}", _request()),

@@ -80,7 +80,8 @@ class InstalledRelease:
     ``not_read``: events about objects that a reconciler does not read. ``now``: the API server's time. ``requests``:
     some BindRequests of the cluster. ``agent``: the ServiceAccount of reservation pods. ``runtime_classes``,
     ``policies``: RuntimeClasses, and ClusterPolicies of NVIDIA's GPU operator. ``mutating``, ``validating``: the
-    webhook configurations.
+    webhook configurations. ``guards``, ``guard_bindings``: the release's ValidatingAdmissionPolicies, and what puts
+    them in force.
     """
 
     namespace: str
@@ -97,6 +98,8 @@ class InstalledRelease:
     policies: Sequence[Object] | Unread = ()
     mutating: Object | Unread | None = None
     validating: Object | Unread | None = None
+    guards: Sequence[Object] | Unread = ()
+    guard_bindings: Sequence[Object] | Unread = ()
     valid: Reply | Unread | None = None
     invalid: Reply | Unread | None = None
     request: Reply | Unread | None = None
@@ -139,11 +142,15 @@ class InstalledRelease:
         return ObjectKey(settings.gpu_sharing.reservation_namespace, account)
 
     @property
+    def instance(self) -> str:
+        """The name of the Helm release; empty if it is not known."""
+        labels: Object = next((d["metadata"].get("labels") or {} for d in self.components("reconciler")), {})
+        return str(labels.get("app.kubernetes.io/instance", ""))
+
+    @property
     def upgrade(self) -> str:
         """The beginning of the command that renders the release's objects again."""
-        deployments = self.components("reconciler") or [{"metadata": {}}]
-        release = (deployments[0]["metadata"].get("labels") or {}).get("app.kubernetes.io/instance", "RELEASE")
-        return f"helm upgrade {release} CHART -n {self.namespace} --reset-then-reuse-values"
+        return f"helm upgrade {self.instance or 'RELEASE'} CHART -n {self.namespace} --reset-then-reuse-values"
 
 
 def findings(release: InstalledRelease) -> list[ReleaseFinding]:
@@ -151,7 +158,18 @@ def findings(release: InstalledRelease) -> list[ReleaseFinding]:
     if not release.deployments:
         remedy = "helm list --all-namespaces, then bowline check --namespace NAME"
         return [ReleaseFinding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
-    checks = (_rollouts, _leaders, _admission, _runtime, _schema, _checks, _agent, _other_binders, _not_read)
+    checks = (
+        _rollouts,
+        _leaders,
+        _admission,
+        _policies,
+        _runtime,
+        _schema,
+        _checks,
+        _agent,
+        _other_binders,
+        _not_read,
+    )
     values = [getattr(release, entry.name) for entry in fields(release)]
     reasons = dict.fromkeys(value.reason for value in values if isinstance(value, Unread))
     return [*(finding for check in checks for finding in check(release)), *map(ReleaseFinding, reasons)]
@@ -213,6 +231,18 @@ def _admission(release: InstalledRelease) -> Iterator[ReleaseFinding]:
         elif not isinstance(configuration, Unread):
             for text in _untrusted(configuration, release.now, is_called=is_called):
                 yield ReleaseFinding(f"{text} in {where}", logs)
+
+
+def _policies(release: InstalledRelease) -> Iterator[ReleaseFinding]:
+    """Yield each policy of the release that nothing puts in force, as after the command of an emergency."""
+    if isinstance(release.guards, Unread) or isinstance(release.guard_bindings, Unread):
+        return
+    bound = {binding["spec"].get("policyName") for binding in release.guard_bindings}
+    for name in (policy["metadata"]["name"] for policy in release.guards):
+        if name not in bound:
+            yield ReleaseFinding(
+                f"a binding of ValidatingAdmissionPolicy {name}, which denies nothing", release.upgrade
+            )
 
 
 def _denial(what: str, reply: Reply, webhook: str, logs: str) -> ReleaseFinding:

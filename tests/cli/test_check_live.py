@@ -119,6 +119,7 @@ def test_parts_that_are_deleted_are_named_and_an_upgrade_restores_them(release: 
             assert text in release.report()
         # Now no pod is mutated, and without the policy's binding none is denied.
         cluster.api.delete(f"{HOOKS}/validatingadmissionpolicybindings/bowline-pods")
+        assert "missing: a binding of ValidatingAdmissionPolicy bowline-pods" in release.report()
         texts = ("the denial of a pod", "the mutation of a pod with a GPU share")
         wait_until(lambda: all(map(release.report().__contains__, texts)), "the API server has noticed the deletions")
 
