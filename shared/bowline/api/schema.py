@@ -54,4 +54,6 @@ def _message(error: Any) -> str:
     # The exception of a validator of ours has its text alone.
     message = str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
     message = _SUBJECT.sub("must ", message)
+    if error["type"] == "literal_error":
+        message = message.replace("True", "true").replace("False", "false")
     return _WORDS.get(error["type"]) or message[:1].lower() + message[1:]

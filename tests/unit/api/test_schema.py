@@ -20,6 +20,8 @@ WORDS: list[Any] = [
         id="zero time"),
     pytest.param("binding: {workers: many}", 'binding.workers: "many": must be a whole number', id="a word for one"),
     pytest.param("binding: {workers: 0}", "binding.workers: 0: must be greater than or equal to 1", id="too few"),
+    pytest.param("gpuSharing: {nvFractions: maybe}",
+        "gpuSharing.nvFractions: \"maybe\": must be 'Auto', true or false", id="a word for a switch or Auto"),
     pytest.param("gpuSharing: {enabled: 3}", "gpuSharing.enabled: 3: must be true or false",
         id="a number for a switch"),
 ]  # fmt: skip
