@@ -18,7 +18,7 @@ from bowline.kube.client import ClientOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.plugins.gpu_sharing.reservation import reservation_name
-from bowline.testing.fault_proxy.faults import FaultGate, Hold
+from bowline.testing.fault_proxy.faults import FaultGate, Hold, Rewrite
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.sharing import device_of
@@ -182,3 +182,36 @@ async def test_a_reservation_that_hangs_delays_no_share_of_another_group(
         await until_awaited(phases, lambda present: present == {"Succeeded"})
         assert {(await stage.status(group)).get("phase", "") for group in slow} <= {"", "Pending"}
         gate.open()
+
+
+async def test_the_binding_carries_the_labels(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
+) -> None:
+    proxy, access = proxy_route
+    gate = FaultGate()
+    proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "pods", "binding")))
+    await devices.make_pod()
+    async with stage.working(devices.plugin(), access=access):
+        await devices.ask("a")
+        await until_awaited(devices.reported, lambda _: gate.wait_reached(0))
+        await unlabel(devices)
+        gate.open()
+        status = await ended(devices, "pod")
+    assert {entry["type"]: entry["status"] for entry in status["conditions"]}["Prepared"] == "True"
+    assert gpu_groups((await stage.pod())["metadata"]["labels"]) == {devices.group("a")}
+
+
+async def test_labels_that_a_policy_has_changed_in_the_binding_are_seen(
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
+) -> None:
+    proxy, access = proxy_route
+
+    def change(body: dict[str, Any]) -> None:
+        body["metadata"]["labels"] = {names.LABEL_GPU_GROUP: "other"}
+
+    proxy.add(FaultRule(Rewrite(change), CallMatch(("create",), "pods", "binding")))
+    await devices.make_pod()
+    async with stage.working(devices.plugin(), access=access):
+        await devices.ask("a")
+        status = await ended(devices, "pod")
+    assert {entry["type"]: entry["status"] for entry in status["conditions"]}["Prepared"] == "Unknown"

@@ -22,7 +22,7 @@ def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str,
     labels are always written, even if the cached pod has them: a rollback may have removed them since, and the device
     of an unlabelled running pod would be released.
     """
-    changes: dict[str, str | None] = {**_group_labels(groups)}
+    changes: dict[str, str | None] = {**group_labels(groups)}
     return {key: None for key in labels if _is_group_label(key) and key not in changes} | changes
 
 
@@ -101,7 +101,7 @@ def needs_relabeling(labels: Mapping[str, str]) -> bool:
     return names.LABEL_GPU_SHARING not in labels or names.LABEL_GPU_GROUP not in labels
 
 
-def _group_labels(groups: Sequence[str]) -> dict[str, str]:
+def group_labels(groups: Sequence[str]) -> dict[str, str]:
     """Return the labels of a user of the groups: the first in the plain label, each other one in a prefixed label.
 
     KAI-Scheduler (``GetGpuGroups``, v0.12 to v0.17) reads the prefixed labels only beside the plain one, and counts a

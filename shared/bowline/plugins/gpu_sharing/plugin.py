@@ -44,6 +44,7 @@ from bowline.plugins.gpu_sharing.configmaps import delete_configmaps, write_conf
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.labels import (
     SHARING,
+    group_labels,
     is_labelled,
     is_labelled_by_other,
     label_changes,
@@ -241,7 +242,8 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     async def _grant(self, ctx: BindContext, share: Share, progress: _Progress, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group).
 
-        An attempt after the one that has written reads what it relies on, and writes what is missing.
+        An attempt after the one that has written reads what it relies on, and writes what is missing. The Binding
+        carries the labels, too: the bound pod is compared with it, and has them whatever has changed since.
         """
         pod = ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
@@ -262,10 +264,11 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             compute_modes=ctx.spec.compute_modes,
         )
         status = await write_configmaps(ctx.client, maps, pod, ctx.request.uid)
-        if isinstance(status, Done):
-            progress.granted = devices
-            ctx.shared[SHARED_DEVICES] = maps.visible
-        return status
+        if not isinstance(status, Done):
+            return status
+        progress.granted = devices
+        ctx.shared[SHARED_DEVICES] = maps.visible
+        return Status.ok(labels=group_labels(ctx.spec.gpu_groups))
 
     async def _label(self, ctx: BindContext, pod: Object) -> bool:
         """Label the pod as a user of the groups; False if it is deleted, replaced or bound, or changes too often.
