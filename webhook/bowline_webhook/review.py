@@ -85,19 +85,16 @@ class MalformedReviewError(Exception):
 
 Operation = Literal["CREATE", "UPDATE"]
 _OPERATIONS: Final = frozenset(get_args(Operation))
-# What is read of a request, and its type in JSON.
-_REQUEST: Final[Mapping[str, type]] = {
-    "kind": dict,
-    "userInfo": dict,
-    "subResource": str,
-    "namespace": str,
-    "name": str,
-    "operation": str,
-    "object": dict,
-    "oldObject": dict,
+Types = Mapping[str, frozenset[type]]
+_OBJECT: Final[frozenset[type]] = frozenset({dict, NoneType})
+_STRING: Final[frozenset[type]] = frozenset({str, NoneType})
+# What is read of a request, and its types in JSON.
+_REQUEST: Final[Types] = {
+    **dict.fromkeys(("kind", "userInfo", "object", "oldObject"), _OBJECT),
+    **dict.fromkeys(("subResource", "namespace", "name", "operation"), _STRING),
 }
-_KIND: Final[Mapping[str, type]] = {"group": str, "kind": str}
-_USER: Final[Mapping[str, type]] = {"username": str}
+_KIND: Final[Types] = dict.fromkeys(("group", "kind"), _STRING)
+_USER: Final[Types] = {"username": _STRING}
 
 
 def decode_review(body: bytes) -> Review:
@@ -148,28 +145,30 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
             if fields.get(field) is None
         ]
     return Review(
-        api_version=api_version,
-        uid=uid,
-        group=kind.get("group") or "",
-        kind=kind.get("kind") or "",
-        subresource=fields.get("subResource") or "",
-        namespace=fields.get("namespace") or "",
-        name=fields.get("name") or "",
-        operation=operation,
-        user=user.get("username") or "",
-        object=obj or {},
-        old=old,
-        errors=tuple(errors),
+        api_version,
+        uid,
+        obj or {},
+        kind.get("group") or "",
+        kind.get("kind") or "",
+        fields.get("subResource") or "",
+        fields.get("namespace") or "",
+        fields.get("name") or "",
+        operation,
+        user.get("username") or "",
+        old,
+        tuple(errors),
     )
 
 
-def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, errors: list[FieldError]) -> dict[str, Any]:
-    """Return the fields without those of another type, which are added to ``errors``."""
-    wrong = [field for field, kind in types.items() if type(source.get(field)) not in (kind, NoneType)]
-    for field in wrong:
-        word = "a string" if types[field] is str else "an object"
-        errors.append(FieldError(TYPE, f"{path}.{field}", source[field], f"must be {word}"))
-    return {field: value for field, value in source.items() if field not in wrong} if wrong else source
+def _typed(source: dict[str, Any], types: Types, path: str, errors: list[FieldError]) -> dict[str, Any]:
+    """Return the fields; one of another type is null, and added to ``errors``."""
+    fields = source
+    for field, permitted in types.items():
+        if type(source.get(field)) not in permitted:
+            word = "a string" if permitted is _STRING else "an object"
+            errors.append(FieldError(TYPE, f"{path}.{field}", source[field], f"must be {word}"))
+            fields = {**fields, field: None}
+    return fields
 
 
 def review_object(hook: Hook, review: Review, chain: AdmissionChain, inventory: Inventory | None = None) -> Verdict:

@@ -92,10 +92,9 @@ class MutableObject:
         if not isinstance(array, list):
             raise TypeError(f"{pointer(*tokens)} is not an array")
         path = pointer(*tokens, "-")
-        for value, copy in zip(values, _copy(list(values)), strict=True):
-            self.operations.append({"op": "add", "path": path, "value": copy})
-            self._undo.append(array.pop)
-            array.append(value)
+        self.operations += [{"op": "add", "path": path, "value": copy} for copy in _copy(list(values))]
+        self._undo += [array.pop] * len(values)
+        array += values
 
     def remove(self, *tokens: str | int) -> None:
         """Remove the value at the tokens; does nothing if absent."""

@@ -327,7 +327,9 @@ def _remove_former(
 
     The ConfigMap of that index is never written, and the kubelet would wait for it indefinitely.
     """
-    _remove(pod, [i for i, entry in enumerate(entries or ()) if _is_former(entry, make_entry, prefix)], *array)
+    former = [i for i, entry in enumerate(entries or ()) if _is_former(entry, make_entry, prefix)]
+    if former:
+        _remove(pod, former, *array)
 
 
 def _is_former(entry: Object, make_entry: Callable[[str], dict[str, Any]], prefix: str) -> bool:
@@ -409,7 +411,7 @@ def _as_name(base: str, room: int) -> str:
     characters.
     """
     name = _NOT_IN_NAME.sub("-", base.lower())[:room]
-    return ".".join(filter(None, (label.strip("-") for label in name.split(".")))) or "pod"
+    return ".".join(filter(None, [label.strip("-") for label in name.split(".")])) or "pod"
 
 
 def _random_letters(seed: str, metadata: Object) -> str:

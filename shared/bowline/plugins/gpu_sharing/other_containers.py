@@ -10,7 +10,7 @@ from typing import Final
 
 from bowline.api import names
 from bowline.api.field_error import FieldError
-from bowline.api.gpu_share import share_target, wants_share
+from bowline.api.gpu_share import wants_share
 from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule
 from bowline.framework.config import Settings
@@ -39,11 +39,16 @@ def hides_devices(settings: Settings) -> bool:
 
 def other_containers(pod: Object, *, are_fractioned: bool) -> Iterator[ContainerRef]:
     """Yield the containers without a part of the share, if the pod has one, and without GPUs of their own."""
-    spec = pod["spec"]
-    is_alone = len(spec.get("containers") or ()) == 1 and not spec.get("initContainers")
-    if wants_share(pod) and not (is_alone and share_target(pod)):
+    if wants_share(pod) and not _is_alone(pod):
         refs = containers_of(pod, (), are_fractioned=are_fractioned, claims_count=False)
         yield from (ref for ref in refs if not ref.gpu)
+
+
+def _is_alone(pod: Object) -> bool:
+    """Return whether the container of the share is the only one, as it mostly is."""
+    containers = pod["spec"].get("containers") or []
+    name = containers[0].get("name") if len(containers) == 1 and not pod["spec"].get("initContainers") else ""
+    return bool(name) and pod["metadata"]["annotations"].get(names.GPU_FRACTION_CONTAINER, name) == name
 
 
 def debuggers(pod: Object, old: Object) -> Iterable[ContainerRef]:
