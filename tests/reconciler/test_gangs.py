@@ -67,7 +67,7 @@ async def bound(stage: Stage) -> set[str]:
 
 async def all_wait(stage: Stage, working: Working, count: int) -> None:
     """Wait until so many requests wait, and no attempt runs."""
-    states = working.parts.states
+    states = working.parts.memory.states
 
     def waiting() -> bool:
         return working.sizes["waitIndex"] == count and all(

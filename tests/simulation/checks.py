@@ -186,7 +186,7 @@ class Checks(logging.Handler):
 
     def _check_states(self, process: Process, parts: Components, request: Request) -> None:
         """What is known to be withdrawn is not bound."""
-        for key, state in parts.states.items():
+        for key, state in parts.memory.states.items():
             running = state.attempt.running
             if running is None:
                 continue

@@ -1,6 +1,6 @@
 """Drives a request: asks ``decide.step`` for the next effect, executes it, and adds what it has learnt.
 
-An attempt and an end have a loop each, and each effect is a few calls. Nothing here decides what follows. Without
+An attempt and an end have a class each, and each effect is a few calls. Nothing here decides what follows. Without
 failures, no API call precedes the Binding except the finalizer's and those of plugins. From its beginning an attempt
 is withdrawn by the events of the caches (``watch_events``), which are not read once more before the Binding; the
 Binding's own preconditions cover the rest.
@@ -94,12 +94,151 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempts:
+    """Executes the effects of attempts. ``jitter`` returns a random number in [0, 1)."""
+
+    reads: Reads
+    informers: Informers
+    in_flight: InFlightWrites
+    runner: Runner
+    writer: Writer
+    requeue: Requeue
+    observation: Observation
+    clock: Clock
+    limits: Binding
+    jitter: Callable[[], float]
+    gangs: Gangs | None = None
+
+    async def run(self, work: Work, decision: Attempt) -> OutcomeAction:
+        """Execute the effects of an attempt; returns what its result means for the request."""
+        state, attempt, facts = work.state, work.state.attempt, self._begun(work, decision)
+        while True:
+            request, news = work.snapshot.request, dict[str, Any]()
+            match effect := attempt_step(facts):
+                case Record():
+                    stored_request = await self.writer.add_finalizer(request, effect.plugins)
+                    news = {"request": stored_request, "stage": Stage.RECORDED}
+                case InAttempt.FENCE:
+                    news = {"request": await self.writer.fence(request), "stage": Stage.RECORDED}
+                case InAttempt.PREPARE:
+                    if request.has_finalizer:  # it records that side effects may exist from here on
+                        state.rollback.side_effects, state.rollback.has_begun = request, False
+                        state.rollback.is_complete = False
+                    ctx = work.context = self.reads.context(work.snapshot, attempt.running)
+                    with noting(attempt.writes):
+                        status = await self.runner.run_pre_bind(ctx)
+                    if not isinstance(status, Done) and state.gang.prepared_pods is not None:
+                        state.gang.leave()
+                    gang = gang_of(ctx.pod) if self.gangs is not None and ctx.pod is not None else None
+                    news = {"stage": Stage.PREPARED, "status": status, "gang": gang}
+                case Gather():
+                    assert self.gangs is not None  # noqa: S101 - no pod is in a gang without them
+                    status = await self.gangs.admit(request, effect.gang, state)
+                    news = {"stage": Stage.GATHERED, "status": status}
+                case InAttempt.POST:
+                    news = await self._post(work)
+                case InAttempt.READ_POD:
+                    news = await self._look_at_pod(work)
+                case Blame():
+                    news["status"] = self._blame(work, effect.plugin)
+                case Conclude():
+                    return await self.conclude(effect, work, decision)
+                case _:
+                    assert_never(effect)
+            if attempt.running is not None:
+                news["is_withdrawn"] = attempt.running.cancelled.is_set()
+            facts = replace(facts, **news)
+            if facts.request is not request:
+                work.snapshot = replace(work.snapshot, request=facts.request)
+
+    async def _look_at_pod(self, work: Work) -> dict[str, Any]:
+        """Read the pod that anybody may have bound; returns the new facts."""
+        snapshot = work.snapshot = await self.reads.read_live(work.snapshot, Target.POD)
+        if is_bound_as_asked(snapshot.request, snapshot.pod):
+            return {"is_pod_live": True, "is_bound": True}
+        return {"is_pod_live": True, "end": self.reads.failure(snapshot)}
+
+    def _begun(self, work: Work, decision: Attempt) -> AttemptFacts:
+        """Begin an attempt, before any await; returns what is known."""
+        snapshot, state, attempt = work.snapshot, work.state, work.state.attempt
+        request, pending = snapshot.request, attempt.pending_outcome
+        if pending is not None and attempt.failed_before == request.failed_attempts:
+            work.started_at = pending.started_at
+            return AttemptFacts(request, uncounted=pending.status)
+        node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
+        running = attempt.begin(request, uid_of(node.raw) if node is not None else None)
+        if snapshot.live and not self.informers.still_wanted(request, running.node_uid):
+            attempt.withdraw()  # it has changed during the live read
+        is_known = state.rollback.side_effects is not None or not request.has_finalizer
+        # What was read live was so before the attempt.
+        work.snapshot, work.started_at = replace(snapshot, live=frozenset()), self.clock.now()
+        return AttemptFacts(
+            request,
+            decision.effects,
+            is_inherited=not is_known and self.in_flight.may_predate_term(request),
+            is_withdrawn=running.cancelled.is_set(),
+            has_lost_reply=attempt.unacknowledged_at is not None,
+        )
+
+    async def _post(self, work: Work) -> dict[str, Any]:
+        """Call the plugins' bind, past the point of no return; returns the new facts."""
+        ctx, attempt, request = work.context, work.state.attempt, work.snapshot.request
+        assert ctx is not None  # noqa: S101 - it is prepared
+        # The Runner collects the content from here on, and no plugin replaces it.
+        attempt.content = BindingContent(ctx.annotations, ctx.labels)
+        attempt.past_point, attempt.awaited_bind = True, self.informers.bound_pods.expect(request)
+        with noting(attempt.writes):
+            status = await self.runner.run_bind(ctx)
+        ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
+        posts = ctx.posts
+        if self.gangs is not None and ctx.pod is not None and posts.acknowledged:
+            self.gangs.bound(ctx.pod)
+        if not isinstance(status, Done) or not posts.acknowledged:
+            attempt.awaited_bind = None
+        return {
+            "stage": Stage.POSTED,
+            "status": status,
+            "is_acknowledged": posts.acknowledged,
+            "is_rejected": posts.rejected,
+            "has_lost_reply": attempt.unacknowledged_at is not None or posts.last_unknown is not None,
+        }
+
+    def _blame(self, work: Work, plugin: str) -> Status:
+        """Report the defect of a bind plugin. A call that it has sent may still take effect."""
+        request, ctx = work.snapshot.request, work.context
+        assert ctx is not None  # noqa: S101 - its bind was called
+        work.state.attempt.unacknowledged_at = self.clock.monotonic()
+        why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
+        return self.runner.bound_nothing(ctx, plugin, why)
+
+    async def conclude(self, effect: Conclude, work: Work, decision: Decided) -> OutcomeAction:
+        """End the attempt, after deciding whether a transient failure counts; returns what its result means."""
+        state, status, now = work.state, effect.status, self.clock.now()
+        state.attempt.finish()
+        if isinstance(decision, CallFailed):
+            work.snapshot = await self.reads.with_pod(work.snapshot)
+        context = work.context = work.context or self.reads.context(work.snapshot)
+        if effect.is_new:
+            if status.may_be_transient:
+                self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)
+                status = classify(status, state.failures)
+            elif isinstance(decision, Attempt):
+                state.failures = NO_FAILURES
+            self.observation.attempt_ended(context, status)
+        started_at = work.started_at = work.started_at or now
+        times = self.reads.times(work.snapshot.request, state) if isinstance(status, Waiting) else Times()
+        outcome, jitter = Outcome(status, started_at), self.jitter()
+        return classify_outcome(work.snapshot.request, outcome, self.limits, jitter, times, now)
+
+
+@dataclass(frozen=True, slots=True)
 class Driver:
     """Executes decisions. Methods raise the client's errors; repeating an effect after an error or a crash is safe.
 
-    ``is_busy`` returns whether more keys are ready than there are workers; ``jitter`` a random number in [0, 1).
+    ``is_busy`` returns whether more keys are ready than there are workers.
     """
 
+    attempts: Attempts
     reads: Reads
     states: RequestStates
     informers: Informers
@@ -108,12 +247,7 @@ class Driver:
     writer: Writer
     reporter: Reporter
     requeue: Requeue
-    observation: Observation
-    clock: Clock
-    limits: Binding
-    jitter: Callable[[], float]
     is_busy: Callable[[], bool]
-    gangs: Gangs | None = None
     deferred: dict[ObjectKey, Work] = field(default_factory=dict)  # completions
 
     async def drive(
@@ -130,7 +264,7 @@ class Driver:
             while True:
                 effect: Following
                 if isinstance(decision, Attempt):
-                    effect = await self._attempt(work, decision)
+                    effect = await self.attempts.run(work, decision)
                     may_defer = self.is_busy() and len(self.deferred) < MAX_DEFERRED
                 else:
                     effect, may_defer = await self._end(work, decision, may_defer=may_defer), False
@@ -211,129 +345,6 @@ class Driver:
         work.state.attempt.awaited_bind = None
         return self.reads.failure(work.snapshot)
 
-    # --- an attempt ---
-
-    async def _attempt(self, work: Work, decision: Attempt) -> OutcomeAction:
-        """Execute the effects of an attempt; returns what its result means for the request."""
-        state, attempt, facts = work.state, work.state.attempt, self._begun(work, decision)
-        while True:
-            request, news = work.snapshot.request, dict[str, Any]()
-            match effect := attempt_step(facts):
-                case Record():
-                    stored_request = await self.writer.add_finalizer(request, effect.plugins)
-                    news = {"request": stored_request, "stage": Stage.RECORDED}
-                case InAttempt.FENCE:
-                    news = {"request": await self.writer.fence(request), "stage": Stage.RECORDED}
-                case InAttempt.PREPARE:
-                    if request.has_finalizer:  # it records that side effects may exist from here on
-                        state.rollback.side_effects, state.rollback.has_begun = request, False
-                        state.rollback.is_complete = False
-                    ctx = work.context = self.reads.context(work.snapshot, attempt.running)
-                    with noting(attempt.writes):
-                        status = await self.runner.run_pre_bind(ctx)
-                    if not isinstance(status, Done) and state.gang.prepared_pods is not None:
-                        state.gang.leave()
-                    gang = gang_of(ctx.pod) if self.gangs is not None and ctx.pod is not None else None
-                    news = {"stage": Stage.PREPARED, "status": status, "gang": gang}
-                case Gather():
-                    assert self.gangs is not None  # noqa: S101 - no pod is in a gang without them
-                    status = await self.gangs.admit(request, effect.gang, state)
-                    news = {"stage": Stage.GATHERED, "status": status}
-                case InAttempt.POST:
-                    news = await self._post(work)
-                case InAttempt.READ_POD:
-                    news = await self._look_at_pod(work)
-                case Blame():
-                    news["status"] = self._blame(work, effect.plugin)
-                case Conclude():
-                    return await self._conclude(effect, work, decision)
-                case _:
-                    assert_never(effect)
-            if attempt.running is not None:
-                news["is_withdrawn"] = attempt.running.cancelled.is_set()
-            facts = replace(facts, **news)
-            if facts.request is not request:
-                work.snapshot = replace(work.snapshot, request=facts.request)
-
-    async def _look_at_pod(self, work: Work) -> dict[str, Any]:
-        """Read the pod that anybody may have bound; returns the new facts."""
-        snapshot = work.snapshot = await self.reads.read_live(work.snapshot, Target.POD)
-        if is_bound_as_asked(snapshot.request, snapshot.pod):
-            return {"is_pod_live": True, "is_bound": True}
-        return {"is_pod_live": True, "end": self.reads.failure(snapshot)}
-
-    def _begun(self, work: Work, decision: Attempt) -> AttemptFacts:
-        """Begin an attempt, before any await; returns what is known."""
-        snapshot, state, attempt = work.snapshot, work.state, work.state.attempt
-        request, pending = snapshot.request, attempt.pending_outcome
-        if pending is not None and attempt.failed_before == request.failed_attempts:
-            work.started_at = pending.started_at
-            return AttemptFacts(request, uncounted=pending.status)
-        node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
-        running = attempt.begin(request, uid_of(node.raw) if node is not None else None)
-        if snapshot.live and not self.informers.still_wanted(request, running.node_uid):
-            attempt.withdraw()  # it has changed during the live read
-        is_known = state.rollback.side_effects is not None or not request.has_finalizer
-        # What was read live was so before the attempt.
-        work.snapshot, work.started_at = replace(snapshot, live=frozenset()), self.clock.now()
-        return AttemptFacts(
-            request,
-            decision.effects,
-            is_inherited=not is_known and self.in_flight.may_predate_term(request),
-            is_withdrawn=running.cancelled.is_set(),
-            has_lost_reply=attempt.unacknowledged_at is not None,
-        )
-
-    async def _post(self, work: Work) -> dict[str, Any]:
-        """Call the plugins' bind, past the point of no return; returns the new facts."""
-        ctx, attempt, request = work.context, work.state.attempt, work.snapshot.request
-        assert ctx is not None  # noqa: S101 - it is prepared
-        # The Runner collects the content from here on, and no plugin replaces it.
-        attempt.content = BindingContent(ctx.annotations, ctx.labels)
-        attempt.past_point, attempt.awaited_bind = True, self.informers.bound_pods.expect(request)
-        with noting(attempt.writes):
-            status = await self.runner.run_bind(ctx)
-        ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
-        posts = ctx.posts
-        if self.gangs is not None and ctx.pod is not None and posts.acknowledged:
-            self.gangs.bound(ctx.pod)
-        if not isinstance(status, Done) or not posts.acknowledged:
-            attempt.awaited_bind = None
-        return {
-            "stage": Stage.POSTED,
-            "status": status,
-            "is_acknowledged": posts.acknowledged,
-            "is_rejected": posts.rejected,
-            "has_lost_reply": attempt.unacknowledged_at is not None or posts.last_unknown is not None,
-        }
-
-    def _blame(self, work: Work, plugin: str) -> Status:
-        """Report the defect of a bind plugin. A call that it has sent may still take effect."""
-        request, ctx = work.snapshot.request, work.context
-        assert ctx is not None  # noqa: S101 - its bind was called
-        work.state.attempt.unacknowledged_at = self.clock.monotonic()
-        why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
-        return self.runner.bound_nothing(ctx, plugin, why)
-
-    async def _conclude(self, effect: Conclude, work: Work, decision: Decided) -> OutcomeAction:
-        """End the attempt, after deciding whether a transient failure counts; returns what its result means."""
-        state, status, now = work.state, effect.status, self.clock.now()
-        state.attempt.finish()
-        if isinstance(decision, CallFailed):
-            work.snapshot = await self.reads.with_pod(work.snapshot)
-        context = work.context = work.context or self.reads.context(work.snapshot)
-        if effect.is_new:
-            if status.may_be_transient:
-                self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)
-                status = classify(status, state.failures)
-            elif isinstance(decision, Attempt):
-                state.failures = NO_FAILURES
-            self.observation.attempt_ended(context, status)
-        started_at = work.started_at = work.started_at or now
-        times = self.reads.times(work.snapshot.request, state) if isinstance(status, Waiting) else Times()
-        outcome, jitter = Outcome(status, started_at), self.jitter()
-        return classify_outcome(work.snapshot.request, outcome, self.limits, jitter, times, now)
-
     # --- an end, and what is decided without an attempt ---
 
     async def _end(self, work: Work, decision: Decided, *, may_defer: bool) -> Following:
@@ -372,7 +383,7 @@ class Driver:
                     stored_request = await self.reporter.report(effect, snapshot, state, work.started_at)
                     news = {"request": stored_request, "has_reported": True}
                 case Conclude():
-                    return await self._conclude(effect, work, decision)
+                    return await self.attempts.conclude(effect, work, decision)
                 case _:
                     return effect
             facts = replace(facts, **news)

@@ -12,12 +12,12 @@ Decision 315.
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.calls import PluginCall
+from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.kube.accounting import OpenCall
 from bowline.kube.availability import Availability
 from bowline.kube.errors import InfrastructureError, KubeError
@@ -58,7 +58,7 @@ def unfinished_by(
 
 @dataclass(frozen=True, slots=True)
 class ProgressReports:
-    """Reports what is unfinished; ``calls`` returns the plugins' calls in progress, of any request."""
+    """Reports what is unfinished. ``caller`` has the plugins' calls in progress, of any request."""
 
     observation: Observation
     states: RequestStates
@@ -66,7 +66,7 @@ class ProgressReports:
     reporter: Reporter
     requeue: Requeue
     availability: Availability
-    calls: Callable[[], Collection[PluginCall]]
+    caller: PluginCaller
     clock: Clock
     tasks: dict["asyncio.Task[None]", str] = field(default_factory=dict)  # reports in progress, with the namespace
 
@@ -90,7 +90,7 @@ class ProgressReports:
         if not due:
             return
         calls: Mapping[ObjectKey | None, list[PluginCall]] = defaultdict(list)
-        for call in self.calls():
+        for call in self.caller.in_progress:
             calls[call.key].append(call)
         counts = Counter(self.tasks.values())
         for key, entry in due:

@@ -23,7 +23,7 @@ from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.reflector import Reflector
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.drive.driver import Driver
+from bowline_reconciler.drive.driver import Attempts, Driver
 from bowline_reconciler.drive.gangs import Gangs
 from bowline_reconciler.drive.hand_over import hand_over
 from bowline_reconciler.drive.in_flight import InFlightWrites
@@ -56,10 +56,8 @@ class Components:
     recorder: EventRecorder
     observation: Observation
     queue: WorkQueue[ObjectKey]
-    states: RequestStates
     memory: Memory
     controller: Controller
-    runner: Runner
     calls: PluginCaller
     progress: ProgressReports
     plugins: PluginLifecycle
@@ -113,23 +111,25 @@ async def build(
     caller = PluginCaller(observation, clock.monotonic, observation.metrics.calls)
     runner = Runner(plugins, caller)
     states, requests = RequestStates(clock.monotonic), informers.request_cache
+    conditions, in_flight = PodConditions(client), InFlightWrites(client, binding.in_flight_timeout)
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
-    conditions = PodConditions(client)
     writer = Writer(client, recorder.record, requests.learn, conditions, observation.stored_since)
     reporter = Reporter(writer, observation.metrics, clock)
     requeue = Requeue(wait_index, reporter, observation, client.availability, clock, jitter)
-    in_flight, wake = InFlightWrites(client, binding.in_flight_timeout), partial(queue.add, ends_rest=True)
+    wake = partial(queue.add, ends_rest=True)
     gangs = Gangs(client, states, wake) if settings.feature_gates.get(GANG_BINDING, False) else None
-    services = (reads, states, informers, in_flight, runner, writer, reporter, requeue, observation)
-    driver = Driver(*services, clock, binding, jitter, lambda: queue.is_busy, gangs)
+    attempts = Attempts(
+        reads, informers, in_flight, runner, writer, requeue, observation, clock, binding, jitter, gangs
+    )
+    driver = Driver(
+        attempts, reads, states, informers, in_flight, runner, writer, reporter, requeue, lambda: queue.is_busy
+    )
     events = WatchEvents(queue, states, informers, driver, wait_index)
     reconciler = Reconciler(requests, reads, states, driver, requeue, observation)
     memory = Memory(states, requests, in_flight, requeue, driver, conditions, runner, observation)
     observation.metrics.in_flight(lambda: points_of(observation.reconciles, caller.in_progress))
     observation.metrics.remembered(lambda: memory.sizes)
-    progress = ProgressReports(
-        observation, states, reads, reporter, requeue, client.availability, lambda: caller.in_progress, clock
-    )
+    progress = ProgressReports(observation, states, reads, reporter, requeue, client.availability, caller, clock)
     return Components(
         settings,
         client,
@@ -138,10 +138,8 @@ async def build(
         recorder,
         observation,
         queue,
-        states,
         memory,
         Controller(queue, reconciler, memory, informers, observation, client.availability, jitter),
-        runner,
         caller,
         progress,
         lifecycle,

@@ -24,7 +24,7 @@ from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.decide.actions import Event, Nomination, PodBound
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent
-from bowline_reconciler.drive.driver import Driver
+from bowline_reconciler.drive.driver import Attempts, Driver
 from bowline_reconciler.drive.in_flight import InFlightWrites
 from bowline_reconciler.drive.pod_conditions import PodConditions
 from bowline_reconciler.drive.reads import Reads
@@ -220,20 +220,10 @@ class Cycle:
         requeue = Requeue(index, reporter, observation, Availability(clock), clock, lambda: 0.5)
         self.in_flight = InFlightWrites(client, settings.binding.in_flight_timeout)
         self.is_busy = False
+        services = (self.in_flight, runner, writer)
+        attempts = Attempts(self.reads, caches, *services, requeue, observation, clock, settings.binding, lambda: 0.5)
         self.driver = Driver(
-            self.reads,
-            self.states,
-            caches,
-            self.in_flight,
-            runner,
-            writer,
-            reporter,
-            requeue,
-            observation,
-            clock,
-            settings.binding,
-            lambda: 0.5,
-            lambda: self.is_busy,
+            attempts, self.reads, self.states, caches, *services, reporter, requeue, lambda: self.is_busy
         )
         self.reconciler = Reconciler(self.requests, self.reads, self.states, self.driver, requeue, observation)
         self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, self.driver, index)
