@@ -30,6 +30,7 @@ from bowline_cli.facts import (
     helping_commands,
     last_event,
     last_warning,
+    node_of,
     object_states,
     pod_state,
     pod_uid,
@@ -304,6 +305,9 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
     if phase == "Failed":
         cause = f"the pod has failed on node {node}: {state}"
         return Explanation(cause, _end_time(pod), _replacement(pod), commands, last_event(facts), is_stuck=False)
+    lack = _lack_of_node(facts.objects.get(node_of(pod), NOT_READ), f"{node}: {state}")
+    if lack is not None and phase in ("Pending", "Running"):
+        return replace(lack, is_stuck=phase == "Pending")  # what runs there may still do so
     is_ready = condition_of(pod, "Ready").get("status") == "True"
     unready = None if is_ready else parse_time(condition_of(pod, "Ready").get("lastTransitionTime"))
     if phase == "Succeeded" or (phase == "Running" and (is_ready or not container_problems(pod))):
@@ -336,6 +340,20 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
     if not container_problems(pod) and (warning := last_warning(facts)):
         return Explanation(f"{cause}, {warning}", since, "the kubelet starts it", commands)
     return Explanation(cause, since, "the kubelet starts it", commands, last_event(facts))
+
+
+def _lack_of_node(node: Object | Unread | None, what: str) -> Explanation | None:
+    """Explain that the node of a bound pod is gone, or does not answer; None if it is ready, or not known."""
+    if isinstance(node, Unread):
+        return None
+    if node is None:
+        return Explanation(f"the node of the pod does not exist any more: {what}", None, "the pod is deleted")
+    ready = condition_of(node, "Ready")
+    if ready.get("status") in (None, "True"):
+        return None
+    cause = f"the node of the pod is not ready: {what}; {ready.get('message') or ready.get('reason')}"
+    commands = (f"kubectl describe node {node['metadata']['name']}",)
+    return Explanation(cause, parse_time(ready.get("lastTransitionTime")), "the node is ready again", commands)
 
 
 def _is_unbound(claim: Object | Unread | None) -> bool:

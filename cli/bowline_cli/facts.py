@@ -312,6 +312,11 @@ def scheduler_of(pod: Object) -> str:
     return str((pod.get("spec") or {}).get("schedulerName") or names.DEFAULT_SCHEDULER)
 
 
+def node_of(pod: Object) -> ObjectRef:
+    """Return the node to which a pod is bound."""
+    return ObjectRef("v1", "Node", ObjectKey("", str(pod["spec"]["nodeName"])))
+
+
 def pod_uid(request: Object) -> str:
     return str((request.get("spec") or {}).get("podUID") or "")
 

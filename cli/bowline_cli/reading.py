@@ -15,7 +15,16 @@ from bowline.api.gang import gang_of
 from bowline.api.meta import Object, ObjectKey, ObjectRef, parse_time, status_of
 from bowline.api.pod_volumes import pod_volumes
 from bowline_cli.api import ApiException, ClusterError
-from bowline_cli.facts import KINDS, Facts, GangFacts, ReleaseInfo, current_request, named_objects, scheduler_of
+from bowline_cli.facts import (
+    KINDS,
+    Facts,
+    GangFacts,
+    ReleaseInfo,
+    current_request,
+    named_objects,
+    node_of,
+    scheduler_of,
+)
 from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
 from bowline_cli.rights import plural_of
 
@@ -116,8 +125,11 @@ def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
     events = readable(reading.list("events", f"/api/v1/namespaces/{key.namespace}/events", fieldSelector=selector))
     facts = reading.facts(key, pod, requests)
     refs = named_objects(current_request(facts), pod)
-    if pod is not None and (pod.get("spec") or {}).get("nodeName") and status_of(pod).get("phase") == "Pending":
+    phase = status_of(pod).get("phase") if pod is not None and (pod.get("spec") or {}).get("nodeName") else ""
+    if pod is not None and phase == "Pending":
         refs += tuple(volume.ref for volume in pod_volumes(pod))  # a kubelet starts no pod without them
+    if pod is not None and phase in ("Pending", "Running"):
+        refs += (node_of(pod),)
     objects = {ref: _object(reading, ref) for ref in dict.fromkeys(refs)}
     about = {ref: _last_event_about(reading, ref) for ref in objects if ref.kind == "PersistentVolumeClaim"}
     object_events = {ref: event for ref, event in about.items() if event is not None}

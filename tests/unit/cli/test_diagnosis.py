@@ -98,6 +98,11 @@ NO_NODE = {"type": "Warning", "reason": "FailedScheduling", "message": "0/3 node
 VOLUMES = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 WITH_CLAIM = pod(spec={"nodeName": "gpu-1", "volumes": VOLUMES}, phase="Pending")
 
+DOWN = {
+    "metadata": {"name": "gpu-1"},
+    "status": {"conditions": condition("Ready", "Unknown", "Kubelet stopped posting node status.", 33)},
+}
+
 TABLE = [
     pytest.param({"unreadable": ("bindrequests",)}, "whether a BindRequest names it is not known", "decides", 60,
         id="without the right on requests"),
@@ -231,6 +236,11 @@ TABLE = [
         "the container starts", 15, id="a container that ends again and again"),
     pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Running", conditions=condition("Ready", "False",
         since=15))}, "the pod is bound to node gpu-1: Running, not ready", "", 15, id="a node that is gone"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Pending"), "objects": {NODE: DOWN}},
+        "the node of the pod is not ready: gpu-1: Pending; Kubelet stopped posting node status.",
+        "the node is ready again", 33, id="a node that does not answer"),
+    pytest.param({"pod": pod(spec={"nodeName": "gpu-1"}, phase="Pending"), "objects": {NODE: None}},
+        "the node of the pod does not exist any more: gpu-1", "the pod is deleted", None, id="a deleted node"),
     pytest.param({"pod": pod(metadata={"deletionTimestamp": ago(20), "finalizers": ["x/y"]})},
         "the pod is being deleted; finalizers: x/y", "their owners remove the finalizers", 20,
         id="a pod that is being deleted"),
