@@ -1,15 +1,12 @@
 """CPU time of processes, as the kernel counts it."""
 
-import os
+import time
 from collections.abc import Mapping
-from pathlib import Path
+
+# The clock of a process's own CPU time, in nanoseconds; its times in /proc are in hundredths of a second.
+_SCHEDULED = 2
 
 
 def cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
-    """Return the CPU time that each process has taken so far, user and system."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    times = {}
-    for name, pid in pids.items():
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        times[name] = (int(after_name[11]) + int(after_name[12])) / ticks
-    return times
+    """Return the CPU time that each process has taken so far, user and system. Raises OSError for an ended one."""
+    return {name: time.clock_gettime(~pid << 3 | _SCHEDULED) for name, pid in pids.items()}
