@@ -2,9 +2,11 @@
 
 Both versions take turns on one control plane, because the machine's speed changes. CPU time is what other work on the
 machine disturbs least. Webhooks are called without an API server, by reviews of three pods; a start has the imports,
-and that of the reconciler the reads until it is ready.
+and that of the reconciler the reads until it is ready. On a busy machine the same code beside itself differs by more
+than the noise of three turns: `BASE=HEAD` shows by how much.
 """
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -74,7 +76,8 @@ async def bench_quick(sizes: QuickSizes, checkout: Path | None) -> Report:
     """
     if checkout is None:
         raise ValueError("compare needs another version: --base COMMIT or --checkout FOLDER")
-    report = Report("Beside another version, in turns")
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the start"
+    report = Report(f"Beside another version, in turns; {load}")
     sides = [Side(OTHER, checkout), Side(HERE, CHECKOUT, OTHER)]
     with rig(NODES) as stage:
         async with await stage.client() as client, await stage.bare() as bare:
