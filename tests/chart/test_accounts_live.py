@@ -221,45 +221,30 @@ RECONCILER_MAY: dict[str, tuple[str, str, Any]] = {
             *("rewritten.example/any/bowline:1", "loaded:1", "loaded"),
         )
     },
-    "create one with labels that the cluster adds": (
-        *("POST", RESERVATIONS),
-        described_reservation(labels={"mesh.example/injected": "x"}),
-    ),
-    "create one with annotations that the cluster adds": (
-        *("POST", RESERVATIONS),
-        described_reservation(annotations={"mesh.example/injected": "x", "openshift.io/scc": "x"}),
-    ),
-    "create one with a share's mode": (
-        *("POST", RESERVATIONS),
-        described_reservation(annotations={names.COMPUTE_MODE: names.SM_SHARING}),
-    ),
+    "create one with labels that the cluster adds": (*("POST", RESERVATIONS),
+        described_reservation(labels={"mesh.example/injected": "x"})),
+    "create one with annotations that the cluster adds": (*("POST", RESERVATIONS),
+        described_reservation(annotations={"mesh.example/injected": "x", "openshift.io/scc": "x"})),
+    "create one with a share's mode": (*("POST", RESERVATIONS),
+        described_reservation(annotations={names.COMPUTE_MODE: names.SM_SHARING})),
     "create one with the configured memory": ("POST", RESERVATIONS, sized_reservation("limits", memory="32Gi")),
     "create one with requests of a LimitRange": ("POST", RESERVATIONS, sized_reservation("requests", memory="512Mi")),
     "bind with the plugins' annotations": ("POST", BINDINGS, binding(OF_PLUGINS)),
     "bind with one that a plugin declares": ("POST", BINDINGS, binding({"own.example/x": "y"})),
     "delete a reservation pod": ("DELETE", f"{RESERVATIONS}/own", None),
     "delete one that has lost its labels": ("DELETE", f"{RESERVATIONS}/{UNLABELLED}", None),
-    "label one that has lost its labels": (
-        *("PATCH", f"{RESERVATIONS}/{UNLABELLED}"),
-        metadata(labels={"app": names.RESERVATION_APP, GROUP: "g"}),
-    ),
+    "label one that has lost its labels": (*("PATCH", f"{RESERVATIONS}/{UNLABELLED}"),
+        metadata(labels={"app": names.RESERVATION_APP, GROUP: "g"})),
     "create the claim of extended resources": ("POST", CLAIMS, claim("new")),
     "delete the claim of extended resources": ("DELETE", f"{CLAIMS}/extended", None),
     "protect any claim": ("PATCH", f"{CLAIMS}/users", metadata(finalizers=[names.RESOURCE_CLAIM_PROTECTION])),
     "allocate any claim": ("PUT", f"{CLAIMS}/users/status", ALLOCATED),
-    "bind a free volume": (
-        *("PATCH", f"{PVS}/free"),
-        {
-            **metadata(annotations={names.BOUND_BY_CONTROLLER: "yes"}),
-            "spec": {"claimRef": {**REFERENCE, "name": "data"}},
-        },
-    ),
-    "complete the reference of a volume that is kept for a claim": (
-        *("PATCH", f"{PVS}/taken"),
-        {"spec": {"claimRef": {**REFERENCE, "name": "taken"}}},
-    ),
+    "bind a free volume": (*("PATCH", f"{PVS}/free"), {**metadata(annotations={names.BOUND_BY_CONTROLLER: "yes"}),
+        "spec": {"claimRef": {**REFERENCE, "name": "data"}}}),
+    "complete the reference of a volume that is kept for a claim": (*("PATCH", f"{PVS}/taken"),
+        {"spec": {"claimRef": {**REFERENCE, "name": "taken"}}}),
     "select a claim's node": ("PATCH", f"{CORE}/persistentvolumeclaims/data", SELECTED),
-}
+}  # fmt: skip
 # Reservation pods that are denied, by words of the denial.
 NO_RESERVATIONS: dict[str, dict[str, Any]] = {
     "only reservation": {"any pod": pod("n")},
@@ -362,10 +347,8 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "make an unlabelled ConfigMap": ("only ConfigMaps", "POST", CONFIGMAPS, configmap("n", labelled=False)),
     "make one without a pod": ("only ConfigMaps", "POST", CONFIGMAPS, configmap("n", owned=False)),
     "make one of any name": ("named so", "POST", CONFIGMAPS, configmap("settings")),
-    "make one beside reservations": (
-        *("reservation pods", "POST", RESERVATIONS.replace("/pods", "/configmaps")),
-        configmap("x-0"),
-    ),
+    "make one beside reservations": (*("reservation pods", "POST", RESERVATIONS.replace("/pods", "/configmaps")),
+        configmap("x-0")),
     "make one in kube-system": ("namespace", "POST", f"{SYSTEM}/configmaps", configmap("n-0")),
     "delete one in kube-system": ("namespace", "DELETE", f"{SYSTEM}/configmaps/share-0", None),
     "delete a tenant's ConfigMap": ("owned", "DELETE", f"{CONFIGMAPS}/mine-0", None),
@@ -384,39 +367,26 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "change a claim's labels": ("finalizer", "PATCH", f"{CLAIMS}/users", metadata(labels={"a": "b"})),
     "give a volume to another claim": ("belongs", "PATCH", f"{PVS}/taken", claim_ref({**REFERENCE, "name": "other"})),
     "take a volume from its claim": ("belongs", "PATCH", f"{PVS}/taken", claim_ref(None)),
-    "have the data of a volume deleted by another UID": (
-        *("changes no UID", "PATCH", f"{PVS}/uid"),
-        claim_ref({"uid": "00000000-0000-0000-0000-000000000000"}),
-    ),
-    "have the data of a volume deleted by no UID": (
-        "changes no UID",
-        "PATCH",
-        f"{PVS}/uid",
-        claim_ref({"uid": None}),
-    ),
-    "complete the reference of a bound volume": (
-        *("bound or released", "PATCH", f"{PVS}/bound"),
-        claim_ref({"uid": REFERENCE["uid"]}),
-    ),
-    "write a bound volume": (
-        *("bound or released", "PATCH", BOUND_VOLUME),
-        metadata(annotations={names.BOUND_BY_CONTROLLER: "yes"}),
-    ),
-    "have a volume deleted": (
-        *("claimRef", "PATCH", f"{PVS}/free"),
-        {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
-    ),
+    "have the data of a volume deleted by another UID": (*("changes no UID", "PATCH", f"{PVS}/uid"),
+        claim_ref({"uid": "00000000-0000-0000-0000-000000000000"})),
+    "have the data of a volume deleted by no UID": ("changes no UID", "PATCH", f"{PVS}/uid",
+        claim_ref({"uid": None})),
+    "complete the reference of a bound volume": (*("bound or released", "PATCH", f"{PVS}/bound"),
+        claim_ref({"uid": REFERENCE["uid"]})),
+    "write a bound volume": (*("bound or released", "PATCH", BOUND_VOLUME),
+        metadata(annotations={names.BOUND_BY_CONTROLLER: "yes"})),
+    "have a volume deleted": (*("claimRef", "PATCH", f"{PVS}/free"),
+        {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
     "enlarge a volume": ("claimRef", "PATCH", f"{PVS}/free", {"spec": {"capacity": {"storage": "9Gi"}}}),
-    "change a claim's labels along with its node": (
-        *("selected-node", "PATCH", f"{CORE}/persistentvolumeclaims/data"),
-        metadata(labels={"a": "b"}, annotations={names.SELECTED_NODE: "n"}),
-    ),
+    "change a claim's labels along with its node": (*("selected-node", "PATCH",
+        f"{CORE}/persistentvolumeclaims/data"), metadata(labels={"a": "b"},
+        annotations={names.SELECTED_NODE: "n"})),
     **{
         why: (words, "POST", RESERVATIONS, body)
         for words, bodies in NO_RESERVATIONS.items()
         for why, body in bodies.items()
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("method", "path", "body"), RECONCILER_MAY.values(), ids=RECONCILER_MAY)

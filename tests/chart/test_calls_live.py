@@ -136,24 +136,16 @@ CREATES = {
     "a Deployment in kube-system": (DEPLOYMENTS.replace("default", "kube-system"), workload("a"), None, None),
     "a DaemonSet": (DAEMON_SETS, workload("a"), None, "/validate/workloads"),
     "a StatefulSet": (STATEFUL_SETS, workload("a"), None, "/validate/workloads"),
-    "a ReplicationController": (
-        "/api/v1/namespaces/default/replicationcontrollers",
-        {"metadata": {"name": "a"}, "spec": {"template": template("kai-scheduler")}},
-        None,
-        "/validate/workloads",
-    ),
+    "a ReplicationController": ("/api/v1/namespaces/default/replicationcontrollers", {"metadata": {"name": "a"},
+        "spec": {"template": template("kai-scheduler")}}, None, "/validate/workloads"),
     "a ReplicaSet by hand": (REPLICA_SETS, workload("a"), None, "/validate/workloads"),
-    "a ReplicaSet of a Deployment, which was validated": (
-        REPLICA_SETS,
-        workload("a", ownerReferences=owned_by("apps/v1", "Deployment")),
-        None,
-        None,
-    ),
+    "a ReplicaSet of a Deployment, which was validated": (REPLICA_SETS, workload("a",
+        ownerReferences=owned_by("apps/v1", "Deployment")), None, None),
     "a Job": (JOBS, job("a"), None, "/validate/workloads"),
     "a Job of a CronJob": (JOBS, job("a", ownerReferences=owned_by("batch/v1", "CronJob")), None, None),
     "a Job whose template has only containers": (JOBS, BARE_JOB, None, None),
     "a CronJob": (CRON_JOBS, cron_job("a"), None, "/validate/workloads"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "body", "mutating", "validating"), CREATES.values(), ids=CREATES)
@@ -186,14 +178,12 @@ UPDATES = {
     "the template of a Deployment being deleted": (image_changed(f"{DEPLOYMENTS}/leaving"), None),
     "a template that a Deployment wrote": (image_changed(f"{REPLICA_SETS}/of-deployment"), None),
     "a CronJob's Job": ((f"{CRON_JOBS}/ours", {"spec": {"jobTemplate": {"spec": {"backoffLimit": 1}}}}), None),
-    "a CronJob's template": (
-        (f"{CRON_JOBS}/ours", {"spec": {"jobTemplate": image_changed("")[1]}}),
-        "/validate/workloads",
-    ),
+    "a CronJob's template": ((f"{CRON_JOBS}/ours", {"spec": {"jobTemplate": image_changed("")[1]}}),
+        "/validate/workloads"),
     "a request's limit": ((f"{REQUESTS}/ours", {"spec": {"backoffLimit": 1}}), "/mutate/bindrequests"),
     "a request's status": ((f"{REQUESTS}/ours/status", {"status": {"phase": "Succeeded"}}), None),
     "a request being deleted": ((f"{REQUESTS}/leaving", {"spec": {"backoffLimit": 1}}), None),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "path"), UPDATES.values(), ids=UPDATES)

@@ -127,10 +127,8 @@ DENIED: dict[str, tuple[str, str, str, Any]] = {
         f"a new pod with {name}": (name, "POST", PODS, pod("new", {}, {name: "1"}))
         for name in (NV_DEVICES, NV_PORTION, f"{names.NV_CONTAINER}absent{names.NV_DEVICES}", *RUNTIME_DEVICES)
     },
-    "a runtime's devices for a share": (
-        *(RUNTIME_DEVICES[0], "PATCH", FRACTIONED),
-        annotations({RUNTIME_DEVICES[0]: "nvidia.com/gpu=all"}),
-    ),
+    "a runtime's devices for a share": (*(RUNTIME_DEVICES[0], "PATCH", FRACTIONED),
+        annotations({RUNTIME_DEVICES[0]: "nvidia.com/gpu=all"})),
     "devices for a pod": (NV_DEVICES, "PATCH", PLAIN, annotations({NV_DEVICES: "GPU-1"})),
     "other devices": (NV_DEVICES, "PATCH", FRACTIONED, annotations({NV_DEVICES: "GPU-2"})),
     "all of the compute": (NV_PORTION, "PATCH", FRACTIONED, annotations({NV_PORTION: None})),
@@ -153,31 +151,23 @@ DENIED: dict[str, tuple[str, str, str, Any]] = {
     "deleting a share's ConfigMap": (SHARING, "DELETE", MAP, None),
     "a reserved device by a tenant": (names.RESERVED_DEVICE, "PATCH", RESERVATION, DEVICE),
     "a reservation hidden": ("app", "PATCH", RESERVATION, labels({"app": None})),
-}
+}  # fmt: skip
 # User, method, path, body; without a user, a member of system:masters.
 ALLOWED: dict[str, tuple[str, str, str, Any]] = {
     "a pod with labels of its own": (TENANT, "POST", PODS, pod("new", {"app": "x"})),
     "no labels": (TENANT, "POST", PODS, {"metadata": {"name": "n"}, "spec": pod("", {})["spec"]}),
     "other labels of a sharing pod": (TENANT, "PATCH", POD, labels({"app": "other", "new": "x"})),
     "the status of a sharing pod": (TENANT, "PATCH", STATUS, {"status": {"message": "x"}}),
-    "annotations of the pod's author": (
-        *(TENANT, "PATCH", FRACTIONED),
-        annotations({"x": "y", f"{names.NV_CONTAINER}main{names.NV_COMPUTE_MODE}": names.SM_SHARING}),
-    ),
-    "a device that CRI-O allows": (
-        *(TENANT, "POST", PODS),
-        pod("build", {}, {"io.kubernetes.cri-o.Devices": "/dev/fuse", "mycdi.k8s.io/x": "y"}),
-    ),
-    "a pod of NVIDIA's GPU operator, in NRI mode": (
-        *(TENANT, "POST", "/api/v1/namespaces/gpu-operator/pods"),
-        pod("plugin", {}, {"nvidia.cdi.k8s.io/container.main": "management.nvidia.com/gpu=all"}),
-    ),
+    "annotations of the pod's author": (*(TENANT, "PATCH", FRACTIONED), annotations({"x": "y",
+        f"{names.NV_CONTAINER}main{names.NV_COMPUTE_MODE}": names.SM_SHARING})),
+    "a device that CRI-O allows": (*(TENANT, "POST", PODS), pod("build", {},
+        {"io.kubernetes.cri-o.Devices": "/dev/fuse", "mycdi.k8s.io/x": "y"})),
+    "a pod of NVIDIA's GPU operator, in NRI mode": (*(TENANT, "POST", "/api/v1/namespaces/gpu-operator/pods"),
+        pod("plugin", {}, {"nvidia.cdi.k8s.io/container.main": "management.nvidia.com/gpu=all"})),
     "the reconciler takes devices": (RECONCILER, "PATCH", FRACTIONED, annotations({NV_DEVICES: None})),
     "a trusted user changes devices": (BINDER, "PATCH", FRACTIONED, annotations({NV_DEVICES: "x"})),
-    "KAI-Scheduler's exporter reports a placement": (
-        *(EXPORTER, "PATCH", PLAIN),
-        annotations(dict.fromkeys(OBSERVED, "[]")),
-    ),
+    "KAI-Scheduler's exporter reports a placement": (*(EXPORTER, "PATCH", PLAIN), annotations(dict.fromkeys(OBSERVED,
+        "[]"))),
     "deleting a sharing pod": (TENANT, "DELETE", POD, None),
     "other labels by a Binding": (TENANT, "POST", BINDINGS, binding(labels={"a": "b"})),
     "an annotation beside many labels": (TENANT, "PATCH", LARGE, annotations({"a": "b"})),
@@ -194,7 +184,7 @@ ALLOWED: dict[str, tuple[str, str, str, Any]] = {
     "the garbage collector deletes a share's ConfigMap": (COLLECTOR, "DELETE", MAP, None),
     "the namespace controller deletes a share's ConfigMap": (NAMESPACES, "DELETE", MAP, None),
     "a member of a trusted group repairs by hand": ("", "PATCH", POD, labels({GROUP: None})),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "method", "path", "body"), DENIED.values(), ids=DENIED)

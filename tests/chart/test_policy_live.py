@@ -32,11 +32,9 @@ BAD = {names.GPU_FRACTION: "50%"}
 KNOWN = ["gpu.example.com", "other.example.com"]
 SETTINGS = {
     "the chart's own settings": ({}, Policy()),
-    "sharing off, device classes known to be GPUs": (
-        {"gpuSharing": {"enabled": False}, "gpuDeviceClasses": KNOWN},
-        Policy(sharing=False, gpu_device_classes=frozenset(KNOWN)),
-    ),
-}
+    "sharing off, device classes known to be GPUs": ({"gpuSharing": {"enabled": False}, "gpuDeviceClasses": KNOWN},
+        Policy(sharing=False, gpu_device_classes=frozenset(KNOWN))),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,14 +91,11 @@ CREATES = {
     "with a worker group of ours": (RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN, OURS), VALIDATED),
     "a PyTorchJob": (PYTORCH_JOBS, pytorch_job("a", Worker=OURS), VALIDATED),
     "a Job of a JobSet, which was validated": (JOBS, job("a", ownerReferences=JOB_SET_OWNER), None),
-    "a Job that a JobSet owns but does not control": (
-        JOBS,
-        job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet", controller=False)),
-        VALIDATED,
-    ),
+    "a Job that a JobSet owns but does not control": (JOBS, job("a",
+        ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet", controller=False)), VALIDATED),
     "a Job of another JobSet": (JOBS, job("a", ownerReferences=owned_by("example.com/v1", "JobSet")), VALIDATED),
     "a Job of a pod, which was validated itself": (JOBS, job("a", ownerReferences=owned_by("v1", "Pod")), None),
-}
+}  # fmt: skip
 
 
 def clique_set(*cliques: Any, **metadata: Any) -> Any:
@@ -112,41 +109,28 @@ def described(kind: str, spec: Any, **metadata: Any) -> Any:
 QUEUE = {names.QUEUE_LABEL: "team"}
 FOREIGN_TASK, MODEL = {"template": FOREIGN}, {"model": {"image": "x"}}
 DESCRIBED = {
-    "a kind without namespaces": (
-        *described("ClusterTrainingRuntime", {"template": {"spec": job_set("a", OURS)["spec"]}}),
-        VALIDATED,
-    ),
+    "a kind without namespaces": (*described("ClusterTrainingRuntime", {"template": {"spec": job_set("a",
+        OURS)["spec"]}}), VALIDATED),
     "a RayCluster without a scheduler": (RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}), None),
     "with a queue of KAI": (RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}, labels=QUEUE), VALIDATED),
-    "whose scheduler is in its spec": (
-        *described("Job", {"schedulerName": "kai-scheduler", "tasks": [{"template": {"spec": SPEC}}]}),
-        VALIDATED,
-    ),
+    "whose scheduler is in its spec": (*described("Job", {"schedulerName": "kai-scheduler",
+        "tasks": [{"template": {"spec": SPEC}}]}), VALIDATED),
     "whose task has another": (*described("Job", {"schedulerName": "kai-scheduler", "tasks": [FOREIGN_TASK]}), None),
-    "one with a clique of ours": (
-        PATHS["PodCliqueSet"],
-        clique_set({"spec": {"podSpec": SPEC}}, {"spec": {"podSpec": OUR_SPEC}}),
-        VALIDATED,
-    ),
+    "one with a clique of ours": (PATHS["PodCliqueSet"], clique_set({"spec": {"podSpec": SPEC}},
+        {"spec": {"podSpec": OUR_SPEC}}), VALIDATED),
     "annotated, as are its pods": (*described("InferenceService", {"predictor": MODEL}, **SHARES), VALIDATED),
     "one component": (*described("InferenceService", {"predictor": MODEL, "transformer": {**SHARES}}), VALIDATED),
-    "of ours": (
-        *described("InferenceService", {"predictor": {**MODEL, "schedulerName": "kai-scheduler"}}),
-        VALIDATED,
-    ),
-    "whose pods are all annotated": (
-        *described("Workflow", {"podMetadata": SHARES, "templates": [{"container": {}}]}),
-        VALIDATED,
-    ),
-    "of ours as a whole": (
-        *described("Workflow", {"schedulerName": "kai-scheduler", "templates": [{"container": {}}]}),
-        VALIDATED,
-    ),
+    "of ours": (*described("InferenceService", {"predictor": {**MODEL, "schedulerName": "kai-scheduler"}}),
+        VALIDATED),
+    "whose pods are all annotated": (*described("Workflow", {"podMetadata": SHARES,
+        "templates": [{"container": {}}]}), VALIDATED),
+    "of ours as a whole": (*described("Workflow", {"schedulerName": "kai-scheduler",
+        "templates": [{"container": {}}]}), VALIDATED),
     "an own kind with a template": (*described("Own", {"pod": FOREIGN}), None),
     "a pod spec in place of its template": (*described("Own", {"pod": OUR_SPEC}), VALIDATED),
     "whose metadata is annotated": (*described("Own", {"podSpec": SPEC, **SHARES}), VALIDATED),
     "a template in place of its pod spec": (*described("Own", {"podSpec": OURS}), VALIDATED),
-}
+}  # fmt: skip
 
 
 CREATED: dict[str, tuple[str, Any, str | None]] = {**CREATES, **DESCRIBED}
@@ -168,11 +152,8 @@ def groups_of(*templates: Any, replicas: int = 1) -> Any:
 
 
 UPDATES = {
-    "an annotation of a clique": (
-        PATHS["PodCliqueSet"],
-        {"spec": {"template": {"cliques": [{**SHARES, "spec": {"podSpec": OUR_SPEC}}]}}},
-        VALIDATED,
-    ),
+    "an annotation of a clique": (PATHS["PodCliqueSet"], {"spec": {"template": {"cliques": [{**SHARES,
+        "spec": {"podSpec": OUR_SPEC}}]}}}, VALIDATED),
     "an annotation of all its pods": (PATHS["InferenceService"], {"metadata": SHARES}, VALIDATED),
     "one of the metadata of all pods": (PATHS["Workflow"], {"spec": {"podMetadata": SHARES}}, VALIDATED),
     "the scheduler of all pods": (PATHS["Workflow"], {"spec": {"schedulerName": "example-scheduler"}}, VALIDATED),
@@ -186,7 +167,7 @@ UPDATES = {
     "a role's": (PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": SHARED}}}}, VALIDATED),
     "a role more": (PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Chief": {"template": OURS}}}}, VALIDATED),
     "a role scaled": (PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 9}}}}, None),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "patch", "call"), UPDATES.values(), ids=UPDATES)
