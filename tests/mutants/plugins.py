@@ -181,7 +181,6 @@ DYNAMIC_RESOURCES = (
         f"{_CLAIMS}reserver.py",
         "        if obstacles:\n            return merge_statuses(obstacles)\n",
         "        if obstacles and len(obstacles) == len(claims):\n            return merge_statuses(obstacles)\n",
-        live=_CLAIMS_LIVE,
     ),
     Mutant(
         "claim-status-at-any-version",
@@ -197,7 +196,6 @@ DYNAMIC_RESOURCES = (
         f"{_CLAIMS}claim_client.py",
         "is_stale = was_locked or requirement.is_shared",
         "is_stale = requirement.is_shared",
-        live=_CLAIMS_LIVE,
     ),
     Mutant(
         "one-consumer-too-many",

@@ -70,6 +70,13 @@ class Slow(BindingPlugin):
         return await self.pre_bind(ctx)
 
 
+async def called(run: Runner, point: str) -> Status:
+    """Call one point of the plugins."""
+    if point == "rollback":
+        return await run.run_rollback(context(), Status.fatal("no"))
+    return await (run.run_pre_bind(context()) if point == "pre_bind" else run.run_bind(context()))
+
+
 async def sequence(*parts: Callable[[], Awaitable[None]]) -> None:
     for part in parts:
         await part()
@@ -102,11 +109,7 @@ async def test_the_time_of_a_call_is_charged_to_its_cause(
     observer = RecordingObserver()
     run = Runner([Slow(act)], PluginCaller(observer))
     began = asyncio.get_running_loop().time()
-    c = context()
-    if point == "rollback":
-        status: Status = await run.run_rollback(c, Status.fatal("no"))
-    else:
-        status = await (run.run_pre_bind(c) if point == "pre_bind" else run.run_bind(c))
+    status = await called(run, point)
     assert type(status) is (Retriable if (point, kind) == ("rollback", Waiting) else kind)
     assert observer.errors == ([("slow", point)] if kind is Waiting else [])
     assert asyncio.get_running_loop().time() - began == pytest.approx(after, abs=0.2)
@@ -154,11 +157,7 @@ async def test_a_call_that_ignores_its_cancellation_is_abandoned_and_named(point
     observer, stubborn = RecordingObserver(), Stubborn()
     run = Runner([Slow(stubborn)], PluginCaller(observer))
     began = asyncio.get_running_loop().time()
-    c = context()
-    if point == "rollback":
-        status: Status = await run.run_rollback(c, Status.fatal("no"))
-    else:
-        status = await (run.run_pre_bind(c) if point == "pre_bind" else run.run_bind(c))
+    status = await called(run, point)
     assert isinstance(status, Retriable if point == "rollback" else Waiting)
     assert asyncio.get_running_loop().time() - began == pytest.approx(10 + GRACE_S, abs=0.2)
     assert observer.errors == [("slow", point)] * 2  # it ignores its cancellation, and took too long
