@@ -92,15 +92,17 @@ class WaitIndex:
         waiters = self._by_object.get(object_id)
         if not waiters:
             return ()
-        entry = self._cached_entry(object_id)
-        if entry is None:
+        entries = self._cached_entries(object_id)
+        if not entries:
             return list(waiters)
-        source, cached_object = entry
-        version = version_of(cached_object)
         return [
             request
             for request in waiters
-            if self._objects[request][object_id] != version and source.may_end_wait(request, cached_object)
+            if any(
+                self._objects[request][object_id] != version_of(cached_object)
+                and source.may_end_wait(request, cached_object)
+                for source, cached_object in entries
+            )
         ]
 
     def register(
@@ -151,20 +153,18 @@ class WaitIndex:
 
     def _version(self, object_id: ObjectID) -> ResourceVersion:
         """Return the cached version of the object; empty if no watch shows it."""
-        entry = self._cached_entry(object_id)
-        return version_of(entry[1]) if entry is not None else ResourceVersion("")
+        versions = (version_of(cached_object) for _, cached_object in self._cached_entries(object_id))
+        return next(versions, ResourceVersion(""))
 
     def _may_end_wait(self, request: ObjectKey, object_id: ObjectID) -> bool:
         """Return whether the object's cached state may end the request's wait; that it is not cached always may."""
-        entry = self._cached_entry(object_id)
-        return entry is None or entry[0].may_end_wait(request, entry[1])
+        entries = self._cached_entries(object_id)
+        return not entries or any(source.may_end_wait(request, cached) for source, cached in entries)
 
-    def _cached_entry(self, object_id: ObjectID) -> tuple[WaitSource, Object] | None:
-        for source in self._sources[object_id[:2]]:
-            cached_object = source.store.get(object_id[2])
-            if cached_object is not None:
-                return source, cached_object
-        return None
+    def _cached_entries(self, object_id: ObjectID) -> list[tuple[WaitSource, Object]]:
+        """Return the object from each watch that shows it, with the watch."""
+        sources, key = self._sources[object_id[:2]], object_id[2]
+        return [(source, cached) for source in sources if (cached := source.store.get(key)) is not None]
 
 
 class Requeue:

@@ -96,5 +96,5 @@ class RecordingPlugin(AdmissionPlugin, BuiltinBindingPlugin):
     async def forget(self, key: ObjectKey) -> None:
         self._record("forget", None)
 
-    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
+    def on_failure(self, ctx: BindContext) -> None:
         return self._record("on_failure", None)

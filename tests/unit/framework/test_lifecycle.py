@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -223,6 +223,35 @@ async def test_what_the_event_loop_executes_beside_attempts_is_named_with_its_pl
         None,
     ]
     await plugin.lifecycle.stop()
+
+
+class Watching(BindingPlugin):
+    """Watches what the test sets."""
+
+    name = "watching"
+    sources: tuple[EventSource, ...] = ()
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return self.sources
+
+
+def test_each_source_is_a_watch_of_its_own() -> None:
+    stores: list[Any] = []
+    plugin = Watching(PluginConfig(), Settings())
+    plugin.sources = (
+        EventSource(CONFIGMAPS, namespace="seats", attach=lambda reflector: stores.append(reflector.store)),
+        EventSource(CONFIGMAPS, label_selector="a=b"),
+    )
+    client = SimpleNamespace(random=Random(0), clock=SystemClock(), metrics=None)  # noqa: S311 - jitter
+    lifecycle = PluginLifecycle([plugin], cast(KubeClient, client), client.clock, CollectorRegistry())
+    watches = lifecycle.watches(lambda _: None, lambda *_: None)
+    selections = [watch.reflector.selection for watch in watches.values()]
+    assert list(watches) == ["watching/0", "watching/1"]
+    assert [(selection.namespace, selection.label_selector) for selection in selections] == [
+        ("seats", ""),
+        ("", "a=b"),
+    ]
+    assert stores == [watches["watching/0"].reflector.store]
 
 
 def raises() -> None:

@@ -42,9 +42,9 @@ def test_series_are_named_after_their_plugin_and_begin_at_zero() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "labels", "rule"),
     [
-        pytest.param("counter", "things", {}, "a counter's name ends with _total", id="a counter of another name"),
-        pytest.param("histogram", "wait", {}, "a histogram's name ends with _seconds", id="a wait without its unit"),
-        pytest.param("gauge", "Level-1", {}, "a name consists of small letters, digits and _", id="no name"),
+        pytest.param("counter", "things", {}, "digits and _ and ends with _total", id="a counter of another name"),
+        pytest.param("histogram", "wait", {}, "digits and _ and ends with _seconds", id="a wait without its unit"),
+        pytest.param("gauge", "Level-1", {}, "its name consists of small letters, digits and _", id="no name"),
         pytest.param("gauge", "level", {"node": ()}, "label node is declared with all", id="a label without values"),
         pytest.param("gauge", "level", {"node": "n1"}, "label node is declared with all", id="a text for a list"),
         pytest.param("counter", "taken_total", {}, "bowline_mine_taken_total is registered already", id="twice"),

@@ -84,6 +84,19 @@ def test_a_state_that_cannot_end_a_wait_does_not() -> None:
     assert sorted(hinted[2:]) == [(OTHER, "9"), (REQUEST, "9")]
 
 
+def test_a_wait_ends_if_one_of_the_watches_that_show_the_object_allows_it() -> None:
+    stores = [Store(), Store()]
+    index = WaitIndex({CONFIGMAPS: [WaitSource(stores[0], lambda *_: False), WaitSource(stores[1], lambda *_: True)]})
+    put(stores[0], "7")
+    put(stores[1], "7")
+    assert index.register(REQUEST, [ref("7")], {}) is Registration.WATCHED
+    put(stores[0], "8")
+    assert not index.waiters_of(CONFIGMAPS, DATA)
+    put(stores[1], "8")
+    assert index.waiters_of(CONFIGMAPS, DATA) == [REQUEST]
+    assert index.register(OTHER, [ref("7")], {}) is Registration.STALE
+
+
 def test_a_new_wait_replaces_the_former_one() -> None:
     index, _ = watching("7")
     index.register(REQUEST, [ref("7")], {})

@@ -6,7 +6,7 @@ from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import Args_co
-from bowline.framework.plugin_status import Fatal, Status
+from bowline.framework.plugin_status import Fatal
 
 
 class BuiltinBindingPlugin(BindingPlugin[Args_co]):
@@ -24,12 +24,8 @@ class BuiltinBindingPlugin(BindingPlugin[Args_co]):
         """Return annotations that depend on the pre_bind of other plugins; called after all of them."""
         return {}
 
-    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
-        """Return another result in place of any plugin's failure, or None to keep it.
-
-        Accepted are Retriable, Fatal, Waiting and Transient; after anything else, an error, the failure is kept.
-        """
-        return None
+    def on_failure(self, ctx: BindContext) -> None:
+        """Drop what holds for the attempt only: pre_bind or bind of some plugin has failed."""
 
     async def on_terminal_failure(self, ctx: BindContext, status: Fatal) -> Fatal | None:
         """Return ``status`` with other sentences or another suggestion, or None to keep it. Before the rollback.

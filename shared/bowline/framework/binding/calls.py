@@ -49,11 +49,9 @@ S = TypeVar("S", bound=Status)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# What on_failure may return. Done and Skipped would report a failure as success.
-_FAILURES = (Retriable, Fatal, Waiting, Transient)
 # A repaired plugin comes with a new process; the poll finds a repaired right, or what was no defect.
 _DEFECT_POLL = timedelta(seconds=30)
-_RESULTS = (Done, Skipped, *_FAILURES)
+_RESULTS = (Done, Skipped, Retriable, Fatal, Waiting, Transient)
 # Unreadable objects do not keep a request there.
 _UNDOING = ("rollback", "release")
 # The result of a call that was cancelled together with its attempt.
@@ -293,11 +291,6 @@ def _adds(status: Done) -> bool:
     return status.annotations is not None or status.labels is not None
 
 
-def as_failure(result: Any) -> Status | None:
-    """Check the result of on_failure: another failure, or None to keep the present one."""
-    return None if result is None else _one_of(_FAILURES, result)
-
-
 def as_terminal(result: Any) -> Fatal | None:
     """Check the result of on_terminal_failure: a Fatal, or None to keep the present one."""
     return None if result is None else _one_of((Fatal,), result)
@@ -317,7 +310,7 @@ def as_flag(result: Any) -> bool:
 
 
 def as_none(result: Any) -> None:
-    """Check the result of post_bind and forget, which must be None."""
+    """Check the result of post_bind, on_failure and forget, which must be None."""
     if result is not None:
         raise invalid(result, "nothing")
 

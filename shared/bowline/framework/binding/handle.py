@@ -19,8 +19,6 @@ from bowline.runtime.clock import Clock
 class EventSource:
     """A watch of a plugin. A changed object wakes the requests that wait for it, and those that ``keys`` returns.
 
-    Sources of several plugins with the same selection and transform are one watch with one cache.
-
     - ``namespace``: the only one that is watched; empty for all. A role in it is enough then.
     - ``keys``: the requests that an object concerns. Not needed for requests in WAIT whose ``wake_on`` names the
       object.

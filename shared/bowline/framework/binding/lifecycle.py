@@ -25,7 +25,7 @@ from bowline.framework.plugin import Plugin, overriding
 from bowline.kube.callbacks import Callback, Callbacks
 from bowline.kube.client import KubeClient
 from bowline.kube.permits import limited_to
-from bowline.kube.reflector import EventType, Listener, Reflector, Transform
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import Resource, Selection
 from bowline.runtime.clock import Clock
 from bowline.runtime.tasks import LimitExceededError, raise_foreign_cancellation, turns_timeout
@@ -110,32 +110,23 @@ class PluginLifecycle:
         Their events call ``on_object`` with the object, and ``wake`` with the requests that the source returns for
         it. Raises PluginError.
         """
-        members: dict[tuple[Selection, Transform | None], list[tuple[str, EventSource]]] = {}
-        for plugin in self._plugins:
-            for source in _sources(plugin):
-                selection = Selection(
-                    source.resource,
-                    source.namespace,
-                    source.label_selector,
-                    source.field_selector,
-                    is_optional=source.optional,
-                )
-                members.setdefault((selection, source.transform), []).append((plugin.name, source))
         watches = {}
-        for number, ((selection, transform), sharing) in enumerate(members.items()):
-            owner = ",".join(dict.fromkeys(name for name, _ in sharing))
-            observers = [
-                _Observer(source, Callbacks(name, selection.resource.plural, self._clock, self._client.metrics))
-                for name, source in sharing
-            ]
-            self._callbacks += [observer.callbacks for observer in observers]
-            listener = Listener(partial(_report, observers, wake, on_object))
-            reflector = Reflector(self._client, selection, listener=listener, transform=transform, owner=owner)
-            for _, source in sharing:
-                if source.attach is not None:
-                    source.attach(reflector)
-            self._callbacks.append(reflector.callbacks)
-            watches[f"{owner}/{number}"] = Watch(reflector, partial(_may_end_wait, observers))
+        sources = [(plugin.name, source) for plugin in self._plugins for source in _sources(plugin)]
+        for number, (owner, source) in enumerate(sources):
+            selection = Selection(
+                source.resource,
+                source.namespace,
+                source.label_selector,
+                source.field_selector,
+                is_optional=source.optional,
+            )
+            callbacks = Callbacks(owner, selection.resource.plural, self._clock, self._client.metrics)
+            listener = Listener(partial(_report, source, callbacks, wake, on_object))
+            reflector = Reflector(self._client, selection, listener=listener, transform=source.transform, owner=owner)
+            if source.attach is not None:
+                source.attach(reflector)
+            self._callbacks += [callbacks, reflector.callbacks]
+            watches[f"{owner}/{number}"] = Watch(reflector, partial(_may_end_wait, source, callbacks))
         return watches
 
     async def start(self) -> None:
@@ -230,16 +221,9 @@ async def _set_up(plugin: BindingPlugin, handle: Handle) -> None:
         raise PluginError(f"plugin {plugin.name}: setup {why}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Observer:
-    """One plugin's part of a watch, and the guard of its callbacks."""
-
-    source: EventSource
-    callbacks: Callbacks
-
-
 def _report(
-    observers: Sequence[_Observer],
+    source: EventSource,
+    callbacks: Callbacks,
     wake: Callable[[ObjectKey], None],
     on_object: Callable[[Resource, ObjectKey], None],
     _: EventType,
@@ -248,18 +232,14 @@ def _report(
     new: Object | None,
 ) -> None:
     """Handle a change of a watched object. A callback of a plugin that raises is skipped."""
-    for observer in observers:
-        on_change = observer.source.on_change
-        if on_change is not None:
-            observer.callbacks.guard(Callback.ON_CHANGE, key, partial(on_change, old, new), None)
-    on_object(observers[0].source.resource, key)
+    if source.on_change is not None:
+        callbacks.guard(Callback.ON_CHANGE, key, partial(source.on_change, old, new), None)
+    on_object(source.resource, key)
     # Wake the requests of the old version too: they may be waiting for this object to stop referring to them.
     requests: set[ObjectKey] = set()
-    for observer in observers:
-        for version in (old, new):
-            if version is not None:
-                keys = partial(_keys, observer.source, version)
-                requests |= observer.callbacks.guard(Callback.KEYS, key, keys, frozenset())
+    for version in (old, new):
+        if version is not None:
+            requests |= callbacks.guard(Callback.KEYS, key, partial(_keys, source, version), frozenset())
     for request in requests:
         wake(request)
 
@@ -278,17 +258,10 @@ def _size(plugin: BindingPlugin, state: str) -> int:
     return _sizes(plugin).get(state, 0)
 
 
-def _may_end_wait(observers: Sequence[_Observer], request: ObjectKey, raw: Object) -> bool:
-    """Return whether the object in this state may end the request's wait; True if a plugin has no hint, or it
-    raises.
-    """
-    for observer in observers:
-        hint = observer.source.queueing_hint
-        if hint is None:
-            return True
-        if observer.callbacks.guard(Callback.QUEUEING_HINT, key_of(raw), partial(hint, request, raw), True):
-            return True
-    return False
+def _may_end_wait(source: EventSource, callbacks: Callbacks, request: ObjectKey, raw: Object) -> bool:
+    """Return whether the object in this state may end the request's wait; True without a hint, or if it raises."""
+    hint = source.queueing_hint
+    return hint is None or callbacks.guard(Callback.QUEUEING_HINT, key_of(raw), partial(hint, request, raw), True)
 
 
 def _keys(source: EventSource, raw: Object) -> frozenset[ObjectKey]:

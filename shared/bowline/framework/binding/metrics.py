@@ -6,7 +6,8 @@ with all its values: series exist from the start, and no label can hold the name
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -27,45 +28,31 @@ class PluginMetrics:
 
     def counter(self, name: str, meaning: str, **labels: Collection[str]) -> Counter:
         """Return a counter; its name must end with ``_total``."""
-        if not name.endswith("_total"):
-            raise self._refusal(name, "a counter's name ends with _total")
-        return self._register(
-            Counter(self._full(name), meaning, self._words(name, labels), registry=None), name, labels
-        )
+        return self._series(Counter, "_total", name, meaning, labels)
 
     def gauge(self, name: str, meaning: str, **labels: Collection[str]) -> Gauge:
         """Return a gauge, which the plugin sets, or evaluates with ``set_function``."""
-        return self._register(
-            Gauge(self._full(name), meaning, self._words(name, labels), registry=None), name, labels
-        )
+        return self._series(Gauge, "", name, meaning, labels)
 
     def histogram(self, name: str, meaning: str, **labels: Collection[str]) -> Histogram:
         """Return a histogram of seconds, from a millisecond to 15 minutes; its name must end with ``_seconds``."""
-        if not name.endswith("_seconds"):
-            raise self._refusal(name, "a histogram's name ends with _seconds")
-        words = self._words(name, labels)
-        return self._register(
-            Histogram(self._full(name), meaning, words, registry=None, buckets=BIND_BUCKETS), name, labels
-        )
+        return self._series(partial(Histogram, buckets=BIND_BUCKETS), "_seconds", name, meaning, labels)
 
-    def _full(self, name: str) -> str:
-        if not _WORD.fullmatch(name):
-            raise self._refusal(name, "a name consists of small letters, digits and _")
-        return f"bowline_{self._plugin.replace('-', '_')}_{name}"
-
-    def _words(self, name: str, labels: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    def _series(
+        self, make: Callable[..., M], ending: str, name: str, meaning: str, labels: Mapping[str, Collection[str]]
+    ) -> M:
+        if not _WORD.fullmatch(name) or not name.endswith(ending):
+            must_end = f" and ends with {ending}" if ending else ""
+            raise self._refusal(name, f"its name consists of small letters, digits and _{must_end}")
         for label, values in labels.items():
             if isinstance(values, str) or not values:
                 raise self._refusal(name, f"label {label} is declared with all the values it may have")
-        return tuple(labels)
-
-    def _register(self, metric: M, name: str, labels: Mapping[str, Collection[str]]) -> M:
+        full_name = f"bowline_{self._plugin.replace('-', '_')}_{name}"
+        metric = make(full_name, meaning, tuple(labels), registry=None)
         try:
             self._registry.register(metric)
         except ValueError as error:
-            raise self._refusal(
-                name, f"{self._full(name)} is registered already; each name is, once a process"
-            ) from error
+            raise self._refusal(name, f"{full_name} is registered already; each name is, once a process") from error
         if labels:
             init_series(metric, **labels)
         return metric

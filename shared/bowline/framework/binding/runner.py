@@ -7,7 +7,7 @@ one's. It writes nothing and decides nothing about the request. What happens in 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -24,7 +24,6 @@ from bowline.framework.binding.calls import (
     InvalidResult,
     PluginCaller,
     as_demands,
-    as_failure,
     as_flag,
     as_none,
     as_prepared,
@@ -203,7 +202,7 @@ class Runner:
         """Call the bind plugins in order; the first result that is not Skipped decides. If all skip, it is Fatal."""
         failure = self._collect(ctx)
         if failure is not None:
-            return self._reclassify(ctx, failure)
+            return self._notified(ctx, failure)
         binders = self._applying(self._plugins[BindingPlugin.bind], ctx)
         for plugin in binders:
             status = await self._caller.run(
@@ -212,7 +211,7 @@ class Runner:
             if isinstance(status, Done):
                 return status.from_plugin(plugin.name)
             if not isinstance(status, Skipped):
-                return self._reclassify(ctx, status)
+                return self._notified(ctx, status)
         names = ", ".join(plugin.name for plugin in binders) or "none is enabled"
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
@@ -298,23 +297,28 @@ class Runner:
         describes what is prepared, and an attempt that followed would rely on it.
         """
         self._states.pop(ctx.request.uid, None)
-        results, left = [], self._left_by(ctx.request)
-        for plugin in self._recorded(BindingPlugin.rollback, ctx):
-            call, budget_s, plugin_ctx = plugin.rollback, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
-            results.append(await self._caller.run(plugin, "rollback", as_status, budget_s, plugin_ctx, call, why))
-        self._states.pop(ctx.request.uid, None)
-        return undone([*results, *left])
+        return await self._undo(BindingPlugin.rollback, ctx, lambda plugin: plugin.rollback, why)
 
     async def run_release(self, ctx: BindContext) -> Done | Retriable | Transient:
         """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
-        results, left = [], self._left_by(ctx.request)
+        return await self._undo(BindingPlugin.release, ctx, lambda plugin: plugin.release)
+
+    async def _undo(
+        self,
+        point: Callable[..., Any],
+        ctx: BindContext,
+        method_of: Callable[[BindingPlugin], Callable[..., Awaitable[Status]]],
+        *arguments: Status,
+    ) -> Done | Retriable | Transient:
+        results = self._left_by(ctx.request)
         try:
-            for plugin in self._recorded(BindingPlugin.release, ctx):
-                call, budget_s, plugin_ctx = plugin.release, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
-                results.append(await self._caller.run(plugin, "release", as_status, budget_s, plugin_ctx, call))
+            for plugin in self._recorded(point, ctx):
+                name, budget_s, plugin_ctx = point.__name__, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
+                call = self._caller.run(plugin, name, as_status, budget_s, plugin_ctx, method_of(plugin), *arguments)
+                results.append(await call)
         finally:  # no state of the reconciler outlives a release, so nobody else drops it after a cancellation
             self._states.pop(ctx.request.uid, None)
-        return undone([*results, *left])
+        return undone(results)
 
     def _left_by(self, request: BindRequest) -> list[Status]:
         """Return a Done for each plugin that the request records and that cannot undo anything, with the reason."""
@@ -343,7 +347,7 @@ class Runner:
         for group in groups:
             status = await self._run_group(group, ctx)
             if not isinstance(status, Done):
-                return self._reclassify(ctx, status)
+                return self._notified(ctx, status)
         return Status.ok()
 
     async def _run_group(self, group: Sequence[BindingPlugin], ctx: BindContext) -> Status:
@@ -383,19 +387,12 @@ class Runner:
         # A plugin with nothing to do may return either.
         return Status.ok() if isinstance(status, Skipped) else status
 
-    def _reclassify(self, ctx: BindContext, status: Status) -> Status:
-        if not isinstance(status, Failure):
-            return status
-        for plugin in self._applying(self._builtins[BuiltinBindingPlugin.on_failure], ctx):
-            plugin_ctx = self._of_plugin(plugin, ctx)
-            replacement = self._caller.ask(
-                plugin, "on_failure", as_failure, ctx.request, ctx, plugin.on_failure, plugin_ctx, status
-            )
-            # An invalid result is reported; the failure is kept.
-            if isinstance(replacement, Status):
-                # A reason of its own names the plugin whose word it is.
-                has_word = isinstance(replacement, Fatal) and replacement.word
-                status = replacement.from_plugin(plugin.name if has_word else status.plugin)
+    def _notified(self, ctx: BindContext, status: Status) -> Status:
+        """Return the attempt's result; the plugins that follow its failures have been told of one."""
+        if isinstance(status, Failure):
+            for plugin in self._applying(self._builtins[BuiltinBindingPlugin.on_failure], ctx):
+                method, plugin_ctx = plugin.on_failure, self._of_plugin(plugin, ctx)
+                self._caller.ask(plugin, "on_failure", as_none, ctx.request, ctx, method, plugin_ctx)
         return status
 
     def _of_plugin(self, plugin: Plugin, ctx: BindContext) -> BindContext:

@@ -98,7 +98,7 @@ class NodeFit(BuiltinBindingPlugin):
             self._assumed_pods.drop(ctx.request.key)
         return status
 
-    def on_failure(self, ctx: BindContext, status: Status) -> None:
+    def on_failure(self, ctx: BindContext) -> None:
         """Forget the pod: a request in backoff must not block others."""
         self._assumed_pods.drop(ctx.request.key)
 
