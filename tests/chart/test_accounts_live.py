@@ -12,7 +12,7 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, NodeFacts
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, SECRET, WEBHOOK, Policies, installation, remove
 from tests.chart.rendering import Chart
@@ -50,7 +50,8 @@ def configmap(name: str, *, labelled: bool = True, owned: bool = True) -> dict[s
 
 def reservation(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """The manifest of a reservation pod, with these fields of its container and its spec."""
-    request = DeviceRequest(ObjectKey("default", "r"), ObjectKey("default", "share"), "node", "g", is_fake=True)
+    key, node = ObjectKey("default", "share"), NodeFacts(has_fake_gpus=True)
+    request = DeviceRequest(key, key, "node", "g", node_facts=node)
     settings = GpuSharingConfig(reservation_priority_class_name="bowline-shares")
     pods_spec = ReservationSpec("kai-resource-reservation", IMAGE, settings=settings)
     body = reservation_object(request, pods_spec, name="new")

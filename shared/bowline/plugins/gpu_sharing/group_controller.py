@@ -96,12 +96,18 @@ class GroupController:
         """Return the group's device, what to wait for, or why the request gets none."""
         self._withdrawn.pop(claim.request, None)
         group = self._group(claim.group)
+        former = group.claims.get(claim.request, claim)
+        claim = replace(claim, awaited_uid=former.awaited_uid, joined_uid=former.joined_uid)
         # What an earlier attempt was given is no device that a pod is about to be bound with.
         group.claims[claim.request] = replace(claim, joined_uid=NO_UID)
         self._claimed_by.setdefault(claim.request, set()).add(claim.group)
         async with self._pass(group):
             orphan = await self._lost_devices.recover(group, claim)
             answer = orphan if orphan is not None else await self._answer(group, claim)
+            if claim.request in group.claims:  # not released meanwhile
+                awaited_uid = answer.reservation.uid if isinstance(answer, Pending) else NO_UID
+                joined_uid = answer.uid if isinstance(answer, Held) else NO_UID
+                group.claims[claim.request] = replace(claim, awaited_uid=awaited_uid, joined_uid=joined_uid)
         self._schedule(group, claim.request.namespace)
         return answer
 
@@ -309,8 +315,6 @@ class GroupController:
             if full is not None:
                 return full
             await self._join(group, claim, verdict)
-            if claim.request in group.claims:  # not released meanwhile
-                group.claims[claim.request] = replace(claim, joined_uid=verdict.uid)
         return verdict
 
     def _other_holder(self, group: Group, claim: DeviceRequest, device: str) -> str:
@@ -337,7 +341,7 @@ class GroupController:
         """
         others = [other for other in group.claims.values() if other.joined_uid and other.node == claim.node]
         portions = {other.pod: other.portion for other in others}
-        users = await self._client.users(claim.group, claim.node, claim.device_memory)
+        users = await self._client.users(claim.group, claim.node, claim.node_facts.device_memory)
         portions |= {user.key: user.portion for user in users if not user.has_ended}
         return excess(claim, portions, self._client.spec.settings.overcommit)
 

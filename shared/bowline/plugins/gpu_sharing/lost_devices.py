@@ -127,8 +127,7 @@ class LostDevices:
                     group=group.name,
                     tolerations=evidence.tolerations,
                     compute_mode=evidence.compute_mode,
-                    node_uid=evidence.node_uid,
-                    is_fake=evidence.has_fake_gpus,
+                    node_facts=evidence.node,
                 )
                 reservation = await self._client.create(claim, step.name, evidence.devices)
                 if isinstance(reservation, str):
@@ -142,7 +141,7 @@ class LostDevices:
                 await self._remove_all(group, step.release)
                 await self._report_failure(group, loss, users, step.why)
                 # Once the node offers GPUs again, the first pod may get the device.
-                pause = RELEASE_RETRY if evidence.lacks_gpus else SEARCH_INTERVAL
+                pause = RELEASE_RETRY if evidence.node.lacks_gpus else SEARCH_INTERVAL
                 return Loss(step.why, self._clock.monotonic() + pause.total_seconds())
             case _:
                 assert_never(step)

@@ -11,16 +11,15 @@ Decision 116.
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, operator_mode, transform_policy
-from bowline.api.gpu_share import SHARED_DEVICES, device_memory, direct_env_map, memory_limit
-from bowline.api.meta import ObjectUID, key_of, uid_of
-from bowline.api.node_view import has_fake_gpus, lacks_gpus
+from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
+from bowline.api.meta import key_of, uid_of
 from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Transient
@@ -52,7 +51,7 @@ from bowline.plugins.gpu_sharing.labels import (
     least_portion,
 )
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending, facts_of
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.rules import Share, is_prepared, share_of, takes_whole_gpus
@@ -83,9 +82,6 @@ LABEL_TRIES = 5
 class _Progress:
     """What the attempts of a request hand on. It saves writes and names what is awaited; it is no evidence."""
 
-    # By group, the reservation that the request waits for: if it is deleted, the attempt fails and creates no other.
-    awaited: dict[str, ObjectUID] = field(default_factory=dict)
-    joined: dict[str, ObjectUID] = field(default_factory=dict)  # by group, the one whose device it was given
     waits_since: float | None = None  # monotonic
     granted: Mapping[str, str] | None = None  # the devices of which the pod was made a user, by group
 
@@ -208,13 +204,8 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             progress: _Progress = ctx.state.setdefault("progress", _Progress())
             answers: list[Held | Pending] = []
             for group in ctx.spec.gpu_groups:
-                answer = await self._controller.claim(_claim(ctx, progress, group))
-                progress.awaited.pop(group, None)
-                if isinstance(answer, Pending):
-                    progress.awaited[group] = answer.reservation.uid
-                elif isinstance(answer, Held):
-                    progress.joined[group] = answer.uid
-                else:
+                answer = await self._controller.claim(_claim(ctx, group))
+                if not isinstance(answer, Held | Pending):
                     return answer
                 answers.append(answer)
             now = self._clock.monotonic()
@@ -363,11 +354,10 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
 def _portion(ctx: BindContext) -> Decimal:
     received_gpu = ctx.spec.received_gpu
     assert received_gpu is not None  # noqa: S101 - request_error has rejected it
-    memory = device_memory(ctx.node)[0] if ctx.node is not None else 0
-    return least_portion(ctx.pod or {"metadata": {}}, received_gpu.share, memory)
+    return least_portion(ctx.pod or {"metadata": {}}, received_gpu.share, facts_of(ctx.node).device_memory)
 
 
-def _claim(ctx: BindContext, progress: _Progress, group: str) -> DeviceRequest:
+def _claim(ctx: BindContext, group: str) -> DeviceRequest:
     spec = (ctx.pod or {}).get("spec") or {}
     return DeviceRequest(
         request=ctx.request.key,
@@ -376,11 +366,6 @@ def _claim(ctx: BindContext, progress: _Progress, group: str) -> DeviceRequest:
         group=group,
         tolerations=tuple(spec.get("tolerations") or ()),
         compute_mode=ctx.spec.compute_modes.get(group, ""),
-        awaited_uid=progress.awaited.get(group, ObjectUID("")),
-        joined_uid=progress.joined.get(group, ObjectUID("")),
         portion=_portion(ctx),
-        node_uid=uid_of(ctx.node) if ctx.node is not None else None,
-        lacks_gpus=ctx.node is not None and lacks_gpus(ctx.node),
-        is_fake=ctx.node is not None and has_fake_gpus(ctx.node),
-        device_memory=device_memory(ctx.node)[0] if ctx.node is not None else 0,
+        node_facts=facts_of(ctx.node),
     )

@@ -17,6 +17,8 @@ from bowline.api import names
 from bowline.api.meta import Object, ObjectUID
 from bowline.plugins.gpu_sharing.reservation import (
     REQUEUE_DELAY,
+    UNKNOWN_NODE,
+    NodeFacts,
     Reservation,
     User,
     other_mode,
@@ -35,17 +37,13 @@ SEARCH_INTERVAL = timedelta(minutes=2)
 class Evidence:
     """What the pods on the device, and their node, show of it.
 
-    ``devices``: the possible UUIDs; empty if unknown. ``node_uid``: None if the node cannot be read. ``lacks_gpus``:
-    it offers none, as while a device plugin or a driver is replaced.
+    ``devices``: the possible UUIDs; empty if unknown.
     """
 
     devices: frozenset[str]
     tolerations: tuple[Object, ...] = ()
     compute_mode: str = ""
-    node_uid: ObjectUID | None = None
-    is_cordoned: bool = False
-    lacks_gpus: bool = False
-    has_fake_gpus: bool = False
+    node: NodeFacts = UNKNOWN_NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +132,11 @@ def next_step(
         if reservation.has_ended and reservation.expected_devices and not reservation.device
     ]
     waiting = unreported_reservations(on_node)
-    if evidence.is_cordoned or evidence.lacks_gpus or not evidence.devices:
+    if evidence.node.is_cordoned or evidence.node.lacks_gpus or not evidence.devices:
         why = "the ConfigMaps of its pods do not agree on its device"
-        if evidence.is_cordoned:
+        if evidence.node.is_cordoned:
             why = f"node {node} is cordoned: only a pod that tolerates this can get its device"
-        elif evidence.lacks_gpus:
+        elif evidence.node.lacks_gpus:
             why = f"node {node} offers no {names.RESOURCE_GPU} (status.allocatable), so no pod gets its device either"
         replacements = (reservation for reservation in waiting if reservation.expected_devices)
         return Abandon(why, (*blockers, *rejections, *replacements))

@@ -15,6 +15,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import gpu_groups_of
+from bowline.api.gpu_share import device_memory
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -27,6 +28,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.api.node_view import has_fake_gpus, lacks_gpus
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.gpu_sharing.guards import is_device
@@ -109,13 +111,37 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What is known of a device's node: nothing if it cannot be read.
+
+    ``lacks_gpus``: it offers no whole GPU, as while a device plugin or a driver is replaced. ``device_memory``: of
+    each of its GPUs, in MiB; 0 if unknown.
+    """
+
+    uid: ObjectUID | None = None
+    is_cordoned: bool = False
+    lacks_gpus: bool = False
+    has_fake_gpus: bool = False
+    device_memory: int = 0
+
+
+UNKNOWN_NODE = NodeFacts()
+
+
+def facts_of(node: Object | None) -> NodeFacts:
+    """Return what is known of a raw or reduced node."""
+    if node is None:
+        return UNKNOWN_NODE
+    is_cordoned = bool((node.get("spec") or {}).get("unschedulable"))
+    return NodeFacts(uid_of(node), is_cordoned, lacks_gpus(node), has_fake_gpus(node), device_memory(node)[0])
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRequest:
     """A request for the device of a group.
 
-    ``awaited_uid``: the reservation that the request has been waiting for; ``joined_uid``: the one whose device it
-    has been given before. ``portion``: the part of the device that it takes. ``node_uid``: None if not known.
-    ``lacks_gpus``: the node offers no whole GPU. ``is_fake``: its GPUs are fake. ``device_memory``: of each of them,
-    in MiB; 0 if unknown.
+    ``portion``: the part of the device that it takes. From its earlier attempts ``awaited_uid``: the reservation that
+    it waits for, and ``joined_uid``: the one whose device it was given.
     """
 
     request: ObjectKey
@@ -124,13 +150,10 @@ class DeviceRequest:
     group: str
     tolerations: Sequence[Object] = ()
     compute_mode: str = ""  # of the device; empty: time-slicing
+    portion: Decimal = Decimal(0)
+    node_facts: NodeFacts = UNKNOWN_NODE
     awaited_uid: ObjectUID = NO_UID
     joined_uid: ObjectUID = NO_UID
-    portion: Decimal = Decimal(0)
-    node_uid: ObjectUID | None = None
-    lacks_gpus: bool = False
-    is_fake: bool = False
-    device_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +281,7 @@ def check_reservations(
         return _loss(claim, previous, timed_out)
     if alive:
         return Pending(alive[0])
-    if claim.lacks_gpus:
+    if claim.node_facts.lacks_gpus:
         return no_room(
             f"node {claim.node} offers no {names.RESOURCE_GPU} (status.allocatable), and a shared device is reserved "
             "as one; choose a node whose GPUs a device plugin serves"
@@ -364,8 +387,11 @@ class User:
     is_adopted: bool = True  # it has the labels for the watch and for schedulers
 
 
-def view_user(pod: Object, node: str = "", device_memory: int = 0) -> User:
-    """Parse a pod that is labelled with a group. ``node``: of a selection by node, for a pod that is not decoded."""
+def view_user(pod: Object, node: str = "", mebibytes: int = 0) -> User:
+    """Parse a pod that is labelled with a group. ``node``: of a selection by node, for a pod that is not decoded.
+
+    ``mebibytes``: the memory of each device of its node; 0 if unknown.
+    """
     return User(
         key_of(pod),
         uid_of(pod),
@@ -373,7 +399,7 @@ def view_user(pod: Object, node: str = "", device_memory: int = 0) -> User:
         has_ended(pod),
         is_deleting(pod),
         version_of(pod),
-        used_portion(pod, device_memory),
+        used_portion(pod, mebibytes),
         is_adopted=not needs_relabeling(pod["metadata"].get("labels") or {}),
     )
 

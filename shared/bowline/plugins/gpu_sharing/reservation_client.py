@@ -24,7 +24,6 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
-from bowline.api.node_view import has_fake_gpus, lacks_gpus
 from bowline.framework.plugin_status import Status
 from bowline.kube.errors import (
     AlreadyExists,
@@ -55,6 +54,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     DeviceRequest,
     Reservation,
     User,
+    facts_of,
     is_named_for,
     is_unscheduled,
     requested_node,
@@ -109,8 +109,9 @@ class ReservationClient:
         on_node = Selection(PODS.as_metadata(), field_selector=f"spec.nodeName={node},{UNENDED}")
         return frozenset().union(*await self.kube.list_reduced(on_node, groups_of))
 
-    async def users(self, group: str, node: str = "", device_memory: int = 0) -> list[User]:
-        """Return every pod that is labelled with the group, in either form; only on ``node`` if given.
+    async def users(self, group: str, node: str = "", mebibytes: int = 0) -> list[User]:
+        """Return every pod that is labelled with the group, in either form; only on ``node`` if given, whose devices
+        have ``mebibytes`` of memory each.
 
         The API server indexes pods by node: the cost depends on the node's pods, not on the cluster's.
         """
@@ -118,7 +119,7 @@ class ReservationClient:
         on_node = f"spec.nodeName={node}" if node else ""
         for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
             pods = Selection(PODS, "", selector, on_node)
-            for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node, device_memory)):
+            for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node, mebibytes)):
                 if user.key.namespace != self.spec.namespace:
                     users[user.uid] = user
         return list(users.values())
@@ -141,16 +142,8 @@ class ReservationClient:
         try:
             live_node = await self.kube.get(NODES, "", node)
         except (NotFound, Unreadable):
-            return Evidence(common_devices(device_sets), tolerations, mode)
-        return Evidence(
-            common_devices(device_sets),
-            tolerations,
-            mode,
-            uid_of(live_node),
-            is_cordoned=bool((live_node.get("spec") or {}).get("unschedulable")),
-            lacks_gpus=lacks_gpus(live_node),
-            has_fake_gpus=has_fake_gpus(live_node),
-        )
+            live_node = None
+        return Evidence(common_devices(device_sets), tolerations, mode, facts_of(live_node))
 
     async def _shown(self, group: str, share: Share, user: User) -> tuple[frozenset[str], str]:
         """Return the possible devices and the mode of the group, according to the pod's ConfigMaps."""

@@ -42,7 +42,7 @@ def reservation_object(
     optional_annotations = {names.COMPUTE_MODE: claim.compute_mode, names.ANNOTATION_EXPECTED_DEVICES: expected}
     annotations = {names.DO_NOT_DISRUPT: "true", **{key: text for key, text in optional_annotations.items() if text}}
     # Without a controller `kubectl drain` and NVIDIA's driver upgrade refuse to move the pods of the node.
-    owner = {"apiVersion": "v1", "kind": "Node", "name": claim.node, "uid": claim.node_uid, "controller": True}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": claim.node, "uid": claim.node_facts.uid, "controller": True}
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
     settings = spec.settings
     pull_secrets = [{"name": name} for name in settings.reservation_image_pull_secrets]
@@ -62,7 +62,7 @@ def reservation_object(
             "namespace": spec.namespace,
             "labels": {"app": settings.reservation_app_label, names.LABEL_GPU_GROUP: claim.group},
             "annotations": annotations,
-            **({"ownerReferences": [owner]} if claim.node_uid else {}),
+            **({"ownerReferences": [owner]} if claim.node_facts.uid else {}),
         },
         "spec": {
             "nodeName": claim.node,
@@ -76,7 +76,7 @@ def reservation_object(
                     "image": spec.image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": ["python", "-m", AGENT],
-                    "args": [*(["--fake"] if claim.is_fake else []), "--listen=:8080"],
+                    "args": [*(["--fake"] if claim.node_facts.has_fake_gpus else []), "--listen=:8080"],
                     "env": env,
                     "resources": _resources(settings),
                     "ports": [{"name": "health", "containerPort": 8080}],

@@ -77,7 +77,7 @@ class SiteClient(ReservationClient):
             raise self.site.failures.pop()
         return list(self.site.reservations)
 
-    async def users(self, group: str, node: str = "", device_memory: int = 0) -> list[User]:
+    async def users(self, group: str, node: str = "", mebibytes: int = 0) -> list[User]:
         self.site.calls.append(f"users of {group} on {node}")
         return list(self.site.users)
 
@@ -208,7 +208,7 @@ async def test_passes_of_a_group_are_one_after_the_other_and_share_a_read(is_wit
 async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta) -> None:
     passes, clock = Passes(), SetClock()
     controller = owner(Site((reservation(),)), passes, clock)
-    waits = claim(awaited_uid=reservation().uid)
+    waits = claim()
     assert isinstance(await controller.claim(waits), Pending)
     clock.by = by
     assert isinstance(await controller.claim(waits), Pending)
@@ -283,9 +283,8 @@ async def test_who_joins_a_group_changes_its_reservation_once() -> None:
     """A delete that a stopped or slow process has decided on before is refused then."""
     site = Site()
     controller = owner(site)
-    answer = await controller.claim(claim())
-    assert isinstance(answer, Held)
-    await controller.claim(replace(claim(), joined_uid=answer.uid))
+    assert isinstance(await controller.claim(claim()), Held)
+    await controller.claim(claim())
     assert site.count("touch") == 1, "an attempt that follows has joined already"
 
 
@@ -304,13 +303,12 @@ async def test_a_reservation_that_has_lost_its_device_gives_none(joined: Reserva
 async def test_no_other_device_is_reserved_while_a_pod_that_was_given_the_lost_one_is_being_bound() -> None:
     site = Site()
     controller = owner(site)
-    held = await controller.claim(claim("a"))
-    assert isinstance(held, Held)
+    assert isinstance(await controller.claim(claim("a")), Held)
     site.reservations = ()  # evicted, and gone
     with pytest.raises(Conflict, match="given its device"):
         await controller.claim(claim("b"))
     # A new attempt does not rely on what an earlier one was given.
-    assert isinstance(await controller.claim(replace(claim("a"), joined_uid=held.uid)), Pending)
+    assert isinstance(await controller.claim(claim("a")), Pending)
 
 
 async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:

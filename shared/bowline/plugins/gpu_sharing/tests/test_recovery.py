@@ -18,12 +18,15 @@ from bowline.plugins.gpu_sharing.recovery import (
     running_users,
     shown_mode,
 )
-from bowline.plugins.gpu_sharing.reservation import Reservation, reservation_name, view_reservation
+from bowline.plugins.gpu_sharing.reservation import NodeFacts, Reservation, reservation_name, view_reservation
 from bowline.plugins.gpu_sharing.tests.pods import reservation, user
 
 NAME = reservation_name("n1", "g1")
 WANTED = frozenset({"GPU-1"})
 KNOWN = Evidence(WANTED)
+CORDONED, WITHOUT_GPUS = (
+    Evidence(WANTED, node=facts) for facts in (NodeFacts(is_cordoned=True), NodeFacts(lacks_gpus=True))
+)
 EVICTED = reservation(device="GPU-1", has_ended=True)
 AGAIN = replace(EVICTED, key=ObjectKey("res", f"{NAME}-1"), expected_devices=WANTED)
 NEW = reservation(expected_devices=WANTED)
@@ -55,9 +58,9 @@ def test_a_search_continues(reservations: list[Reservation], step: Step) -> None
 @pytest.mark.parametrize(
     ("reservations", "evidence", "why", "releases"),
     [
-        pytest.param([BLOCKER, NEW], replace(KNOWN, is_cordoned=True), "node n1 is cordoned", [BLOCKER, NEW],
+        pytest.param([BLOCKER, NEW], CORDONED, "node n1 is cordoned", [BLOCKER, NEW],
             id="its node is being drained"),
-        pytest.param([NEW], replace(KNOWN, lacks_gpus=True), "node n1 offers no nvidia.com/gpu", [NEW],
+        pytest.param([NEW], WITHOUT_GPUS, "node n1 offers no nvidia.com/gpu", [NEW],
             id="its node's device plugin is being replaced"),
         pytest.param([BLOCKER], Evidence(frozenset()), "do not agree", [BLOCKER], id="its device is not known"),
         pytest.param([blocker(1), REFUSED], KNOWN, "no devices left", [blocker(1), REFUSED], id="the node is full"),

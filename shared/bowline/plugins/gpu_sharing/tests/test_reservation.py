@@ -18,6 +18,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     Create,
     DeviceRequest,
     Held,
+    NodeFacts,
     Pending,
     Reservation,
     User,
@@ -73,7 +74,7 @@ def test_a_first_claim(reservations: list[Reservation], verdict: Verdict) -> Non
 
 
 def test_no_device_is_reserved_where_none_is_offered() -> None:
-    dra_only = replace(claim(), lacks_gpus=True)
+    dra_only = replace(claim(), node_facts=NodeFacts(lacks_gpus=True))
     verdict = check_reservations(dra_only, [], {})
     assert isinstance(verdict, Status)
     assert "offers no nvidia.com/gpu" in verdict.message
@@ -312,7 +313,9 @@ def test_settings_of_reservation_pods_reach_them() -> None:
             "reservationServiceAccount": "agent",
         }
     )
-    pod = reservation_pod(ReservationSpec("res", "image", settings=settings), is_fake=True)
+    pod = reservation_pod(
+        ReservationSpec("res", "image", settings=settings), node_facts=NodeFacts(has_fake_gpus=True)
+    )
     (container,) = pod["spec"]["containers"]
     assert container["resources"] == {
         "limits": {"memory": "64Mi", "nvidia.com/gpu": "1"},
