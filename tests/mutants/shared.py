@@ -10,19 +10,16 @@ FRAMEWORK = (
         "memory-survives-rollback",
         "A plugin's memory of a request survives its rollback.",
         f"{_FRAMEWORK}binding/runner.py",
-        '            results.append(await self._caller.run(plugin, "rollback", as_status, budget_s, plugin_ctx, call, why))\n'
-        "        self._states.pop(ctx.request.uid, None)\n",
-        '            results.append(await self._caller.run(plugin, "rollback", as_status, budget_s, plugin_ctx, call, why))\n',
+        "            self._states.pop(ctx.request.uid, None)\n        return undone(",
+        "            pass\n        return undone(",
         simulation=("general", "late"),
     ),
     Mutant(
         "memory-during-rollback",
         "A plugin sees in its rollback what it has remembered of the attempt.",
         f"{_FRAMEWORK}binding/runner.py",
-        "        self._states.pop(ctx.request.uid, None)\n"
-        "        results, left = [], self._left_by(ctx.request)\n"
-        "        for plugin in self._recorded(BindingPlugin.rollback, ctx):\n",
-        "        results, left = [], self._left_by(ctx.request)\n        for plugin in self._recorded(BindingPlugin.rollback, ctx):\n",
+        "        self._states.pop(ctx.request.uid, None)\n        return await self._undo(BindingPlugin.rollback",
+        "        return await self._undo(BindingPlugin.rollback",
     ),
     Mutant(
         "rollback-in-order",

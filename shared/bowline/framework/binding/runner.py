@@ -310,7 +310,7 @@ class Runner:
         method_of: Callable[[BindingPlugin], Callable[..., Awaitable[Status]]],
         *arguments: Status,
     ) -> Done | Retriable | Transient:
-        results = self._left_by(ctx.request)
+        results: list[Status] = []
         try:
             for plugin in self._recorded(point, ctx):
                 name, budget_s, plugin_ctx = point.__name__, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
@@ -318,7 +318,7 @@ class Runner:
                 results.append(await call)
         finally:  # no state of the reconciler outlives a release, so nobody else drops it after a cancellation
             self._states.pop(ctx.request.uid, None)
-        return undone(results)
+        return undone([*results, *self._left_by(ctx.request)])
 
     def _left_by(self, request: BindRequest) -> list[Status]:
         """Return a Done for each plugin that the request records and that cannot undo anything, with the reason."""
