@@ -7,8 +7,8 @@ operations. Every body gets a response with its UID; only a body without a reada
 (``MalformedReviewError``). Does no I/O and no logging; independent of HTTP.
 """
 
-import base64
 import re
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, Final, Literal, cast, get_args
@@ -184,14 +184,9 @@ def review_object(hook: Hook, review: Review, chain: AdmissionChain, inventory: 
     if not hook.is_for(review, chain):
         message = f"{hook} does not review {review.kind or 'objects without a kind'}; see the webhook configuration"
         return Verdict(warnings=(FieldError(KIND, "", review.kind, message),))
+    operation = cast(Operation, review.operation)
     info = AdmissionInfo(
-        operation=cast(Operation, review.operation),
-        namespace=review.namespace,
-        kind=review.kind,
-        is_validating_webhook=hook.is_final,
-        inventory=inventory,
-        request_uid=review.uid,
-        user=review.user,
+        operation, review.namespace, review.kind, hook.is_final, inventory, request_uid=review.uid, user=review.user
     )
     try:
         return hook.call(chain, review, info)
@@ -220,7 +215,7 @@ def _encode_verdict(review: Review, verdict: Verdict, docs_url: str) -> bytes:
         response["status"] = _denial(review, verdict.errors, docs_url)
     elif verdict.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode()
+        response["patch"] = b2a_base64(orjson.dumps(verdict.patch), newline=False).decode()
     if verdict.warnings:
         warnings = verdict.warnings[:MAX_WARNINGS]
         response["warnings"] = [_warning(error, MAX_WARNING_CHARACTERS // len(warnings)) for error in warnings]

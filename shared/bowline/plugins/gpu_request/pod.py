@@ -115,15 +115,10 @@ def view_pod(pod: Object) -> PodGpus:
     """Parse a pod, or the ``metadata`` and ``spec`` of a pod template."""
     spec = pod["spec"]
     annotations = owned_annotations(pod)
+    share = next(filter(annotations.__contains__, names.SHARE_ANNOTATIONS), "")
     containers = tuple(_containers(spec))
-    return PodGpus(
-        annotations=annotations,
-        share=next(filter(annotations.__contains__, names.SHARE_ANNOTATIONS), ""),
-        containers=containers,
-        target=_target(annotations, containers),
-        pod_level=_pod_level(spec["resources"]) if spec.get("resources") else (),
-        spec=spec,
-    )
+    pod_level = _pod_level(spec["resources"]) if spec.get("resources") else ()
+    return PodGpus(annotations, share, containers, _target(annotations, containers), pod_level, spec)
 
 
 def owned_annotations(pod: Object) -> dict[str, str]:
@@ -132,8 +127,11 @@ def owned_annotations(pod: Object) -> dict[str, str]:
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict):
         return {}
-    owned = [(key, annotations[key] or "") for key in names.OWNED_ANNOTATIONS if key in annotations]
-    return {key: text for key, text in owned if isinstance(text, str)}
+    return {
+        key: annotations[key] or ""
+        for key in names.OWNED_ANNOTATIONS
+        if key in annotations and isinstance(annotations[key] or "", str)
+    }
 
 
 def is_device(resource: str) -> bool:
@@ -162,15 +160,13 @@ def _containers(spec: Object) -> Iterator[Container]:
         is_init = field == "initContainers"
         for index, container in enumerate(spec.get(field) or ()):
             path, resources = f"spec.{field}[{index}]", container.get("resources")
+            is_sidecar = is_init and container.get("restartPolicy") == "Always"
+            is_privileged = bool((container.get("securityContext") or {}).get("privileged"))
+            limits = _amounts(resources, "limits", path) if resources else _NOTHING
+            requests = _amounts(resources, "requests", path) if resources else _NOTHING
+            claims = _claims(resources) if resources else ()
             yield Container(
-                name=container.get("name") or "",
-                path=path,
-                is_init=is_init,
-                is_sidecar=is_init and container.get("restartPolicy") == "Always",
-                is_privileged=bool((container.get("securityContext") or {}).get("privileged")),
-                limits=_amounts(resources, "limits", path) if resources else _NOTHING,
-                requests=_amounts(resources, "requests", path) if resources else _NOTHING,
-                claims=_claims(resources) if resources else (),
+                container.get("name") or "", path, is_init, is_sidecar, is_privileged, limits, requests, claims
             )
 
 

@@ -267,7 +267,8 @@ def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
     direct = direct_env_map(capabilities)
     if len(direct) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(direct):
         return "must be the beginning of a ConfigMap's name: lower-case letters, digits, '-' and '.'"
-    if len(map_volume(capabilities)) > MAX_LABEL:
+    # In a valid name only the dots are replaced, so the volume's is as long.
+    if len(capabilities) > MAX_LABEL - len("-vol"):
         longest = MAX_LABEL - len(f"-{target.suffix}-vol")
         return f"must have at most {longest} characters, because a volume is named after it"
     return ""
