@@ -7,8 +7,8 @@ caches are filled are permanent, so they are excluded from collection. Reference
 
 import gc
 
-# Threshold of the youngest generation; the default of 700 is reached in a single reconcile. Cycles live longer. Requests
-# in progress are some 20,000 objects, which collections would scan again and again.
+# Threshold of the youngest generation; the default of 700 is reached in a single reconcile. Cycles live longer. The
+# requests in progress are some 20,000 objects, which collections would scan again and again.
 _YOUNG = 50_000
 
 
