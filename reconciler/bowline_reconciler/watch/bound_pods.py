@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectUID, key_of, uid_of
 from bowline.kube.client import KubeClient
-from bowline.kube.reflector import Reflector
+from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import PODS, Selection
 
 # A live read costs less than a longer wait for the event.
@@ -48,7 +48,12 @@ class BoundPodWatch:
         self._awaited: WeakValueDictionary[tuple[ObjectKey, ObjectUID], AwaitedBind] = WeakValueDictionary()
         self._is_late = False
         selector = _STARTING + "".join(f",spec.schedulerName={name}" for name in schedulers if len(schedulers) == 1)
-        self.reflector = Reflector(client, Selection(PODS, field_selector=selector), transform=self._observe)
+        self.reflector = Reflector(
+            client,
+            Selection(PODS, field_selector=selector),
+            listener=Listener(concerns=self._concerns),
+            transform=self._observe,
+        )
 
     def expect(self, request: BindRequest) -> AwaitedBind:
         """Await the bind of the request's pod; called before the Binding is sent."""
@@ -64,6 +69,11 @@ class BoundPodWatch:
             except TimeoutError:
                 self._is_late = True  # until it delivers again, no other bind waits for it
         return bind.pod
+
+    def _concerns(self, pod: Object) -> bool:
+        """Return whether the pod is awaited: a kubelet reports several changes of each pod that it starts."""
+        self._is_late = False
+        return (key_of(pod), uid_of(pod)) in self._awaited
 
     def _observe(self, pod: dict[str, Any]) -> None:
         """Transform: record an awaited pod, and cache none."""

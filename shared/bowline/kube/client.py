@@ -43,7 +43,7 @@ from bowline.kube.permits import require_permit
 from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
 from bowline.kube.transport import HTTPTransport
 from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object
-from bowline.kube.watching import read_events
+from bowline.kube.watching import Skip, read_events, skip_none
 from bowline.runtime.clock import Clock, SystemClock
 
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
@@ -129,13 +129,14 @@ class KubeClient(ObjectClient):
         resource_version: str,
         timeout_s: int,
         on_open: Callable[[], None] = lambda: None,
+        skip: Skip = skip_none,
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events after a resourceVersion, bookmarks included, until the API server ends the watch.
 
         An object that is not decoded is reduced to its metadata; one of a custom resource also ends the watch. An
         ERROR event is raised as the error that it carries, usually Expired; a broken watch as NoResponse. Unreadable:
-        the watch cannot pass the next event. ``on_open`` is called when the API server has accepted the watch. Close
-        it when done: ``contextlib.aclosing``.
+        the watch cannot pass the next event. ``on_open`` is called when the API server has accepted the watch;
+        ``skip`` returns an event that needs no decoding. Close it when done: ``contextlib.aclosing``.
         """
 
         def stream(selected: Selection, version: str) -> AsyncGenerator[bytes, None]:
@@ -152,7 +153,7 @@ class KubeClient(ObjectClient):
                 silence_s=self._options.watch_silence_s,
             )
 
-        return read_events(stream, selection, resource_version, self.unreadable, on_open)
+        return read_events(stream, selection, resource_version, self.unreadable, on_open, skip)
 
     async def _exchange_json(
         self,

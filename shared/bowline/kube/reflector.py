@@ -45,6 +45,7 @@ from bowline.kube.errors import (
 from bowline.kube.object_client import PAGE_SIZE
 from bowline.kube.resources import Selection
 from bowline.kube.store import Store
+from bowline.kube.unreadable import identity_event
 from bowline.runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ _FRUITLESS_WATCHES = 3
 _MAX_SILENCE_S = 120.0
 # A connection that was cut, as load balancers do with idle ones, and restored this soon was no outage.
 _SHORT_DISCONNECT = timedelta(seconds=10)
+# The beginning of an event's line, as API servers write it.
+_DELETION = b'{"type":"DELETED",'
 
 
 class EventType(StrEnum):
@@ -84,10 +87,14 @@ Transform = Callable[[dict[str, Any]], Object | None]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What a reflector calls: for each change; when all changes up to a list or a bookmark are delivered."""
+    """What a reflector calls: for each change; when all changes up to a list or a bookmark are delivered.
+
+    ``concerns`` returns, by the identity of an event's object, whether its content matters: others are not decoded.
+    """
 
     on_event: OnEvent = lambda *_: None
     on_passed: Callable[[], None] = lambda: None
+    concerns: Callable[[Object], bool] | None = None
 
 
 SILENT = Listener()
@@ -254,7 +261,9 @@ class Reflector:
         opened_at = asyncio.get_running_loop().time()
         events = 0
         timeout_s = self._client.random.randint(*_WATCH_S)
-        watch = self._client.watch(self.selection, self._version, timeout_s, on_open=self._record_contact)
+        watch = self._client.watch(
+            self.selection, self._version, timeout_s, on_open=self._record_contact, skip=self._skipped
+        )
         try:
             async with aclosing(watch):
                 async for event in watch:
@@ -271,6 +280,17 @@ class Reflector:
             raise NoResponse("nothing was received for minutes, not even a bookmark") from error
         if not events and asyncio.get_running_loop().time() - opened_at < _SOON_S:
             raise _ClosedSoon("the watch was closed as soon as it was opened")
+
+    def _skipped(self, line: bytes) -> dict[str, Any] | None:
+        """Return the event of an object whose content does not matter, which is not decoded; None for others.
+
+        That is what the listener is not concerned with, and the last content of a cached object that is deleted.
+        """
+        is_deletion, concerns = line.startswith(_DELETION), self.listener.concerns
+        event = identity_event(line) if is_deletion or concerns is not None else None
+        if event is None or (is_deletion and key_of(event["object"]) in self.store):
+            return event
+        return event if concerns is not None and not concerns(event["object"]) else None
 
     def _take(self, event: dict[str, Any]) -> None:
         self._record_contact()

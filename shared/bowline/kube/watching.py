@@ -13,6 +13,12 @@ from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_event
 Event = dict[str, Any]
 # Opens the stream of a selection's events after a resourceVersion; the first chunk is empty.
 OpenStream = Callable[[Selection, str], AsyncGenerator[bytes, None]]
+# Returns an event whose object's content does not matter, without decoding it; None for any other one.
+Skip = Callable[[bytes], Event | None]
+
+
+def skip_none(_: bytes) -> None:
+    """Skip no event."""
 
 
 class LineSplitter:
@@ -46,6 +52,7 @@ async def read_events(
     resource_version: str,
     unreadable: UnreadableObjects,
     on_open: Callable[[], None],
+    skip: Skip,
 ) -> AsyncGenerator[Event, None]:
     """Yield the events after a resourceVersion. Raises the errors of the stream, and as ``KubeClient.watch``.
 
@@ -54,7 +61,7 @@ async def read_events(
     """
     version = resource_version
     try:
-        async with aclosing(_events(open_stream, selection, version, unreadable, on_open)) as events:
+        async with aclosing(_events(open_stream, selection, version, unreadable, on_open, skip)) as events:
             async for event in events:
                 version = version_of(event["object"])
                 yield event
@@ -65,7 +72,7 @@ async def read_events(
     else:
         return
     metadata = replace(selection, resource=selection.resource.as_metadata())
-    async with aclosing(_events(open_stream, metadata, version, unreadable, lambda: None)) as events:
+    async with aclosing(_events(open_stream, metadata, version, unreadable, lambda: None, skip_none)) as events:
         async for event in events:
             if event["type"] != "BOOKMARK":
                 unreadable.add(selection.resource, event["object"], why.message)
@@ -80,6 +87,7 @@ async def _events(
     version: str,
     unreadable: UnreadableObjects,
     on_open: Callable[[], None],
+    skip: Skip,
 ) -> AsyncGenerator[Event, None]:
     """Yield the events of one stream. Raises Unreadable for one whose object is neither decoded nor reduced."""
     lines = LineSplitter()
@@ -88,7 +96,7 @@ async def _events(
             if not chunk:
                 on_open()
             for line in lines.feed(chunk):
-                yield _event(selection.resource, line, unreadable)
+                yield skip(line) or _event(selection.resource, line, unreadable)
     if lines.ends_inside_line:
         raise NoJSON("the watch ended in the middle of an event")
 
