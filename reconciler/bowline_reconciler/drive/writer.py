@@ -62,7 +62,8 @@ class Writer:
 
         Raises NotStoredError if a webhook changes a final phase.
         """
-        carried = carried_status(request.raw)
+        # Of a Succeeded request nothing is carried.
+        carried = {} if status.get(_PHASE) == Phase.SUCCEEDED else carried_status(request.raw)
         storable = {key: value for key, value in status.items() if key not in carried}
         stored_request = await self._patch_status(request, storable)
         stored_status = status_of(stored_request.raw)
@@ -119,9 +120,12 @@ class Writer:
         )
 
     async def fence(self, request: BindRequest) -> BindRequest:
-        """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict."""
+        """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict.
+
+        Raises NotStoredError if a webhook removes the change.
+        """
         annotations = {names.TAKEN_OVER: format_micro_time(self._client.clock.now())}
-        return await self._patch(request, {"metadata": {"annotations": annotations}})
+        return await self._patch(request, {"metadata": {"annotations": annotations}}, is_essential=True)
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
         """Remove the finalizer: no side effects are left. Returns None if the request no longer exists.

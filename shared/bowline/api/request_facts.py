@@ -5,11 +5,12 @@ holds the pruned part of the status as JSON, and ``reported_status`` merges the 
 another writer has stored is read as far as it is understood; what is not understood is absent. Decision 275.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+import orjson
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, ObjectRef, format_time, parse_time, status_of
@@ -83,20 +84,23 @@ def reported_status(request: Object) -> Object:
 
 
 def carried_status(request: Object) -> Object:
-    """Return the part of the status that the annotation holds; empty without one, and for a Succeeded request."""
+    """Return the part of the status that the annotation holds; empty without one, and for a Succeeded request.
+
+    Never the phase, which the status itself has: whoever may write annotations would keep it from being stored.
+    """
     text = (request["metadata"].get("annotations") or {}).get(names.CARRIED_STATUS)
     if not isinstance(text, str) or len(text) > MAX_CARRIED or status_of(request).get("phase") == "Succeeded":
         return {}
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
+        content = orjson.loads(text)
+    except ValueError:
         return {}
-    return content if isinstance(content, dict) else {}
+    return {key: value for key, value in content.items() if key != "phase"} if isinstance(content, dict) else {}
 
 
 def as_annotation(status: Mapping[str, Any]) -> str:
     """Return the annotation that holds a part of a status."""
-    return json.dumps(status, separators=(",", ":"), sort_keys=True)
+    return orjson.dumps(status, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def stored_refs(objects: Iterable[ObjectRef]) -> list[dict[str, str]]:

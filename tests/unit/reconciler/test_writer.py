@@ -1,10 +1,12 @@
 """A write that is accepted and not stored is a failure; otherwise it would be repeated in a loop."""
 
+import json
 from typing import Any
 
 import pytest
 
 from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectUID, key_of
 from bowline.api.request_facts import carried_status
 from bowline.kube.client import KubeClient
@@ -52,6 +54,11 @@ async def test_a_finalizer_that_a_webhook_removes_is_a_failure(removed: str) -> 
         await writer(Storing(removed)).add_finalizer(request(), ["a"])
 
 
+async def test_a_fence_that_a_webhook_removes_is_a_failure() -> None:
+    with pytest.raises(NotStoredError, match=names.TAKEN_OVER):
+        await writer(Storing("annotations")).fence(request())
+
+
 async def test_a_field_of_the_status_that_is_dropped_once_is_written_for_the_next_request() -> None:
     """By a policy of one namespace, or by a CRD that is replaced."""
     client = Storing("suggestion")
@@ -71,3 +78,20 @@ async def test_a_final_phase_that_a_webhook_removes_is_not_reported(phase: str) 
     assert (await writes.patch_status(request(), {"phase": "Pending", "reason": "b"})).status["reason"] == "b"
     client.removed = ""
     assert (await writes.patch_status(request(), {"phase": phase, "reason": "a"})).phase == phase
+
+
+@pytest.mark.parametrize(
+    ("phase", "carried"),
+    [
+        ("Failed", {"phase": "Pending"}),
+        ("Failed", {"conditions": [{"message": "\ud800"}]}),  # which is not encoded again
+        ("Succeeded", {"conditions": [{"message": "other"}]}),
+    ],
+)
+async def test_no_annotation_keeps_an_end_from_the_status(phase: str, carried: dict[str, Any]) -> None:
+    """Whoever may write annotations may write this one, and a foreign CRD may have been replaced since."""
+    raw = request().raw
+    annotations = {names.CARRIED_STATUS: json.dumps(carried)}
+    before = decode_bind_request({**raw, "metadata": {**raw["metadata"], "annotations": annotations}})
+    status = {"phase": phase, "conditions": [{"type": "Bound", "message": "stored"}]}
+    assert (await writer(Storing()).patch_status(before, status)).raw["status"] == status
