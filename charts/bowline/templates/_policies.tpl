@@ -188,7 +188,7 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 {{- $containerContext := include "bowline.sharingObject" (dict "root" . "name" "reservationContainerSecurityContext") }}
 {{- /* What an agent may have at most, also by a LimitRange, or as it is configured. */}}
 {{- $sizes := list "{'cpu': '4', 'memory': '8Gi', 'ephemeral-storage': '16Gi'}" }}
-{{- range list "reservationResources" "reservationRequests" "reservationLimits" }}
+{{- range list "reservationRequests" "reservationLimits" }}
 {{- $configured := include "bowline.sharingObject" (dict "root" $ "name" .) }}
 {{- if ne $configured "null" }}{{ $sizes = append $sizes $configured }}{{ end }}
 {{- end }}

@@ -38,8 +38,6 @@ class GpuSharingConfig(PluginConfig):
     time slicing."""
     reservation_runtime_class_name: str = ""
     """RuntimeClass of reservation pods; wanted where the default runtime shows no GPU to a container."""
-    reservation_resources: Quantities = Field(default_factory=dict)
-    """Both requests and limits of reservation pods besides the one GPU, such as cpu and memory."""
     reservation_requests: Quantities = {"cpu": "10m", "memory": "64Mi"}
     """Requests of reservation pods besides the one GPU: what an agent needs. A pod without any is evicted first where
     a node is short of memory, and its device is then lost."""

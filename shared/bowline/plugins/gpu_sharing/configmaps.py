@@ -5,7 +5,6 @@ not bound yet, so no kubelet has read it.
 
 Their names come from an annotation that the user may choose, and the reconciler may write ConfigMaps in every
 namespace. So a ConfigMap of that name which is not owned by this pod (by UID) is treated as foreign.
-One of a share that nothing owns was left behind by its pod: nobody reads it any more, and it is replaced.
 """
 
 from collections.abc import Iterable
@@ -24,7 +23,6 @@ from bowline.kube.stored import is_stored
 from bowline.plugins.gpu_sharing.share_maps import (
     ShareConfigMaps,
     configmap_object,
-    is_left_behind,
     is_prepared_by,
     owning_pods,
 )
@@ -90,10 +88,9 @@ async def _replace_own(client: ObjectClient, body: dict[str, Any], pod: Object) 
         owners = owning_pods(existing)
         if is_deleting(existing):
             return Status.retry(f"ConfigMap {key} is being deleted", COLLECTED_SOON)
-        is_left = is_left_behind(existing)
-        if uid_of(pod) not in owners and not is_left:
+        if uid_of(pod) not in owners:
             return await _foreign(client, existing, owners)
-        if is_left or not is_stored(body, existing):
+        if not is_stored(body, existing):
             await client.delete(
                 CONFIGMAPS, key.namespace, key.name, uid=uid_of(existing), resource_version=version_of(existing)
             )

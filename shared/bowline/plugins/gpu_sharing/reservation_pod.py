@@ -111,10 +111,8 @@ def _tolerations(claim: DeviceRequest) -> list[Object]:
 
 def _resources(settings: GpuSharingConfig) -> dict[str, dict[str, str]]:
     """Return requests and limits: always one GPU, whatever the settings contain for GPUs."""
-    resources, gpu = settings.reservation_resources, {names.RESOURCE_GPU: "1"}
-    limits = {**resources, **settings.reservation_limits, **gpu}
-    requests = {**settings.reservation_requests, **resources, **gpu}
-    return {"requests": requests, "limits": limits}
+    gpu = {names.RESOURCE_GPU: "1"}
+    return {"requests": settings.reservation_requests | gpu, "limits": settings.reservation_limits | gpu}
 
 
 def _field(name: str, path: str) -> dict[str, Any]:

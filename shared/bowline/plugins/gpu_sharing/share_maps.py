@@ -6,7 +6,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.gpu_share import direct_env_map, refers_to_key
-from bowline.api.meta import Object, ObjectUID, is_deleting, pod_owner, uid_of
+from bowline.api.meta import Object, ObjectUID, pod_owner, uid_of
 from bowline.plugins.gpu_sharing.rules import Share
 
 
@@ -87,27 +87,14 @@ def configmap_object(name: str, maps: ShareConfigMaps, pod: Object, request_uid:
     }
 
 
-def is_guarded(configmap: Object) -> bool:
-    """Return whether only the reconciler can change or replace it; false for those that KAI-Scheduler has written."""
-    labels = configmap["metadata"].get("labels") or {}
-    return labels.get(names.LABEL_GPU_SHARING) == "true" and configmap.get("immutable") is True
-
-
 def is_prepared_by(configmap: Object, pod: Object, request_uid: ObjectUID) -> bool:
-    """Return whether a share's ConfigMap is the pod's, or nobody's, and prepared for this request and no other.
+    """Return whether a share's ConfigMap is the pod's, and prepared for this request and no other.
 
-    One without a record, of an earlier version, is taken for this request's while the pod is not bound: then another
-    binder owns it.
+    One without a record, which another binder has written, is taken for this request's while the pod is not bound.
     """
     prepared_for = (configmap["metadata"].get("annotations") or {}).get(names.PREPARED_FOR)
     is_recorded = prepared_for == request_uid or (prepared_for is None and not pod["spec"].get("nodeName"))
-    return is_recorded and (uid_of(pod) in owning_pods(configmap) or is_left_behind(configmap))
-
-
-def is_left_behind(configmap: Object) -> bool:
-    """Return whether a share's ConfigMap has lost its owner, as by `kubectl delete pod --cascade=orphan`."""
-    metadata = configmap["metadata"]
-    return is_guarded(configmap) and not metadata.get("ownerReferences") and not is_deleting(configmap)
+    return is_recorded and uid_of(pod) in owning_pods(configmap)
 
 
 def owning_pods(configmap: Object) -> dict[ObjectUID, str]:

@@ -11,7 +11,6 @@ from bowline.plugins.gpu_sharing.labels import label_changes, label_removals, ne
 from bowline.plugins.gpu_sharing.rules import request_error, share_of
 from bowline.plugins.gpu_sharing.share_maps import (
     configmap_object,
-    is_guarded,
     is_prepared_by,
     owning_pods,
     share_configmaps,
@@ -168,18 +167,6 @@ def test_a_container_without_a_key_gets_its_devices_from_the_complete_map(contai
     }
 
 
-@pytest.mark.parametrize(
-    ("labels", "immutable", "is_protected"),
-    [
-        pytest.param(SHARED, True, True, id="as it is made"),
-        pytest.param(SHARED, False, False, id="mutable: of an earlier version"),
-        pytest.param({}, True, False, id="without the label, so no policy guards it"),
-    ],
-)
-def test_configmaps_that_others_could_change_are_replaced(labels: Json, immutable: bool, is_protected: bool) -> None:
-    assert is_guarded({"metadata": {"labels": labels}, "immutable": immutable}) is is_protected
-
-
 def test_a_configmap_belongs_to_its_pod() -> None:
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
     maps = share_configmaps(share(), "0.50", {"g2": "GPU-2", "g1": "GPU-1"}, cdi=False)
@@ -223,7 +210,7 @@ def test_a_pod_without_a_share(pod: Json) -> None:
     [
         pytest.param("uid", "mine", "", True, id="for this request"),
         pytest.param("uid", "another", "", False, id="for another request of the pod"),
-        pytest.param("uid", None, "", True, id="by an earlier version"),
+        pytest.param("uid", None, "", True, id="by another binder, which has not bound the pod"),
         pytest.param("uid", None, "n1", False, id="by another binder, which has bound the pod"),
         pytest.param("other", "mine", "", False, id="of another pod"),
     ],
