@@ -38,7 +38,16 @@ def change_device(shares: Shares, group: str) -> None:
     report_device(shares, reservation["metadata"]["name"], "GPU-3")
 
 
-@pytest.mark.parametrize("lose", [lose_reservation, change_device])
+def end_reservation(shares: Shares, group: str) -> None:
+    """End the group's reservation pod, as a kubelet does that is short of memory."""
+    (reservation,) = shares.reservations(group)
+    path = f"{RESERVATIONS}/{reservation['metadata']['name']}"
+    # kwok would overwrite an earlier end.
+    shares.live.until("kwok has started it", lambda: shares.api.get(path)["status"]["phase"] == "Running")
+    shares.api.patch(f"{path}/status", {"status": {"phase": "Failed", "reason": "Evicted"}})
+
+
+@pytest.mark.parametrize("lose", [lose_reservation, change_device, end_reservation])
 def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(
     shares: Shares, lose: Callable[[Shares, str], object]
 ) -> None:
@@ -46,6 +55,8 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(
     shares.ask("runs", ["lost"])
     report_device(shares, silent_reservation(shares, "lost"), "GPU-1")
     shares.live.phase("runs", "Succeeded")
+    # Later it does not change: only what is seen of the reservation shows the loss.
+    shares.live.until("kwok has started it", lambda: shares.live.pod("runs")["status"]["phase"] == "Running")
     lose(shares, "lost")
     assert "the GPU of group lost is no longer reserved" in shares.live.event("runs", "SharedGPUUnreserved")
     first = silent_reservation(shares, "lost")
