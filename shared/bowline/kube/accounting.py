@@ -156,17 +156,10 @@ def noting_calls(calls: list[OpenCall]) -> Iterator[None]:
         _OPEN_CALLS.reset(token)
 
 
-@contextmanager
-def open_call(call: Call, since: float) -> Iterator[None]:
-    """Note a call in progress, if this context notes them."""
-    calls, noted_call = _OPEN_CALLS.get(), OpenCall(call, since)
-    if calls is not None:
-        calls.append(noted_call)
-    try:
-        yield
-    finally:
-        if calls is not None:
-            calls.remove(noted_call)
+def open_calls() -> list[OpenCall]:
+    """Return the list for the calls in progress of this context; if there is none, one that nothing reads."""
+    calls = _OPEN_CALLS.get()
+    return calls if calls is not None else []
 
 
 class Budget:

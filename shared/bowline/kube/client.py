@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from bowline.api.meta import ObjectKey
-from bowline.kube.accounting import Connections, TimeAccount, current_account, open_call
+from bowline.kube.accounting import Connections, OpenCall, TimeAccount, current_account, open_calls
 from bowline.kube.availability import Availability
 from bowline.kube.calls import Call, accept, query, selectors, warning_texts
 from bowline.kube.config import ClusterAccess
@@ -197,15 +197,17 @@ class KubeClient(ObjectClient):
     ) -> tuple[dict[str, Any], int]:
         options, account, started_at = self._options, current_account(), self.clock.monotonic()
         code, is_lease = "lost", call.resource == LEASES
+        calls, open_call = open_calls(), OpenCall(call, started_at)
+        calls.append(open_call)
         try:
-            with open_call(call, started_at):
-                answer = await self._exchange(request, account, on_send)
+            answer = await self._exchange(request, account, on_send)
             code = str(answer.code)
         except InfrastructureError as error:
             code = "unreachable" if isinstance(error, ConnectionFailed) else code
             self.availability.observe(error, is_lease=is_lease)
             raise
         finally:
+            calls.remove(open_call)
             if options.metrics is not None:
                 options.metrics.observe(call.verb, call.label, code, self.clock.monotonic() - started_at)
         if options.on_warning is not None and "Warning" in answer.headers:

@@ -12,8 +12,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
@@ -213,20 +212,15 @@ class PluginCaller:
         *arguments: *Ts,
     ) -> Any:
         """Call an asynchronous method in the present task. What is no Exception would end a worker or the process."""
-        with self._current(plugin, point, ctx), limited_to(permit_of(plugin)):
-            try:
-                return await method(*arguments)
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                raise _as_exception(error) from error
-
-    @contextmanager
-    def _current(self, plugin: Plugin, point: str, ctx: BindContext | None) -> Iterator[None]:
         task = asyncio.current_task()
         self._calls[task] = self._new_call(plugin, point, ctx)
         try:
-            yield
+            with limited_to(permit_of(plugin)):
+                return await method(*arguments)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            raise _as_exception(error) from error
         finally:
             del self._calls[task]
 
