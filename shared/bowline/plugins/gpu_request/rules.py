@@ -141,9 +141,12 @@ def _with_value(rule: Rule, value: str) -> str:
 
 
 def _fraction_meant(text: str) -> str:
-    """Return the fraction that a percentage or a decimal comma means; empty if the text is neither."""
+    """Return the fraction that a percentage or a decimal comma means; empty if the text is neither, or it is 0."""
     match = re.fullmatch(r"([0-9]{1,2})\s*%|0,([0-9]{1,4})", text.strip())
-    return "" if match is None else f"{int(match[1]) / 100:g}" if match[1] else f"0.{match[2]}"
+    if match is None:
+        return ""
+    fraction = f"{int(match[1]) / 100:g}" if match[1] else f"0.{match[2]}"
+    return fraction if float(fraction) else ""
 
 
 def _mib_meant(text: str) -> str:

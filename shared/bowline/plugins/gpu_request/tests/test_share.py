@@ -143,8 +143,12 @@ def test_annotations_together(annotations: Json, expected: Found) -> None:
         ({"gpu-fraction": "25 %"}, 'write "0.25"'),
         ({"gpu-fraction": "0,5"}, 'write "0.5"'),
         ({"gpu-fraction": "half"}, 'for half a GPU write "0.5"'),
+        ({"gpu-fraction": "0%"}, 'for half a GPU write "0.5"'),
+        ({"gpu-fraction": "0,00"}, 'for half a GPU write "0.5"'),
+        ({"gpu-fraction": "25"}, 'write "0.25"'),
     ],
 )
-def test_the_remedy_has_the_value_that_was_meant(annotations: Json, remedy: str) -> None:
+def test_the_remedy_has_the_value_that_was_meant_and_that_is_valid(annotations: Json, remedy: str) -> None:
     (error,) = request_errors(pod(annotations), Policy())
     assert error.message.endswith(f"; {remedy}")
+    assert request_errors(pod(dict.fromkeys(annotations, remedy.split('"')[1])), Policy()) == []
