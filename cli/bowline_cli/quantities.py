@@ -65,7 +65,8 @@ def _container_errors(resources: Object, path: str) -> Iterator[FieldError]:
             continue
         is_device = not _is_overcommitted(resource)
         if resource not in limits and is_device:
-            message = f"is required, because {resource} is not overcommitted; set it to {format_value(value)}"
+            amount = "a corrected request" if _value_error(resource, value) else format_value(value)
+            message = f"is required, because {resource} is not overcommitted; set it to {amount}"
             yield FieldError(LIMIT, f"{path}.limits[{resource}]", None, message)
         elif limit is not None and (request > limit or (is_device and request != limit)):
             rule = "the same as" if is_device else "at most"

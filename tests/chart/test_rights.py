@@ -68,6 +68,8 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "pods", ""): {"create"},
         (ADMISSION, "mutatingwebhookconfigurations", "bowline-webhook"): {"get"},
         (ADMISSION, "validatingwebhookconfigurations", "bowline-webhook"): {"get"},
+        (ADMISSION, "validatingadmissionpolicies", ""): {"list"},
+        (ADMISSION, "validatingadmissionpolicybindings", ""): {"list"},
     },
     # In the namespace of reservation pods: the reconciler's right to create them, and their own.
     ("Role", "bowline-shares"): {("", "pods", ""): {"create", "delete"}},

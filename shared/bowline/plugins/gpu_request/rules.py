@@ -307,17 +307,21 @@ def _container_errors(container: Container, *, is_share: bool) -> Iterator[Field
 
 def _entry_errors(container: Container, resource: str, *, is_share: bool) -> Iterator[FieldError]:
     limit, request = container.limits.get(resource), container.requests.get(resource)
-    if limit is not None:
-        yield from _amount_errors(limit, is_share=is_share)
+    limit_errors = list(_amount_errors(limit, is_share=is_share)) if limit is not None else []
+    yield from limit_errors
     if request is None or (limit is not None and _same(limit, request)):
         return
-    yield from _amount_errors(request, is_share=is_share)
+    errors = list(_amount_errors(request, is_share=is_share))
+    yield from errors
+    # A remedy names no amount that is an error itself.
     if limit is None:
         path = f"{container.path}.resources.limits[{resource}]"
-        message = f"is required, because GPUs are not overcommitted; set it to the request, {request.text}"
+        amount = "a whole number" if errors else f"the request, {request.text}"
+        message = f"is required, because GPUs are not overcommitted; set it to {amount}"
         yield FieldError(rule_table.LIMIT_MISSING, path, None, message)
     elif limit.quantity is not None and request.quantity is not None:
-        message = f"must be the same as the limit, {limit.text}; leave the request out and it is"
+        amount = "" if limit_errors else f", {limit.text}"
+        message = f"must be the same as the limit{amount}; leave the request out and it is"
         yield FieldError(rule_table.REQUEST_DIFFERS, request.path, request.raw_value, message)
 
 

@@ -63,6 +63,20 @@ def test_every_container_is_validated_init_containers_first() -> None:
     assert paths == [f"spec.{place}.resources.limits[{GPU}]" for place in places]
 
 
+@pytest.mark.parametrize(
+    ("limits", "requests", "remedy"),
+    [
+        pytest.param(None, {GPU: 1}, "set it to the request, 1", id="of a request alone"),
+        pytest.param(None, {GPU: "0.5"}, "set it to a whole number", id="of a request that is wrong"),
+        pytest.param({GPU: 2}, {GPU: 1}, "the limit, 2; leave the request out and it is", id="of another limit"),
+        pytest.param({GPU: "0.5"}, {GPU: 1}, "the limit; leave the request out and it is", id="of a wrong limit"),
+    ],
+)
+def test_a_remedy_names_no_amount_that_is_an_error(limits: Json | None, requests: Json, remedy: str) -> None:
+    *_, last = request_errors(pod({}, container(limits=limits, requests=requests)), Policy())
+    assert last.message.endswith(remedy)
+
+
 def test_gpus_at_pod_level() -> None:
     raw = pod({}, resources={"limits": {"cpu": 1, GPU: 1, MIG: 0}, "requests": {GPU: 1}})
     assert violations(raw) == [
