@@ -82,11 +82,7 @@ def _explain_decision(facts: Facts, pod: Object, request: Object) -> Explanation
     if status.get("phase") == "Failed":
         return _explain_failure(facts, pod, request)
     if status.get("phase") == "Succeeded":
-        node = (request.get("spec") or {}).get("selectedNode")
-        if pod_uid(request) == pod["metadata"].get("uid"):
-            # It was read before the request was.
-            return Explanation(f"the pod is bound to node {node} since a moment ago", is_stuck=False)
-        return _earlier(facts, request)
+        return _explain_success(facts, pod, request)
     lack = _lack_of_reconciler(facts, request)
     if lack is not None:
         return lack
@@ -95,6 +91,19 @@ def _explain_decision(facts: Facts, pod: Object, request: Object) -> Explanation
         node = (request.get("spec") or {}).get("selectedNode")
         return explain_record(facts, pod, record, f"the new decision, for node {node}, is reported on")
     return _explain_progress(facts, request, record)
+
+
+def _explain_success(facts: Facts, pod: Object, request: Object) -> Explanation:
+    """Explain a request that says that the pod, which is on no node, is bound."""
+    if pod_uid(request) != pod["metadata"].get("uid"):
+        return _earlier(facts, request)
+    node = (request.get("spec") or {}).get("selectedNode")
+    completed = parse_time(status_of(request).get("completionTime"))
+    if completed is not None and facts.now - completed < IDLE:
+        # The pod was read before the request was.
+        return Explanation(f"the pod is bound to node {node} since a moment ago", is_stuck=False)
+    cause = f"BindRequest {key_of(request)} is Succeeded, and the pod is on no node: another program has written that"
+    return Explanation(cause, completed or creation_time(request), commands=(delete_request(request),))
 
 
 def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -> Explanation:
