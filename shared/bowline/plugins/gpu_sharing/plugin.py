@@ -163,10 +163,9 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             self._controller.enqueue([group])
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
-        self._watched.user_changed(old, new)
-        pod = new or old
+        groups, pod = self._watched.user_changed(old, new), new or old
         if pod is not None:
-            self._controller.enqueue(self._watched.to_check(old, new), key_of(pod).namespace)
+            self._controller.enqueue(groups, key_of(pod).namespace)
 
     # --- binding ---
 

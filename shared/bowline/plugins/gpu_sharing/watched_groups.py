@@ -62,22 +62,18 @@ class WatchedGroups:
                 self._holders.setdefault(new["device"], {})[name] = group_of(new)
         self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
 
-    def user_changed(self, old: Object | None, new: Object | None) -> None:
-        """Apply an event of a sharing pod; both as returned by ``transform_user``."""
+    def user_changed(self, old: Object | None, new: Object | None) -> frozenset[str]:
+        """Apply an event of a sharing pod; both as returned by ``transform_user``.
+
+        Returns its groups that are to be looked at: the last user has left one, or uses one that nothing reserves.
+        """
         before, now = groups_of(old), groups_of(new)
         for group in before:
             self._groups[group].users -= 1
         for group in now:
             self._groups[group].users += 1
         self._update(before | now)
-
-    def to_check(self, old: Object | None, new: Object | None) -> frozenset[str]:
-        """Return the groups whose devices an event of a sharing pod may have freed, or shows to be lost.
-
-        The pod leaves those, or joins them without a reservation, which may have ended while the watch was silent.
-        """
-        before, now = groups_of(old), groups_of(new)
-        return (before - now) | {group for group in now - before if not self.is_reserved(group)}
+        return frozenset(group for group in before | now if group in self._idle or group in self._unreserved)
 
     def has_users(self, group: str) -> bool:
         """Return whether the watch shows a pod that uses the group's device."""

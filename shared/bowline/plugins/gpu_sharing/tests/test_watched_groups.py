@@ -74,12 +74,13 @@ def test_groups_without_users_or_without_a_reservation_are_looked_at() -> None:
     assert (set(watched.to_look_at), watched.unreserved) == ({""}, 0)
 
 
-def test_a_group_is_checked_when_a_pod_leaves_it_or_joins_it_without_a_reservation() -> None:
-    idle = WatchedGroups()
-    idle.reservation_changed(None, reservation("g"))
-    assert idle.to_check(None, user("a", "g", "lost")) == {"lost"}
-    assert idle.to_check(user("a", "g", "lost"), user("a", "lost")) == {"g"}
-    assert idle.to_check(user("a", "g", "lost"), None) == {"g", "lost"}
+def test_a_group_is_checked_when_its_last_pod_leaves_it_or_one_joins_it_without_a_reservation() -> None:
+    watched = WatchedGroups()
+    watched.reservation_changed(None, reservation("g"))
+    assert watched.user_changed(None, user("a", "g", "lost")) == {"lost"}
+    assert watched.user_changed(None, user("b", "g")) == set()
+    assert watched.user_changed(user("b", "g"), None) == set()
+    assert watched.user_changed(user("a", "g", "lost"), user("a", "lost")) == {"g", "lost"}
 
 
 @pytest.mark.parametrize(
