@@ -232,6 +232,7 @@ RECONCILER_MAY: dict[str, tuple[str, str, Any]] = {
     "create one with requests of a LimitRange": ("POST", RESERVATIONS, sized_reservation("requests", memory="512Mi")),
     "bind with the plugins' annotations": ("POST", BINDINGS, binding(OF_PLUGINS)),
     "bind with one that a plugin declares": ("POST", BINDINGS, binding({"own.example/x": "y"})),
+    "bind with a group": ("POST", BINDINGS, binding(labels={GROUP: "g", f"{GROUP}/h": "h"})),
     "delete a reservation pod": ("DELETE", f"{RESERVATIONS}/own", None),
     "delete one that has lost its labels": ("DELETE", f"{RESERVATIONS}/{UNLABELLED}", None),
     "label one that has lost its labels": (*("PATCH", f"{RESERVATIONS}/{UNLABELLED}"),
@@ -355,7 +356,8 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "delete a tenant's ConfigMap": ("owned", "DELETE", f"{CONFIGMAPS}/mine-0", None),
     "delete another pod's ConfigMap": ("owned", "DELETE", f"{CONFIGMAPS}/spark-driver", None),
     "bind with a label": ("no other", "POST", BINDINGS, binding(labels={"app": "evil"})),
-    "bind with a group": ("no other", "POST", BINDINGS, binding(labels={GROUP: "g"})),
+    "bind with a group in an excluded namespace": (*("no other", "POST", f"{EXCLUDED}/pods/share/binding"),
+        binding(labels={GROUP: "g"})),
     "bind with any annotation": ("other annotation", "POST", BINDINGS, binding({"x": "y"})),
     **{
         f"bind in {name}": ("no pod", "POST", f"/api/v1/namespaces/{name}/pods/share/binding", binding())

@@ -122,7 +122,6 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
             names.ANNOTATION_GPU_PORTION,
         ),
         pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
-        binding_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
     )
 
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
