@@ -258,8 +258,6 @@ KUBE = (
         f"{_KUBE}reflector.py",
         "            if events or asyncio.get_running_loop().time() - opened_at < _MAX_SILENCE_S:\n                raise\n",
         "            if events or opened_at:\n                raise\n",
-        live=("tests/kube/test_reflector.py",),
-        simulation=("restores",),
     ),
     Mutant(
         "unguarded-patches",
