@@ -53,6 +53,7 @@ PARTS = (
     ),
     Part("alerts", "make test-alerts", "each alert in a real Prometheus"),
     Part("node", "make test-node", "a real kubelet, containerd and the image"),
+    Part("gpu", "make test-gpu", "a physical GPU; without one only the agent's missing driver"),
     Part("kai", "make test-kai", "KAI-Scheduler decides, the pair carries out"),
     Part("wheel", "make test-wheel", "the way of a plugin's author with the wheel"),
     Part("schedulers", "make test-scheduler-conformance", "the example scheduler, and those with a mistake"),
