@@ -155,7 +155,6 @@ DYNAMIC_RESOURCES = (
         'return None if pod is None or uid_of(pod) != request.pod_uid or pod["spec"].get("nodeName") else pod',
         "return None if pod is None or uid_of(pod) != request.pod_uid else pod",
         live=_CLAIMS_LIVE,
-        simulation=("shared claim/withdraw", "late"),
     ),
     Mutant(
         "claims-kept",

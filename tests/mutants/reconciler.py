@@ -522,7 +522,6 @@ ATTEMPTS = (
         "bound = await self._bound.of(gang, _BOUND_FRESH_S)",
         "bound = await self._bound.of(gang, _BOUND_TTL_S)",
         live=("tests/reconciler/test_gangs.py",),
-        simulation=("gangs",),
     ),
     Mutant(
         "condition-at-any-version",

@@ -214,7 +214,6 @@ KUBE = (
         "        if self._newest and is_older(version, self._newest):\n",
         "        if not version and is_older(version, self._newest):\n",
         live=("tests/reconciler/test_restored_storage.py",),
-        simulation=("restores",),
     ),
     Mutant(
         "restore-in-outage-unnoticed",
@@ -287,7 +286,6 @@ KUBE = (
         "is_fenced=body is not None and call.resource not in _UNFENCED,",
         'is_fenced=body is not None and call.resource not in _UNFENCED and call.verb == "create",',
         live=("tests/reconciler/test_leadership.py",),
-        simulation=("kill", "share-pause", "overlap"),
     ),
     Mutant(
         "altered-object-accepted",
