@@ -7,13 +7,14 @@ from typing import Any
 import yaml
 
 from bowline.api import names
+from bowline.framework.strict_yaml import StrictLoader
 
 IMAGE = "example.com/main"
 
 
 def example_object(example: str, name: str = "p", scheduler: str = "example-scheduler") -> dict[str, Any]:
     """Return the pod or the BindRequest of an example. ``scheduler``: of a pod whose example names none."""
-    fields: dict[str, Any] = json.loads(json.dumps(yaml.safe_load(example)))
+    fields: dict[str, Any] = json.loads(json.dumps(yaml.load(example, StrictLoader)))  # noqa: S506 - it is a SafeLoader
     if "kind" in fields:
         return fields
     if "podName" in fields:

@@ -40,8 +40,8 @@ from bowline.api.schema import schema_errors
 SCHEMA: Final = Rule(
     "bindrequest/schema",
     "the spec of a BindRequest is not as its schema requires",
-    invalid="{podName: p, selectedNode: n, backoffLimit: many}",
-    valid="{podName: p, selectedNode: n, backoffLimit: 3}",
+    invalid="{podName: p, selectedNode: node-1, backoffLimit: many}",
+    valid="{podName: p, selectedNode: node-1, backoffLimit: 3}",
 )
 
 IMMUTABLE: Final = Rule(

@@ -40,8 +40,8 @@ FIELD_NAME: Final = Rule(
     "bindrequest/field-name",
     "an unknown field of a BindRequest's spec resembles a known one",
     severity=Severity.WARNS,
-    invalid="{podName: p, selectedNode: n, backofLimit: 3}",
-    valid="{podName: p, selectedNode: n, backoffLimit: 3}",
+    invalid="{podName: p, selectedNode: node-1, backofLimit: 3}",
+    valid="{podName: p, selectedNode: node-1, backoffLimit: 3}",
 )
 TEMPLATE_PATH: Final = Rule(
     "workload/template-path",

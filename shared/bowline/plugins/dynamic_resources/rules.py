@@ -49,23 +49,23 @@ ALLOCATION_DUPLICATE: Final = Rule(
     "two entries of a BindRequest are for the same claim of the pod",
     cause=DenialCause.DUPLICATE,
     invalid=(
-        "{podName: p, selectedNode: n, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
-        "[{request: r, driver: d, pool: n, device: d0}]}}}, {name: a, allocation: {devices: {results: "
-        "[{request: r, driver: d, pool: n, device: d0}]}}}]}"
+        "{podName: p, selectedNode: node-1, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
+        "[{request: r, driver: d, pool: p, device: d0}]}}}, {name: a, allocation: {devices: {results: "
+        "[{request: r, driver: d, pool: p, device: d0}]}}}]}"
     ),
     valid=(
-        "{podName: p, selectedNode: n, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
-        "[{request: r, driver: d, pool: n, device: d0}]}}}]}"
+        "{podName: p, selectedNode: node-1, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
+        "[{request: r, driver: d, pool: p, device: d0}]}}}]}"
     ),
 )
 ALLOCATION_MISSING: Final = Rule(
     "dynamic_resources/allocation-missing",
     "an entry of a BindRequest decides no device, which only an allocated claim permits",
     severity=Severity.WARNS,
-    invalid="{podName: p, selectedNode: n, resourceClaimAllocations: [{name: a}]}",
+    invalid="{podName: p, selectedNode: node-1, resourceClaimAllocations: [{name: a}]}",
     valid=(
-        "{podName: p, selectedNode: n, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
-        "[{request: r, driver: d, pool: n, device: d0}]}}}]}"
+        "{podName: p, selectedNode: node-1, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
+        "[{request: r, driver: d, pool: p, device: d0}]}}}]}"
     ),
 )
 
