@@ -315,11 +315,12 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
         cause = f"the pod has failed on node {node}: {state}"
         return Explanation(cause, _end_time(pod), _replacement(pod), commands, last_event(facts), is_stuck=False)
     lack = _lack_of_node(facts.objects.get(node_of(pod), NOT_READ), f"{node}: {state}")
-    if lack is not None and phase in ("Pending", "Running"):
+    if lack is not None and phase != "Succeeded":
         return replace(lack, is_stuck=phase == "Pending")  # what runs there may still do so
     is_ready = condition_of(pod, "Ready").get("status") == "True"
     unready = None if is_ready else parse_time(condition_of(pod, "Ready").get("lastTransitionTime"))
-    if phase == "Succeeded" or (phase == "Running" and (is_ready or not container_problems(pod))):
+    # Unknown: the kubelet has not reported the pod's state, and the pod may run.
+    if phase in ("Succeeded", "Unknown") or (phase == "Running" and (is_ready or not container_problems(pod))):
         shared = [event for event in facts.events if event.get("reason") in _SHARED]
         is_lost = bool(shared) and shared[-1].get("reason") == names.EVENT_UNRESERVED
         details = (str(shared[-1].get("message")),) if is_lost else ()

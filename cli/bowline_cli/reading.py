@@ -128,7 +128,7 @@ def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
     phase = status_of(pod).get("phase") if pod is not None and (pod.get("spec") or {}).get("nodeName") else ""
     if pod is not None and phase == "Pending":
         refs += tuple(volume.ref for volume in pod_volumes(pod))  # a kubelet starts no pod without them
-    if pod is not None and phase in ("Pending", "Running"):
+    if pod is not None and phase in ("Pending", "Running", "Unknown"):
         refs += (node_of(pod),)
     objects = {ref: _object(reading, ref) for ref in dict.fromkeys(refs)}
     about = {ref: _last_event_about(reading, ref) for ref in objects if ref.kind == "PersistentVolumeClaim"}
