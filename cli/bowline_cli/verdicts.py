@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from bowline.api import names
+from bowline.api.bindrequest import SCHEMA, ResourceType, decode_spec
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
 from bowline.framework import structure
@@ -40,6 +41,7 @@ _POD = ("", "Pod")
 _SELECTING = tuple(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"))
 _BARE = Workload("", "Pod", "pods", ())
 _BIND_REQUEST = (names.GROUP, names.KIND)
+_KNATIVE_SERVICE = ("serving.knative.dev", "Service")
 # A variable of envsubst or kustomize, or an expression of a template language.
 _VARIABLE = re.compile(r"\$\{|\$\(|\{\{|^\$[A-Za-z_]\w*$")
 # Maps of a pod, and what the API server decodes a null in them as.
@@ -190,6 +192,8 @@ def review_manifest(
     templates = _templates(chain, manifest)
     if manifest.key == _POD or manifest.key in BUILT_IN_KEYS:
         _decode_nulls((raw, *(template.content for template in templates)))
+    if manifest.key == _KNATIVE_SERVICE:
+        _name_container(templates)
     # The API server drops what is no field of a pod before it calls the webhook, which judges the fields.
     misplacements = tuple(misplaced(chain, _BARE, raw, templates)) if manifest.key == _POD else ()
     own_errors = list(_api_errors(manifest, templates, schema))
@@ -296,8 +300,23 @@ def _api_errors(manifest: Manifest, templates: Sequence[Template], schema: ApiSc
         spec = _spec_of(template)
         if spec is not None and not structure.pod_errors({"metadata": {}, "spec": spec}):
             yield from map(template.place, quantity_errors(spec))
+    if manifest.key == _BIND_REQUEST:
+        yield from _fraction_errors(manifest.object.get("spec"))
     if schema is not None and schema.has(*manifest.api):
         yield from schema.errors(manifest.api, manifest.object)
+
+
+def _fraction_errors(raw_spec: Any) -> Iterator[FieldError]:
+    """Yield what the CRD's rules deny, of a spec that has its schema: a Fraction of no device, or without groups."""
+    spec, _ = decode_spec(raw_spec)
+    if spec is None or spec.received_resource_type is not ResourceType.FRACTION:
+        return
+    if not spec.gpu_groups:
+        message = "needs the group of each device that a Fraction shares; name at least one"
+        yield FieldError(SCHEMA, "spec.selectedGPUGroups", None, message)
+    if spec.received_gpu is None or not spec.received_gpu.count:
+        message = "must be at least 1, because a Fraction is of at least one device"
+        yield FieldError(SCHEMA, "spec.receivedGPU.count", spec.received_gpu and spec.received_gpu.count, message)
 
 
 def _policy_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iterator[FieldError]:
@@ -360,6 +379,14 @@ def _decode_nulls(pods: Iterable[Any]) -> None:
             for _, entries in values_at(pod, steps_of(path)):
                 if isinstance(entries, dict):
                     entries.update({key: zero for key, value in entries.items() if value is None})
+
+
+def _name_container(templates: Iterable[Template]) -> None:
+    """Name an only container without a name, in place, as Knative's webhook does before the object is validated."""
+    for template in templates:
+        containers = (_spec_of(template) or {}).get("containers")
+        if isinstance(containers, list) and len(containers) == 1 and isinstance(containers[0], dict):
+            containers[0].setdefault("name", "user-container")
 
 
 def _lacks_containers(template: Template) -> bool:

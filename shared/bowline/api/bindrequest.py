@@ -96,6 +96,7 @@ class AllocationKind(StrEnum):
 # CRD's rules. An object in etcd is limited to 1.5 MiB in all.
 MAX_ITEMS = 1024
 MAX_WORD = 256
+_Number = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
 _NODE = "^[a-z0-9.-]+$"  # it becomes part of field selectors
 # The fraction of a device. "0.00" is written for CPU and MIG pods. Python's float() would accept more than this.
 PORTION_PATTERN = r"^(0(\.[0-9]+)?|1(\.0+)?)$"
@@ -129,7 +130,7 @@ class _Wire(BaseModel):
 class ReceivedGPU(_Wire):
     """Whole devices (portion 1) or shares of them."""
 
-    count: Annotated[int, Field(ge=0, le=2**31 - 1, description="Number of devices.")] = 0
+    count: Annotated[_Number, Field(description="Number of devices.")] = 0
     portion: Annotated[
         str,
         AfterValidator(_portion),
@@ -277,8 +278,7 @@ class BindRequestSpec(_Wire):
         ),
     ] = Field(default_factory=list)
     backoff_limit: Annotated[
-        int | None,
-        Field(ge=0, le=2**31 - 1, description="Retries after the first attempt; absent: the configured default."),
+        _Number | None, Field(description="Retries after the first attempt; absent: the configured default.")
     ] = None
 
     @property

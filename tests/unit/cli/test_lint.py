@@ -36,6 +36,12 @@ kind: BindRequest
 metadata: {name: p}
 spec: {podName: p, receivedGPU: {portion: "1.5"}}
 """
+FRACTION = """
+apiVersion: scheduling.run.ai/v1alpha2
+kind: BindRequest
+metadata: {name: p}
+spec: {podName: p, selectedNode: node-1, receivedResourceType: Fraction, receivedGPU: {count: 0}, backoffLimit: "3"}
+"""
 FOREIGN = """
 apiVersion: v1
 kind: Pod
@@ -155,6 +161,9 @@ def test_every_output_says_that_the_schema_was_not_checked_without_its_library(
         pytest.param(JOB_SET, ["spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"],
             id="a known kind of another project"),
         pytest.param(BAD_REQUEST, ["spec.selectedNode", "spec.receivedGPU.portion"], id="a BindRequest"),
+        pytest.param(FRACTION, ["spec.backoffLimit"], id="a number in quotes"),
+        pytest.param(FRACTION.replace('"3"', "3"), ["spec.selectedGPUGroups", "spec.receivedGPU.count"],
+            id="a Fraction of no device"),
         pytest.param("{apiVersion: v1, kind: Pod, metadata: [], spec: x}", ["metadata", "spec"],
             id="a misshapen pod"),
     ],
@@ -414,6 +423,28 @@ SERVICE = {
 def test_what_comes_from_elsewhere_is_named_as_not_checked(lint: Any, manifest: Any, verdict: str) -> None:
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     assert lint(json.dumps(manifest))[1].splitlines()[0] == f"0.yaml:1: {kind} {name}: {verdict}"
+
+
+@pytest.mark.parametrize(
+    ("containers", "status"),
+    [
+        pytest.param([{"image": "x"}], 0, id="the only container"),
+        pytest.param([{"image": "x"}, {"image": "y"}], 1, id="several"),
+        pytest.param([{"name": "main", "image": "x"}], 1, id="another name"),
+    ],
+)
+def test_a_container_without_a_name_has_the_one_that_knative_gives_it(
+    lint: Any, containers: list[dict[str, str]], status: int
+) -> None:
+    annotations = {"gpu-fraction": "0.5", "gpu-fraction-container-name": "user-container"}
+    spec = {"schedulerName": "example-scheduler", "containers": containers}
+    manifest = {
+        "apiVersion": "serving.knative.dev/v1",
+        "kind": "Service",
+        "metadata": {"name": "s"},
+        "spec": {"template": {"metadata": {"annotations": annotations}, "spec": spec}},
+    }
+    assert lint(json.dumps(manifest))[0] == status
 
 
 def test_a_stored_pod_may_have_its_node(lint: Any) -> None:
