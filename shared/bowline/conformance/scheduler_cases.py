@@ -182,6 +182,8 @@ def _ending_pods(stage: SchedulerStage) -> None:
         stage.change_pod("terminating", {"status": {"phase": "Pending"}}, "status")
         _does_not_fit(stage, "next", 8, rule="counts-what-is-used")
     stage.runs("frees-what-has-ended", "next")
+    # Or its kubelet writes Running over the end.
+    stage.wait("pod next is running", lambda: stage.pod("next")["status"].get("phase") == "Running")
     stage.change_pod("next", {"status": {"phase": "Succeeded"}}, "status")
     stage.submit("last", 8, OTHER_NODE)
     stage.runs("frees-what-has-ended", "last")
