@@ -16,7 +16,8 @@ _MOST: Final = 20_000
 # Of fields: gpu, gpuType, requestGPU, numGpus; of values: nvidia.com/gpu; of images.
 _FIELD: Final = re.compile(r"gpus?(?![a-z])|GPU")
 _DEVICE: Final = re.compile(r"^nvidia\.com/")
-# Of its own group; of a taint, a toleration, or a selector of nodes.
+# Fields whose value may name a GPU that no pod requests: the group of the object's own kind; the key of a taint, a
+# toleration, or a selector of nodes.
 _OF_OTHERS: Final = ("apiVersion", "key")
 # By which the spec of a pod is recognised: other kinds have templates of nodes, or of volumes.
 _OF_PODS: Final = frozenset(("containers", "schedulerName"))
