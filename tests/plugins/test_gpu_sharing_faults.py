@@ -145,6 +145,7 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     reconciler.stop()
     shares.delete("ends")
     shares.complete("double")
+    end_reservation(shares, "while-2")  # the node is short of memory
     (reservation,) = shares.reservations("unheld")
     shares.api.request("DELETE", f"{RESERVATIONS}/{reservation['metadata']['name']}", {"gracePeriodSeconds": 0})
     # A pod that another binder has bound: without our label no watch would deliver it.

@@ -100,10 +100,11 @@ UNFINISHED_BINDREQUESTS = Selection(BINDREQUESTS, field_selector="status.phase!=
 # Of plugin checks.
 BINDCHECKS = Resource(names.DOMAIN, "v1alpha1", "bindchecks", names.BIND_CHECK_KIND)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-# Field selectors of pods whose containers have not ended; of those on a node, and of the others there.
+# Field selectors of pods whose containers have not ended, and of the others; of both on a node.
 UNENDED = "status.phase!=Succeeded,status.phase!=Failed"
 BOUND_AND_UNENDED = f"spec.nodeName!=,{UNENDED}"
-BOUND_AND_ENDED = "spec.nodeName!=,status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+ENDED = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+BOUND_AND_ENDED = f"spec.nodeName!=,{ENDED}"
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False

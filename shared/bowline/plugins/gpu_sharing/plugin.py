@@ -25,7 +25,7 @@ from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Transient
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.reflector import Reflector
-from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, PODS, UNENDED
+from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, ENDED, PODS, UNENDED
 from bowline.plugin import (
     BindContext,
     BindRequest,
@@ -136,6 +136,13 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             field_selector=f"metadata.namespace={self._client.spec.namespace},{UNENDED}",
             transform=transform_reservation,
             on_change=self._reservation_changed,
+        )
+        yield EventSource(
+            PODS.as_metadata(),
+            # They hold nothing, but whoever should have deleted one may have failed or stopped.
+            field_selector=f"metadata.namespace={self._client.spec.namespace},{ENDED}",
+            transform=transform_reservation,
+            on_change=self._watched.ended_changed,
         )
         yield EventSource(
             PODS.as_metadata(),

@@ -18,9 +18,13 @@ from bowline.plugins.gpu_sharing.reservation import may_be_on, view_reservation
 
 @dataclass(slots=True)
 class _Watched:
-    """What is shown of one group. ``reservations``: from ``transform_reservation``, by the pod's name."""
+    """What is shown of one group. ``reservations``: from ``transform_reservation``, by the pod's name.
+
+    ``ended``: the names of reservation pods that have ended. They hold no device, and one that nobody deletes stays.
+    """
 
     reservations: dict[str, Object] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
     users: int = 0
 
     @property
@@ -33,7 +37,7 @@ class _Watched:
     def is_idle(self) -> bool:
         """Whether a reservation pod may be unused: one that only blocks a device in a recovery is."""
         is_blocked = any(entry["misplaced"] for entry in self.reservations.values())
-        return bool(self.reservations) and (not self.users or is_blocked)
+        return bool(self.reservations or self.ended) and (not self.users or is_blocked)
 
 
 class WatchedGroups:
@@ -60,6 +64,14 @@ class WatchedGroups:
             self._groups[group_of(new)].reservations[name] = new
             if is_unique(new["device"]) and not new["misplaced"] and not new["deleting"]:
                 self._holders.setdefault(new["device"], {})[name] = group_of(new)
+        self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
+
+    def ended_changed(self, old: Object | None, new: Object | None) -> None:
+        """Apply an event of an ended reservation pod; both as returned by ``transform_reservation``."""
+        if old is not None:
+            self._groups[group_of(old)].ended.discard(old["metadata"]["name"])
+        if new is not None:
+            self._groups[group_of(new)].ended.add(new["metadata"]["name"])
         self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
 
     def user_changed(self, old: Object | None, new: Object | None) -> frozenset[str]:
@@ -99,11 +111,11 @@ class WatchedGroups:
 
     @property
     def reservations(self) -> Iterator[Object]:
-        """All reservation pods, from ``transform_reservation``."""
+        """All reservation pods that have not ended, from ``transform_reservation``."""
         return (entry for watched in self._groups.values() for entry in watched.reservations.values())
 
     def on_node(self, node: str) -> frozenset[str]:
-        """Return the idle groups whose device may be on the node."""
+        """Return the idle groups whose device may be on the node: none of which all reservation pods have ended."""
         return frozenset(
             group
             for group in self._idle
@@ -116,7 +128,7 @@ class WatchedGroups:
             is_unreserved = watched.users > 0 and not watched.is_reserved
             for members, is_member in ((self._idle, watched.is_idle), (self._unreserved, is_unreserved)):
                 (members.add if is_member else members.discard)(group)
-            if not watched.users and not watched.reservations:
+            if not watched.users and not watched.reservations and not watched.ended:
                 del self._groups[group]
 
 
@@ -139,7 +151,7 @@ def transform_user(pod: dict[str, Any]) -> Object:
 
 def transform_reservation(pod: dict[str, Any]) -> Object | None:
     """Keep a reservation pod's group and device, whether it is being deleted, and whether the device is an expected
-    one. That it has ended is shown by the watch's selector, as a deletion is.
+    one. Whether it has ended is shown by the selector of the watch.
 
     One of ours that has lost its label has the empty group; any other pod without a group is none.
     """

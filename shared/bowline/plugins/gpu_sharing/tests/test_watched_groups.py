@@ -74,6 +74,32 @@ def test_groups_without_users_or_without_a_reservation_are_looked_at() -> None:
     assert (set(watched.to_look_at), watched.unreserved) == ({""}, 0)
 
 
+def test_a_reservation_that_has_ended_is_looked_at_once_its_group_has_no_users() -> None:
+    """It holds nothing: it reserves no device, and no other pod of its node waits for its release."""
+    watched, ended = WatchedGroups(), reservation("g")
+    watched.user_changed(None, user("a", "g"))
+    watched.reservation_changed(None, reservation("g", name="again"))
+    watched.ended_changed(None, ended)
+    assert watched.to_look_at == set()
+    watched.reservation_changed(reservation("g", name="again"), None)
+    assert (set(watched.to_look_at), watched.unreserved) == ({"g"}, 1)
+    watched.user_changed(user("a", "g"), None)
+    assert (set(watched.to_look_at), watched.unreserved) == ({"g"}, 0)
+    assert watched.on_node(NODE) == set()
+    watched.ended_changed(ended, transform_reservation(meta(reservation_name(NODE, "g"))))
+    assert watched.to_look_at == {""}, "it has lost its label"
+    watched.ended_changed(transform_reservation(meta(reservation_name(NODE, "g"))), None)
+    assert watched.to_look_at == set()
+
+
+def test_the_watches_of_one_that_ends_have_no_common_order() -> None:
+    watched = WatchedGroups()
+    watched.reservation_changed(None, reservation("g"))
+    watched.ended_changed(None, reservation("g"))
+    watched.reservation_changed(reservation("g"), None)
+    assert watched.to_look_at == {"g"}
+
+
 def test_a_group_is_checked_when_its_last_pod_leaves_it_or_one_joins_it_without_a_reservation() -> None:
     watched = WatchedGroups()
     watched.reservation_changed(None, reservation("g"))
