@@ -113,6 +113,15 @@ GPU_SHARING = (
         simulation=("releases",),
     ),
     Mutant(
+        "ended-reservation-is-forgotten",
+        "A reservation pod that has ended is not looked for.",
+        f"{_SHARING}watched_groups.py",
+        "bool(self.reservations or self.ended) and",
+        "bool(self.reservations) and",
+        live=_SHARING_LIVE,
+        simulation=("general",),
+    ),
+    Mutant(
         "label-at-any-version",
         "A pod is labelled as a user at any version, also when it is bound meanwhile.",
         f"{_SHARING}plugin.py",

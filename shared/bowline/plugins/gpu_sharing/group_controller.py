@@ -239,8 +239,13 @@ class GroupController:
             groups = await self._client.groups_on(reservation.node)
             if any(is_named_for(reservation.key.name, reservation.node, group) for group in groups):
                 continue
-            if await self._client.remove(reservation):
-                log.info("unlabelled reservation released", extra={"reservation": str(reservation.key)})
+            about = {"reservation": str(reservation.key)}
+            try:
+                if await self._client.remove(reservation):
+                    log.info("unlabelled reservation released", extra=about)
+            except ApiError as error:
+                # For example denied by a policy, which keeps no other one: the next look retries.
+                log.warning("an unlabelled reservation cannot be released", extra={**about, "error": str(error)})
 
     def _schedule(self, group: Group, tenant: str) -> None:
         if group.due_in(self._clock.monotonic()) is not None:

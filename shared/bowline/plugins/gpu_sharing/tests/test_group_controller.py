@@ -56,6 +56,7 @@ class Site:
     failures: list[Exception] = field(default_factory=list)  # of the next reads
     unlabelled: tuple[Reservation, ...] = ()
     removals: list[str] = field(default_factory=list)
+    kept: frozenset[str] = frozenset()  # whose delete a policy denies
 
     def __post_init__(self) -> None:
         self.reads_done.set()
@@ -106,6 +107,8 @@ class SiteClient(ReservationClient):
 
     async def remove(self, reservation: Reservation) -> bool:
         self.site.calls.append("remove")
+        if reservation.key.name in self.site.kept:
+            raise Forbidden(ApiStatus(403, "Forbidden", "it is kept"))
         self.site.removals.append(reservation.key.name)
         return True
 
@@ -479,7 +482,9 @@ async def test_a_pod_of_another_binder_is_labelled_when_its_device_looks_unused(
 
 async def test_an_unlabelled_reservation_is_removed_only_if_it_is_known_to_be_unused() -> None:
     site, passes, watched = Site(), Passes(), WatchedGroups()
-    site.unlabelled = (reservation(), reservation(group="g2"), replace(reservation(), node=""))
+    kept = reservation(group="g3")
+    site.unlabelled = (kept, reservation(), reservation(group="g2"), replace(reservation(), node=""))
+    site.kept = frozenset({kept.key.name})
     watched.reservation_changed(None, {**RESERVED, "group": ""})
     owner(site, passes, watched=watched).look()
     await passes.results()
