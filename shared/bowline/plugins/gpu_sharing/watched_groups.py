@@ -85,7 +85,12 @@ class WatchedGroups:
         for group in now:
             self._groups[group].users += 1
         self._update(before | now)
-        return frozenset(group for group in before | now if group in self._idle or group in self._unreserved)
+        return frozenset(
+            group
+            for group in before | now
+            # One without users may be in neither set: its reservation is not shown yet, or its device was lost.
+            if not self.has_users(group) or group in self._idle or group in self._unreserved
+        )
 
     def has_users(self, group: str) -> bool:
         """Return whether the watch shows a pod that uses the group's device."""

@@ -107,6 +107,7 @@ def test_a_group_is_checked_when_its_last_pod_leaves_it_or_one_joins_it_without_
     assert watched.user_changed(None, user("b", "g")) == set()
     assert watched.user_changed(user("b", "g"), None) == set()
     assert watched.user_changed(user("a", "g", "lost"), user("a", "lost")) == {"g", "lost"}
+    assert watched.user_changed(user("a", "lost"), None) == {"lost"}, "the recovery of its device ends"
 
 
 @pytest.mark.parametrize(
