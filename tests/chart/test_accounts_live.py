@@ -381,9 +381,9 @@ RECONCILER_MAY_NOT: dict[str, tuple[str, str, str, Any]] = {
     "have a volume deleted": (*("claimRef", "PATCH", f"{PVS}/free"),
         {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
     "enlarge a volume": ("claimRef", "PATCH", f"{PVS}/free", {"spec": {"capacity": {"storage": "9Gi"}}}),
-    "change a claim's labels along with its node": (*("selected-node", "PATCH",
-        f"{CORE}/persistentvolumeclaims/data"), metadata(labels={"a": "b"},
-        annotations={names.SELECTED_NODE: "n"})),
+    "change a claim's labels along with its node": ("selected-node", "PATCH",
+        f"{CORE}/persistentvolumeclaims/data",
+        metadata(labels={"a": "b"}, annotations={names.SELECTED_NODE: "n"})),
     **{
         why: (words, "POST", RESERVATIONS, body)
         for words, bodies in NO_RESERVATIONS.items()

@@ -23,9 +23,10 @@ TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
     ("mutating", "ephemeralcontainers"): ("/mutate/ephemeralcontainers", "Ignore", 2, "IfNeeded", DEBUGGED),
     ("validating", "ephemeralcontainers"): ("/validate/ephemeralcontainers", "Fail", 5, None, DEBUGGED),
     ("validating", "pods"): ("/validate/pods", "Fail", 5, None, {"": (("pods",), BOTH)}),
-    ("validating", "workloads"): ("/validate/workloads", "Ignore", 3, None, {"apps": (("deployments", "statefulsets",
-        "daemonsets", "replicasets"), BOTH), "batch": (("jobs", "cronjobs"), BOTH), "": (("replicationcontrollers",),
-        BOTH)}),
+    ("validating", "workloads"): ("/validate/workloads", "Ignore", 3, None, {
+        "apps": (("deployments", "statefulsets", "daemonsets", "replicasets"), BOTH),
+        "batch": (("jobs", "cronjobs"), BOTH),
+        "": (("replicationcontrollers",), BOTH)}),
 }  # fmt: skip
 
 

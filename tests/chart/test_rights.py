@@ -236,8 +236,8 @@ def test_without_its_policy_the_account_of_the_test_may_create_nothing(chart: Ch
             id="the nodes' labels, for warnings, and the runtimes of shares"),
         pytest.param({"config": {"admission": {"repeatBackoff": "0s"}, "plugins": WITHOUT_SHARES}},
             {"nodes": {"list", "watch"}}, id="without shares the nodes' labels"),
-        pytest.param({"config": {"plugins": WITHOUT_SHARES}}, {"nodes": {"list", "watch"}, "bindrequests": {"list",
-            "watch"}}, id="which decisions have failed"),
+        pytest.param({"config": {"plugins": WITHOUT_SHARES}},
+            {"nodes": {"list", "watch"}, "bindrequests": {"list", "watch"}}, id="which decisions have failed"),
     ],
 )  # fmt: skip
 def test_the_webhook_may_read(chart: Chart, values: Any, read: Any) -> None:

@@ -91,8 +91,8 @@ CREATES = {
     "with a worker group of ours": (RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN, OURS), VALIDATED),
     "a PyTorchJob": (PYTORCH_JOBS, pytorch_job("a", Worker=OURS), VALIDATED),
     "a Job of a JobSet, which was validated": (JOBS, job("a", ownerReferences=JOB_SET_OWNER), None),
-    "a Job that a JobSet owns but does not control": (JOBS, job("a",
-        ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet", controller=False)), VALIDATED),
+    "a Job that a JobSet owns but does not control": (JOBS,
+        job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet", controller=False)), VALIDATED),
     "a Job of another JobSet": (JOBS, job("a", ownerReferences=owned_by("example.com/v1", "JobSet")), VALIDATED),
     "a Job of a pod, which was validated itself": (JOBS, job("a", ownerReferences=owned_by("v1", "Pod")), None),
 }  # fmt: skip
@@ -109,8 +109,8 @@ def described(kind: str, spec: Any, **metadata: Any) -> Any:
 QUEUE = {names.QUEUE_LABEL: "team"}
 FOREIGN_TASK, MODEL = {"template": FOREIGN}, {"model": {"image": "x"}}
 DESCRIBED = {
-    "a kind without namespaces": (*described("ClusterTrainingRuntime", {"template": {"spec": job_set("a",
-        OURS)["spec"]}}), VALIDATED),
+    "a kind without namespaces": (*described("ClusterTrainingRuntime",
+        {"template": {"spec": job_set("a", OURS)["spec"]}}), VALIDATED),
     "a RayCluster without a scheduler": (RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}), None),
     "with a queue of KAI": (RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}, labels=QUEUE), VALIDATED),
     "whose scheduler is in its spec": (*described("Job", {"schedulerName": "kai-scheduler",

@@ -175,8 +175,9 @@ KUSTOMIZATION = "patches: [{path: patches/manager.yaml}]\n"
         pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", GPU.replace("1", "null"))
             .replace("{containers", "{nodeSelector: {a: null}, containers")},
             ("config",), id="null removes a field"),
-        pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", "$patch: delete") .replace("{containers",
-            "{$setElementOrder/containers: [{name: manager}], containers")}, ("config",), id="directives"),
+        pytest.param({"config/patch.yaml": DEPLOYMENT.replace("image: x", "$patch: delete")
+            .replace("{containers", "{$setElementOrder/containers: [{name: manager}], containers")},
+            ("config",), id="directives"),
         pytest.param({"config/kustomization.yaml": "commonLabels: {a: b}\nresources: [manager.yaml]\n",
             "config/manager.yaml": WHOLE}, ("config",), id="a resource whose kustomization adds the selector"),
     ],

@@ -266,8 +266,8 @@ async def test_what_cannot_be_read_keeps_no_request_and_is_named() -> None:
     [
         pytest.param(None, ("off: is not enabled, so what it has prepared stays",), id="a plugin that is off"),
         pytest.param("unreadable",
-            tuple(f"{n}: the request's spec cannot be read, so what it has prepared is not known" for n in ("a",
-            "off")), id="a spec that is not decoded"),
+            tuple(f"{n}: the request's spec cannot be read, so what it has prepared is not known"
+                for n in ("a", "off")), id="a spec that is not decoded"),
     ],
 )  # fmt: skip
 async def test_what_nobody_can_undo_is_named(spec: str | None, expected: tuple[str, ...]) -> None:
