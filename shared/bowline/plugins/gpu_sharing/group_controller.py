@@ -230,14 +230,17 @@ class GroupController:
     async def _remove_unlabelled(self) -> None:
         """Delete reservation pods that have lost their label and are, by their names, those of no group in use.
 
+        A group is in use by a pod, or by a request that claims its device.
+
         That of a group in use gets its label again when the group's device is recovered. One that is not decoded
         stays: its node is not known, so neither is its group.
         """
         for reservation in await self._client.unlabelled():
             if reservation.deleting or not reservation.node:
                 continue
-            groups = await self._client.groups_on(reservation.node)
-            if any(is_named_for(reservation.key.name, reservation.node, group) for group in groups):
+            groups_in_use = await self._client.groups_on(reservation.node)
+            groups_in_use |= {name for name, group in self._groups.items() if group.claims}
+            if any(is_named_for(reservation.key.name, reservation.node, group) for group in groups_in_use):
                 continue
             about = {"reservation": str(reservation.key)}
             try:

@@ -483,10 +483,13 @@ async def test_a_pod_of_another_binder_is_labelled_when_its_device_looks_unused(
 async def test_an_unlabelled_reservation_is_removed_only_if_it_is_known_to_be_unused() -> None:
     site, passes, watched = Site(), Passes(), WatchedGroups()
     kept = reservation(group="g3")
-    site.unlabelled = (kept, reservation(), reservation(group="g2"), replace(reservation(), node=""))
+    claimed = reservation(group="g4")
+    site.unlabelled = (kept, reservation(), reservation(group="g2"), claimed, replace(reservation(), node=""))
     site.kept = frozenset({kept.key.name})
     watched.reservation_changed(None, {**RESERVED, "group": ""})
-    owner(site, passes, watched=watched).look()
+    controller = owner(site, passes, watched=watched)
+    await controller.claim(replace(claim(), group="g4"))
+    controller.look()
     await passes.results()
     assert site.removals == [reservation(group="g2").key.name]
 
