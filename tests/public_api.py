@@ -12,7 +12,7 @@ from typing import Any
 
 from bowline.conformance.__main__ import parser as conformance_parser
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.plugin import Plugin
 
 MODULES = (
     "bowline",

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from bowline.api.field_error import FieldError
-from bowline.framework.access import as_values, hooks_of
 from bowline.framework.config import ConfigurationError, load_settings
 from bowline.framework.gates import GATES
-from bowline.framework.plugin import AdmissionPlugin
+from bowline.framework.interface.access import as_values, hooks_of
+from bowline.framework.interface.plugin import AdmissionPlugin
 from bowline.framework.plugin_class import ACCESS
 from bowline.framework.registry import Registry, installed_plugins
 from bowline.plugins.catalog import BUILTINS, plugin_access

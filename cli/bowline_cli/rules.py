@@ -17,7 +17,7 @@ from bowline.framework import (
     structure,
     workloads,
 )
-from bowline.framework.plugin import AdmissionPlugin
+from bowline.framework.interface.plugin import AdmissionPlugin
 from bowline.framework.registry import installed_plugins
 from bowline.kube import binding
 from bowline.plugins.catalog import BUILTINS

@@ -19,7 +19,7 @@ from bowline.api.meta import Object
 from bowline.framework import structure
 from bowline.framework.admission import AdmissionChain, Verdict
 from bowline.framework.config import Settings, WorkloadEntry
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.templates import Template, Workload, steps_of, values_at
 from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
 from bowline.framework.workloads import resolve_workloads

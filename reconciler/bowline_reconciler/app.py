@@ -15,8 +15,8 @@ from bowline.framework.binding.calls import PluginCall
 from bowline.framework.binding.points import order_by_point
 from bowline.framework.config import LeaderElection, Settings
 from bowline.framework.gates import GATES
+from bowline.framework.interface.plugin import Plugin
 from bowline.framework.options import load_configuration
-from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Registry
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import wait_for_access

@@ -7,16 +7,16 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectRef
 from bowline.api.rule import Rule, Severity
-from bowline.framework.access import Access, AccessRule
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource, Handle
-from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.post import bind_by_post
 from bowline.framework.config import Settings
-from bowline.framework.mutable import MutableObject, MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
-from bowline.framework.plugin_status import Done, Fatal, Retriable, Status, Waiting
+from bowline.framework.interface.access import Access, AccessRule
+from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.handle import EventSource, Handle
+from bowline.framework.interface.metrics import PluginMetrics
+from bowline.framework.interface.mutable import MutableObject, MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.framework.interface.status import Done, Fatal, Retriable, Status, Waiting
 from bowline.framework.reason import Suggestion
 from bowline.kube.object_client import ObjectClient
 

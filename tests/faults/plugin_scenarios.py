@@ -7,7 +7,7 @@ provisioner. A group and a volume are named after the run's namespace, so that r
 from collections.abc import Callable
 from typing import Any
 
-from bowline.framework.mutable import MutablePod
+from bowline.framework.interface.mutable import MutablePod
 from bowline.plugins.gpu_sharing.admission import prepare
 from bowline.testing.builders import pod
 from tests.faults.plugin_objects import GROUPS, group_name, read_objects

@@ -7,9 +7,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from bowline.api.bindrequest import decode_bind_request
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Settings
-from bowline.framework.waiting import BindTimeoutConfig
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.kube.client import KubeClient
 from bowline.kube.resources import NODES, PODS, RESOURCECLAIMS
 from bowline.plugins.dynamic_resources.plugin import DynamicResources

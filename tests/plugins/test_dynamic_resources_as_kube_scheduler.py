@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin_status import Status, Waiting
+from bowline.framework.interface.status import Status, Waiting
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster

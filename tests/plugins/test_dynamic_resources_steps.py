@@ -13,7 +13,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey, uid_of
-from bowline.framework.plugin_status import Fatal, Status, Waiting
+from bowline.framework.interface.status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason
 from bowline.kube.binding import post_binding
 from bowline.kube.client import KubeClient

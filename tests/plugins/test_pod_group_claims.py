@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.resources import PODGROUPS, PODS

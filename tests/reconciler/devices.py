@@ -9,7 +9,7 @@ import pytest
 
 from bowline.api import names
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.mutable import MutablePod
+from bowline.framework.interface.mutable import MutablePod
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import CONFIGMAPS, NAMESPACES, PODS
 from bowline.plugins.gpu_sharing.admission import prepare

@@ -19,12 +19,12 @@ from prometheus_client import CollectorRegistry
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import Object, ObjectKey
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Binding, Settings
-from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.handle import EventSource
+from bowline.framework.interface.plugin import Plugin, PluginConfig
+from bowline.framework.interface.status import Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import NotFound

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline_reconciler.drive.reconciler import Reconciler
 from tests.call_path import recorded_stops, returns_of
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working

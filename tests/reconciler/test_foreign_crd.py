@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.api.request_facts import FailureFact, failure_of, reported_status
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import ClientOptions
 from bowline.kube.metrics import KubeMetrics

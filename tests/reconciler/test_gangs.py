@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.framework.binding.context import BindContext
 from bowline.framework.gates import GANG_BINDING
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.resources import KAI_PODGROUPS, PODS
 from bowline.localcluster.cluster import Cluster
 from tests.pod_groups import in_group, install_pod_groups, pod_group

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from bowline.api import names
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import Budgets
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.binding_plugin import Budgets
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.client import ClientOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import NAMESPACES

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bowline.framework.binding.handle import EventSource, Handle
+from bowline.framework.interface.handle import EventSource, Handle
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import ConnectionFailed
 from bowline.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource

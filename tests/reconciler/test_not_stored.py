@@ -13,8 +13,8 @@ import pytest
 
 from bowline.api import names
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Plugin
-from bowline.framework.waiting import BindTimeoutConfig
+from bowline.framework.interface.plugin import Plugin
+from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import RESOURCECLAIMS
 from bowline.localcluster.cluster import Cluster

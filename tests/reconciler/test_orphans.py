@@ -5,8 +5,8 @@ The API server's garbage collector removes the owner reference before the pod is
 
 import pytest
 
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.resources import BINDREQUESTS
 from bowline.testing.builders import bind_request
 from tests.reconciler.stage import Scripted, Stage

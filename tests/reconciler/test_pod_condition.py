@@ -6,9 +6,9 @@ Both are best effort after the request's status, and neither is written of a bou
 import pytest
 
 from bowline.api import names
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.testing.builders import configmap

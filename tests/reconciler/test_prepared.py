@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.post import bind_by_post
-from bowline.framework.plugin_status import Done, Status, Transient
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Done, Status, Transient
 from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until_awaited

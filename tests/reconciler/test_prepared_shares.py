@@ -12,8 +12,8 @@ import pytest
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import ObjectKey, pod_owner
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.client import ClientOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import CONFIGMAPS, PODS

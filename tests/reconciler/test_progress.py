@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import EVENTS, PODS
 from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold

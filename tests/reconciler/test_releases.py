@@ -9,11 +9,11 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import PluginConfig
+from bowline.framework.interface.status import Status
 from bowline.kube.resources import NAMESPACES, PODS
 from bowline.testing.builders import pod
 from bowline_reconciler.term.uninstall import Uninstall

@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import Any
 
 from bowline.api import names
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.errors import AlreadyExists, NotFound
 from bowline.kube.resources import CONFIGMAPS
 from bowline.testing.builders import configmap

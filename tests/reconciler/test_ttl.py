@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import InfrastructureError

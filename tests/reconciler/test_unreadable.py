@@ -10,11 +10,11 @@ import pytest
 from bowline.api import names
 from bowline.api.failed_decision import condition_of
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Plugin
-from bowline.framework.plugin_status import Status
-from bowline.framework.waiting import BindTimeoutConfig
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import Plugin
+from bowline.framework.interface.status import Status
+from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS, RESOURCECLAIMS, Resource
 from bowline.plugins.dynamic_resources.plugin import DynamicResources

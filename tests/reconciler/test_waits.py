@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.handle import EventSource
+from bowline.framework.interface.status import Status
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.testing.builders import configmap

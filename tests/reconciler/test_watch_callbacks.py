@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, ObjectRef, key_of, version_of
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.handle import EventSource
+from bowline.framework.interface.status import Status
 from bowline.kube.client import ClientOptions
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import CONFIGMAPS

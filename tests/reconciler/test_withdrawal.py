@@ -1,7 +1,7 @@
 """Requests and pods that are deleted or recreated during an attempt."""
 
 from bowline.api import names
-from bowline.framework.plugin_status import Fatal
+from bowline.framework.interface.status import Fatal
 from bowline.framework.reason import Reason
 from tests.reconciler.stage import Hold, Scripted, Stage
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
-from bowline.framework.mutable import MutablePod
+from bowline.framework.interface.mutable import MutablePod
 from bowline.plugins.gpu_sharing.admission import prepare
 from tests.simulation.dice import Dice
 from tests.simulation.ends import has_ended, uid_of_pod

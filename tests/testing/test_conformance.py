@@ -6,7 +6,7 @@ from unittest import SkipTest
 import pytest
 
 from bowline.api import names
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.plugin import Plugin
 from bowline.framework.registry import Builtin
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.catalog import BUILTINS

@@ -19,9 +19,9 @@ import yaml
 from bowline.api.rule import page_of
 from bowline.conformance.case import SENTENCES
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
-from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.framework.plugin import AdmissionPlugin, Plugin
+from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
+from bowline.framework.interface.metrics import PluginMetrics
+from bowline.framework.interface.plugin import AdmissionPlugin, Plugin
 from bowline.kube.object_client import ObjectClient
 from bowline_cli.facts import Section
 from bowline_cli.rules import admission_rules

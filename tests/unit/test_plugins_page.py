@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.gates import GATES
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.plugin import Plugin
 from bowline.kube.client import KubeClient
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.handles import handle_for

@@ -2,7 +2,7 @@
 
 import yaml
 
-from bowline.framework.access import as_values, hooks_of
+from bowline.framework.interface.access import as_values, hooks_of
 from bowline.plugin import AdmissionPlugin
 from bowline.plugins.catalog import BUILTINS
 

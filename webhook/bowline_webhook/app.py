@@ -18,8 +18,8 @@ from bowline.api.names import FIELD_MANAGER_WEBHOOK
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
 from bowline.framework.gates import GATES
+from bowline.framework.interface.plugin import Plugin
 from bowline.framework.options import load_configuration
-from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Registry
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, wait_for_access

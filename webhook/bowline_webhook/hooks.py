@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline_webhook.workloads import review_workload
 
 # Group and kind of an object.

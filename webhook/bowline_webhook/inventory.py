@@ -15,7 +15,7 @@ from bowline.api import names
 from bowline.api.gpu_operator import GpuRuntime, RuntimeProblem, operator_mode, runtime_problem, transform_policy
 from bowline.api.meta import Object, ObjectKey, identity_of
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Inventory
+from bowline.framework.interface.plugin import Inventory
 from bowline.kube.client import KubeClient
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import CLUSTERPOLICIES, NODES, RUNTIMECLASSES, Selection

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from bowline.framework.plugin import AdmissionPlugin
+from bowline.framework.interface.plugin import AdmissionPlugin
 from bowline.runtime.metrics import ADMISSION_BUCKETS, init_series
 from bowline_webhook.hooks import Hook
 

@@ -20,7 +20,7 @@ from bowline.api.meta import Object
 from bowline.api.rule import PRODUCT_FIELD, DenialCause, Rule, Severity, page_of, rules_text
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
-from bowline.framework.plugin import AdmissionInfo, Inventory
+from bowline.framework.interface.plugin import AdmissionInfo, Inventory
 from bowline_webhook.hooks import Hook, Review
 
 TYPE: Final = Rule(

@@ -26,7 +26,7 @@ from bowline.api.field_error import FieldError
 from bowline.api.rule import DenialCause, Rule
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
 from bowline.framework.config import AdmissionMode
-from bowline.framework.plugin import Inventory
+from bowline.framework.interface.plugin import Inventory
 from bowline.runtime.address import ListenAddress
 from bowline.runtime.http_server import Answer, HttpServer, ServerLimits, connection_of
 from bowline_webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large

@@ -21,7 +21,7 @@ from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.templates import Template, Workload, WorkloadKey
 from bowline.framework.workload_kinds import BUILT_IN_KEYS
 from bowline_webhook import placement

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from bowline.api.failed_decision import Decision
 from bowline.api.meta import ObjectRef, ObjectUID
-from bowline.framework.plugin_status import Cancelled, Fatal, Status, Transient
+from bowline.framework.interface.status import Cancelled, Fatal, Status, Transient
 
 # status.reason, and the message of a condition, are limited to 1 KB.
 MAX_REASON = 1024

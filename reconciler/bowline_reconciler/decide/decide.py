@@ -14,7 +14,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
 from bowline.framework.config import CLUSTER_NAMESPACES, Settings
-from bowline.framework.plugin_status import Answers, Fatal, Status, is_word
+from bowline.framework.interface.status import Answers, Fatal, Status, is_word
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     DEFECT,

@@ -11,7 +11,16 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import decision_of
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import UNLIMITED, Cancelled, Done, Fatal, Retriable, Status, Transient, Waiting
+from bowline.framework.interface.status import (
+    UNLIMITED,
+    Cancelled,
+    Done,
+    Fatal,
+    Retriable,
+    Status,
+    Transient,
+    Waiting,
+)
 from bowline.framework.reason import Reason, Suggestion
 from bowline.runtime.backoff import full_jitter
 from bowline_reconciler.decide.actions import (

@@ -19,7 +19,7 @@ from bowline.api.bindrequest import BOUND, PREPARED, ROLLED_BACK, AllocationKind
 from bowline.api.failed_decision import decision_of
 from bowline.api.meta import Object, format_time, parse_time
 from bowline.api.request_facts import FailureFact, WaitFact
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import MAX_REASON, Event, Fail, Nomination, PodBound, Report, Wait
 from bowline_reconciler.decide.snapshot import OF_ATTEMPTS, SET_ASIDE_FOR

@@ -23,7 +23,7 @@ from bowline.api.meta import (
 )
 from bowline.api.node_view import NodeView
 from bowline.api.request_facts import wait_of
-from bowline.framework.plugin_status import UNLIMITED, Answers
+from bowline.framework.interface.status import UNLIMITED, Answers
 from bowline_reconciler.decide.actions import GATES, Fail
 
 _ZERO = timedelta()

@@ -33,7 +33,7 @@ from typing import Literal
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectRef
-from bowline.framework.plugin_status import WITHDRAWN, Cancelled, Done, Status, Transient
+from bowline.framework.interface.status import WITHDRAWN, Cancelled, Done, Status, Transient
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import (
     Action,

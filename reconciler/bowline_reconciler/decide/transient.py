@@ -11,7 +11,7 @@ count: after one, the caller resets the failures. All times are monotonic, in se
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bowline.framework.plugin_status import Retriable, Status, Transient
+from bowline.framework.interface.status import Retriable, Status, Transient
 
 # A few consecutive failures are normal: a lost reply, a restart of one of several API servers.
 QUIET_FAILURES = 3

@@ -18,10 +18,10 @@ from typing import Any, assert_never
 
 from bowline.api.gang import gang_of
 from bowline.api.meta import ObjectKey, uid_of
-from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Cancelled, Done, Fatal, Status, Transient, Waiting
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Cancelled, Done, Fatal, Status, Transient, Waiting
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result

@@ -16,7 +16,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.gang import counts_as_bound, gang_of, min_members
 from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_reduced, uid_of
 from bowline.framework.binding.post import denied_status
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound, Unreadable, UnrecognizedReply

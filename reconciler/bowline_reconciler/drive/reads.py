@@ -19,9 +19,9 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey
 from bowline.api.node_view import node_view, reduced_node
 from bowline.api.reduction import reduced_pod
-from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
+from bowline.framework.interface.context import BindContext
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.resources import NODES, PODS, Resource

@@ -12,7 +12,7 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import Object
 from bowline.api.request_facts import WaitFact, wait_of
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.kube.errors import Forbidden
 from bowline.runtime.clock import Clock
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, Report, Wait

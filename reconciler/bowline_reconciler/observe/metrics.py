@@ -9,7 +9,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from bowline.api.bindrequest import Phase
-from bowline.framework.plugin_status import Cancelled, Done, Fatal, Retriable, Transient, Waiting
+from bowline.framework.interface.status import Cancelled, Done, Fatal, Retriable, Transient, Waiting
 from bowline.framework.reason import Reason
 from bowline.runtime.metrics import BIND_BUCKETS, Durations, init_series
 from bowline_reconciler.observe.reconciles import BETWEEN, OWN

@@ -12,8 +12,8 @@ from datetime import timedelta
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Done, Status, Transient, Waiting
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Done, Status, Transient, Waiting
 from bowline.kube.accounting import noting_calls
 from bowline.runtime.clock import Clock
 from bowline.runtime.logging import add_to_scope, log_scope

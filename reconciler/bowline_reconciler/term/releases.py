@@ -31,7 +31,7 @@ from bowline.api.meta import (
 )
 from bowline.api.reduction import reduced_pod
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Done
+from bowline.framework.interface.status import Done
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import KubeError, NotFound, Unreadable
 from bowline.kube.reflector import EventType, Listener, Reflector

@@ -16,7 +16,7 @@ from bowline.framework.binding.lifecycle import PluginLifecycle, Watch
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.gates import GANG_BINDING
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.plugin import Plugin
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.events import EventNote, EventRecorder

@@ -1,1 +1,1 @@
-"""The plugin framework: the plugin interface, and how plugins are configured, ordered and called."""
+"""The plugin framework: the interfaces of plugins, and how plugins are configured, ordered and called."""

@@ -30,8 +30,8 @@ from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework import scope, structure
 from bowline.framework.config import SYSTEM_NAMESPACES, Settings
-from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, AnnotationReads, Plugin, overriding
+from bowline.framework.interface.mutable import MutableObject, MutablePod, PatchOperation
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, AnnotationReads, Plugin, overriding
 from bowline.framework.templates import Template
 from bowline.framework.workloads import resolve_workloads
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from bowline.framework.config import ConfigurationError, Settings, load_settings
 from bowline.framework.gates import parse_gates_flag
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.plugin import Plugin
 from bowline.framework.registry import Registry
 from bowline.kube.config import ApiServer
 from bowline.runtime.address import ListenAddress, parse_listen

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
-from bowline.framework.access import Access, access_errors
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.interface.access import Access, access_errors
+from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.plugin import AdmissionPlugin, Plugin, PluginConfig
 
 PLUGIN: Final = Rule(
     "config/plugin", "a plugin is unknown, listed twice, cannot be loaded or created, or its class is invalid"

@@ -9,7 +9,7 @@ from typing import Final
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.plugin import Plugin
 
 PLUGIN_ORDER: Final = Rule(
     "config/plugin-order",

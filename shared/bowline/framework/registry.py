@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from bowline.api.field_error import FieldError
 from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
-from bowline.framework.access import Access, hooks_of
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
 from bowline.framework.gates import Gate, resolve_gates
-from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.interface.access import Access, hooks_of
+from bowline.framework.interface.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_class import ACCESS, PLUGIN, class_errors
 from bowline.framework.plugin_order import PLUGIN_ORDER, PluginClass, dependency_errors, sorted_stably
 

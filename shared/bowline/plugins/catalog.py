@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bowline.framework.access import as_values, hooks_of
 from bowline.framework.config import Settings
 from bowline.framework.gates import GATES
-from bowline.framework.plugin import AdmissionPlugin, Plugin
+from bowline.framework.interface.access import as_values, hooks_of
+from bowline.framework.interface.plugin import AdmissionPlugin, Plugin
 from bowline.framework.registry import Builtin, Registry
 from bowline.plugins.checks.plugin import Checks
 from bowline.plugins.default_binder import DefaultBinder

@@ -6,7 +6,7 @@ Imports no plugin that only binds, nor what binding imports: clients, event loop
 from importlib import import_module
 
 from bowline.framework.config import Settings
-from bowline.framework.plugin import AdmissionPlugin, Plugin
+from bowline.framework.interface.plugin import AdmissionPlugin, Plugin
 from bowline.plugins.dynamic_resources.admission import DynamicResourcesAdmission
 from bowline.plugins.gpu_request import GpuRequest
 from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission

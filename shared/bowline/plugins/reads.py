@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from bowline.api import names
-from bowline.framework.plugin import AnnotationReads, Plugin
+from bowline.framework.interface.plugin import AnnotationReads, Plugin
 
 GPU_SHARING: Final = AnnotationReads(
     "gpu_sharing",

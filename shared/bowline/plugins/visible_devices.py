@@ -20,7 +20,7 @@ from bowline.api.gpu_share import (
 )
 from bowline.api.meta import Object
 from bowline.api.quantity import parse_quantity
-from bowline.framework.mutable import MutablePod
+from bowline.framework.interface.mutable import MutablePod
 
 VOID = "void"
 HARMLESS = (VOID, "none")

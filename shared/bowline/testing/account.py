@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.plugin import Plugin
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError, StartError
 from bowline.localcluster.helm import ChartRelease, find_helm

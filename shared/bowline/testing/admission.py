@@ -6,10 +6,10 @@ No webhook runs: the API server fills in its defaults by a dry run, the chain re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bowline.framework.access import hooks_of
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin
+from bowline.framework.interface.access import hooks_of
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, Plugin
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError
 from bowline.kube.resources import PODS, Resource

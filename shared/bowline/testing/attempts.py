@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.kube.object_client import ObjectClient
 from bowline.testing.lab import Lab, LabProcess, trial
 from bowline.testing.subject import Subject

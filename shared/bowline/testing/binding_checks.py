@@ -11,10 +11,10 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import at_point
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Done, Skipped, Status, Waiting
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.status import Done, Skipped, Status, Waiting
 from bowline.testing import builders
 from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.field_error import FieldError
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.mutable import MutableObject, MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.mutable import MutableObject, MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, Plugin
 from bowline.framework.plugin_class import class_errors
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing import builders

@@ -29,8 +29,8 @@ from typing import Any
 from unittest import SkipTest
 
 from bowline.framework.binding.lifecycle import PluginError
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.plugin import Plugin
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.localcluster.cluster import Cluster

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import Object, ObjectKey
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import Handle, Reconcile
-from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.handle import Handle, Reconcile
+from bowline.framework.interface.metrics import PluginMetrics
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.testing.clock import START

@@ -25,14 +25,14 @@ from yarl import URL
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request, effects_record
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.access import AccessRule
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Done, Fatal, Status, Waiting
+from bowline.framework.interface.access import AccessRule
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import Plugin, PluginConfig
+from bowline.framework.interface.status import Done, Fatal, Status, Waiting
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import NotFound

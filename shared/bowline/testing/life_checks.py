@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from bowline.framework.plugin_status import UNLIMITED, Done, Status, Transient, Waiting
+from bowline.framework.interface.status import UNLIMITED, Done, Status, Transient, Waiting
 from bowline.testing.binding_checks import CANCEL_LIMIT_S, difference, text_of, undisturbed, until, within
 from bowline.testing.expected import Expected
 from bowline.testing.lab import Lab, LabProcess, Trial, trial

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import at_point
+from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.testing.purity import line_of
 
 _END = "the end of "

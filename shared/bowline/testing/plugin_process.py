@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectID, ObjectKey, ObjectRef
 from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle, Watch
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import Plugin, overriding
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.plugin import Plugin, overriding
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.tasks import cancel_and_wait

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.plugin import Plugin
 from bowline.framework.plugin_order import sorted_stably
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectRef
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.handle import EventSource
+from bowline.framework.interface.plugin import PluginConfig
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason
 from bowline.kube.errors import AlreadyExists, NotFound
 from bowline.kube.resources import CONFIGMAPS, SECRETS

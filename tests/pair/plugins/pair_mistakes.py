@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 
 MISTAKE = "mistakes.example/pre-bind"
 

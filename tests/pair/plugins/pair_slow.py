@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectRef
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import jsonpatch
 import pytest
 import yaml
 
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline_cli.main import main
 from bowline_cli.schema import UNCHECKED
 from tests.unit.framework.test_strict_yaml import bomb

@@ -13,7 +13,7 @@ from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_time
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_cli.diagnosis import explain

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bowline.framework.access import Access, AccessRule
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
-from bowline.framework.plugin import AdmissionPlugin, PluginConfig
+from bowline.framework.interface.access import Access, AccessRule
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.plugin import AdmissionPlugin, PluginConfig
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS, plugin_access
 from bowline_cli.main import main

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import Handle
 from bowline.framework.config import Settings
-from bowline.framework.mutable import MutableObject, MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.handle import Handle
+from bowline.framework.interface.mutable import MutableObject, MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.framework.interface.status import Status
 
 T = TypeVar("T")
 # The calls in order, as "plugin.point".

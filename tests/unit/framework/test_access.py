@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.access import Access, AccessRule, access_errors, as_values, is_declared
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.access import Access, AccessRule, access_errors, as_values, is_declared
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.plugin import PluginConfig
 from bowline.framework.plugin_class import class_errors
 
 RBAC = "rbac.authorization.k8s.io"

@@ -14,8 +14,8 @@ from bowline.api.meta import Object
 from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
 from bowline.framework.config import Namespaces, Settings
-from bowline.framework.mutable import MutableObject, MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.interface.mutable import MutableObject, MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.templates import Template
 
 CREATE = AdmissionInfo(namespace="team")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Cancelled, Done, Retriable, Status, Transient, Waiting
+from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import Plugin, PluginConfig
+from bowline.framework.interface.status import Cancelled, Done, Retriable, Status, Transient, Waiting
 from bowline.kube.accounting import GRACE_S, api_time, current_account
 from bowline.kube.client import ClientOptions
 from bowline.runtime.tasks import shield_write

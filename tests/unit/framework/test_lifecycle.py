@@ -14,11 +14,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.handle import EventSource, Handle
 from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle
-from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
+from bowline.framework.interface.handle import EventSource, Handle
+from bowline.framework.interface.plugin import Plugin, PluginConfig
 from bowline.kube.client import KubeClient
 from bowline.kube.reflector import EventType
 from bowline.kube.resources import CONFIGMAPS

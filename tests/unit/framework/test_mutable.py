@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule, Severity
-from bowline.framework.mutable import MutableObject, PatchOperation
+from bowline.framework.interface.mutable import MutableObject, PatchOperation
 
 KEYS = st.sampled_from(["a", "b", "a/b", "~", "~1", "", "metadata"])
 VALUES = st.recursive(

@@ -3,7 +3,7 @@
 import pytest
 
 from bowline.framework.config import PluginEntry, Settings
-from bowline.framework.plugin import AdmissionPlugin
+from bowline.framework.interface.plugin import AdmissionPlugin
 from bowline.plugins.catalog import build_plugins
 from bowline.plugins.offline import DEFAULT, offline_plugins
 

@@ -10,11 +10,11 @@ import bowline_cli.main
 import bowline_reconciler.app
 import bowline_webhook.app
 from bowline.api.rule import Rule
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.interface.status import Status
 from bowline.framework.plugin_class import POINTS, class_errors
-from bowline.framework.plugin_status import Status
 
 LINT = "lint"
 PATH = "plugins[0].name"

@@ -11,13 +11,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.binding.handle import Handle
 from bowline.framework.binding.lifecycle import PluginLifecycle
-from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.handle import Handle
+from bowline.framework.interface.metrics import PluginMetrics
+from bowline.framework.interface.plugin import PluginConfig
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import SystemClock
 

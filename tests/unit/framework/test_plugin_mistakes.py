@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import UNLIMITED, Cancelled, Done, Fatal, Retriable, Status, Waiting
+from bowline.framework.interface.access import Access, AccessRule
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import PluginConfig
+from bowline.framework.interface.status import UNLIMITED, Cancelled, Done, Fatal, Retriable, Status, Waiting
 from bowline.kube.binding import MAX_ANNOTATION_BYTES
 from bowline.kube.calls import Call
 from bowline.kube.permits import require_permit

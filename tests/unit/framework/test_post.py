@@ -8,13 +8,13 @@ import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import Budgets
 from bowline.framework.binding.post import bind_by_post, denied_status
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Fatal, Retriable, Status, Transient, Waiting
+from bowline.framework.interface.binding_plugin import Budgets
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import Plugin, PluginConfig
+from bowline.framework.interface.status import Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason
 from bowline.kube.accounting import api_time
 from bowline.kube.client import KubeClient

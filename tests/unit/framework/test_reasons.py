@@ -8,7 +8,7 @@ from bowline.api.bindrequest import decode_bind_request
 from bowline.api.failed_decision import Decision, FailedDecision, denial_print
 from bowline.framework.binding.post import binding_status, denied_on
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Fatal, Retriable, Status, Waiting
+from bowline.framework.interface.status import Fatal, Retriable, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome
 from bowline.testing.builders import bind_request, pod, stored

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bowline.api.field_error import FieldError
-from bowline.framework.access import Access, AccessRule
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
-from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.interface.access import Access, AccessRule
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_order import PluginClass
 from bowline.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
 from bowline.framework.registry import LAST_PLUGIN as LAST

@@ -13,13 +13,13 @@ from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import order_by_point
 from bowline.framework.binding.runner import Runner, pre_bind_groups
 from bowline.framework.config import Settings
-from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Done, Fatal, Retriable, Status, Transient, Waiting
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import Plugin, PluginConfig
+from bowline.framework.interface.status import Done, Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason
 from bowline.kube.errors import ApiError, ApiStatus, ConnectionFailed, Forbidden, Invalid, TooManyRequests, Unreadable
 from bowline.testing.builders import bind_request, pod, stored

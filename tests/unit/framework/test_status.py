@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.plugin_status import Status, merge_waits
+from bowline.framework.interface.status import Status, merge_waits
 from bowline.framework.reason import Suggestion
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))

@@ -9,13 +9,13 @@ from prometheus_client import CollectorRegistry
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
 from bowline.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Binding, Settings
-from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import PluginConfig
+from bowline.framework.interface.status import Status
 from bowline.kube.availability import Availability
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiStatus, Conflict, NoResponse

@@ -7,8 +7,8 @@ import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import Status
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
 from bowline_reconciler.drive.driver import DEFER, MAX_DEFERRED, Work
 from tests.unit.reconciler.cycle import Act, Cycle, bound

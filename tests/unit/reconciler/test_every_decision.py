@@ -16,7 +16,7 @@ from bowline.api.bindrequest import AllocationKind, BindRequest, Phase, decode_b
 from bowline.api.meta import ObjectKey
 from bowline.api.node_view import NodeView
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Answers
+from bowline.framework.interface.status import Answers
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     GATES,

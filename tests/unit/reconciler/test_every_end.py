@@ -20,7 +20,7 @@ from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_req
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView
 from bowline.framework.config import Binding, Settings
-from bowline.framework.plugin_status import Answers, Cancelled, Status, Transient
+from bowline.framework.interface.status import Answers, Cancelled, Status, Transient
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import (
     Attempt,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bowline.api.bindrequest import Phase, decode_bind_request
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason
 from bowline.testing.builders import bind_request
 from bowline_reconciler.decide.actions import Fail, Wait

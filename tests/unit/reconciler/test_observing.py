@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import Status, merge_waits
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import PluginConfig
+from bowline.framework.interface.status import Status, merge_waits
 from bowline.runtime.workers import DONE
 from bowline_reconciler.decide.actions import GATES, Action, Attempt, Complete, Wait
 from bowline_reconciler.observe.tracker import LOG_FAILURES_EVERY_S

@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import defect
 from bowline.framework.binding.post import denied_status
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import UNLIMITED, Cancelled, Retriable, Status, Transient, merge_waits
+from bowline.framework.interface.status import UNLIMITED, Cancelled, Retriable, Status, Transient, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod
 from bowline_reconciler.decide.actions import GATES, Event, Fail, Outcome, OutcomeAction, PodBound, RetryAt, Wait

@@ -6,7 +6,7 @@ import pytest
 
 from bowline.api.bindrequest import BOUND
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status, is_word, merge_waits
+from bowline.framework.interface.status import Status, is_word, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.testing.builders import pod, stored
 from bowline_reconciler.decide.actions import Fail, Nomination, Outcome

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.meta import format_time
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import Fail, Wait
 from bowline_reconciler.decide.decide import pending_failure

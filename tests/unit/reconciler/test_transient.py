@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.framework.plugin_status import Fatal, Retriable, Status, Transient
+from bowline.framework.interface.status import Fatal, Retriable, Status, Transient
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.transient import NO_FAILURES, Streak, classify, extend, next_mark_in
 

@@ -5,11 +5,11 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import PluginConfig
+from bowline.framework.interface.status import Status
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import context_for

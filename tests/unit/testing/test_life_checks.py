@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from bowline.framework.plugin_status import Done, Status
+from bowline.framework.interface.status import Done, Status
 from bowline.testing import conformance
 from bowline.testing.lab import Lab
 from bowline.testing.life_checks import _crossed

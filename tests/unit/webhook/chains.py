@@ -7,8 +7,8 @@ from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework.admission import AdmissionChain, OnPluginError
 from bowline.framework.config import Settings
-from bowline.framework.mutable import MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.framework.interface.mutable import MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.plugin import Inventory
+from bowline.framework.interface.plugin import Inventory
 from bowline_webhook.hooks import Hook
 from bowline_webhook.review import MAX_ANSWER, decode_review, encode_answer, review_object
 

@@ -10,8 +10,8 @@ from bowline.api.meta import Object
 from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
-from bowline.framework.mutable import MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
+from bowline.framework.interface.mutable import MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
 from bowline_webhook.hooks import Hook
 from bowline_webhook.inventory import inventory_of, transform_node
 from bowline_webhook.review import decode_review, review_object

@@ -7,7 +7,7 @@ import pytest
 
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings, WorkloadEntry
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.workload_kinds import READY
 from bowline.framework.workloads import resolve_workloads
 from bowline_webhook.placement import unknown_devices

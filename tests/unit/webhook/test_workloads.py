@@ -8,7 +8,7 @@ import pytest
 from bowline.api import names
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
 from bowline.framework.config import Settings, WorkloadEntry
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.templates import Workload
 from bowline.framework.workload_kinds import BUILT_IN, READY
 from bowline_webhook.workloads import review_workload

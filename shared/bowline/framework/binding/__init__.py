@@ -1,1 +1,1 @@
-"""The part of the framework that runs in the reconciler; only this part may import bowline.kube."""
+"""How the reconciler calls plugins: this and the interface's part for it may import bowline.kube."""

@@ -19,11 +19,11 @@ from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import ObjectKey, ObjectUID
-from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.declared import permit_of
 from bowline.framework.binding.post import denied_status, not_stored_status
-from bowline.framework.plugin import Plugin
-from bowline.framework.plugin_status import (
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import Plugin
+from bowline.framework.interface.status import (
     UNLIMITED,
     Cancelled,
     Done,

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from bowline.framework.access import is_declared
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import Plugin
+from bowline.framework.interface.access import is_declared
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.plugin import Plugin
 from bowline.kube.calls import Call
 from bowline.kube.errors import UndeclaredWriteError
 from bowline.kube.permits import Permit

@@ -14,14 +14,14 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from bowline.api.meta import Object, ObjectKey, ObjectUID, key_of
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.calls import PluginCall
 from bowline.framework.binding.declared import permit_of
-from bowline.framework.binding.handle import EventSource, Handle, Reconcile
-from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.worker import PluginWorker, run_in_term
-from bowline.framework.plugin import Plugin, overriding
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.handle import EventSource, Handle, Reconcile
+from bowline.framework.interface.metrics import PluginMetrics
+from bowline.framework.interface.plugin import Plugin, overriding
 from bowline.kube.callbacks import Callback, Callbacks
 from bowline.kube.client import KubeClient
 from bowline.kube.permits import limited_to

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import Plugin, overriding
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.plugin import Plugin, overriding
 
 # In the order of an attempt.
 POINTS: tuple[Callable[..., Any], ...] = (

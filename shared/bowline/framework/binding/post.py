@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from bowline.api.failed_decision import denial_print, failed_decision_of
 from bowline.api.meta import Object, ObjectKey, ObjectRef
-from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import UNLIMITED, Fatal, Retriable, Status, Transient, Waiting
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.status import UNLIMITED, Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome, annotation_errors, label_errors, post_binding
 from bowline.kube.denial import Denial

@@ -18,7 +18,6 @@ import orjson
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.calls import (
     Failed,
     InvalidResult,
@@ -31,11 +30,12 @@ from bowline.framework.binding.calls import (
     as_terminal,
     invalid,
 )
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.points import BUILTIN_POINTS, POINTS, at_point
-from bowline.framework.plugin import Plugin
-from bowline.framework.plugin_status import (
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import Plugin
+from bowline.framework.interface.status import (
     WITHDRAWN,
     Answers,
     Done,

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.handle import Reconcile
+from bowline.framework.interface.handle import Reconcile
 from bowline.kube.errors import KubeError
 from bowline.kube.permits import Permit
 from bowline.runtime.backoff import ItemBackoff

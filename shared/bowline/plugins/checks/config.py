@@ -7,7 +7,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from bowline.framework.config import PositiveDuration
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.plugin import PluginConfig
 from bowline.framework.reason import Suggestion
 
 # A label's value, and the beginning of an object's name.

@@ -15,8 +15,8 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, key_of, uid_of
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.plugin_status import UNLIMITED, Fatal, Waiting, merge_waits
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.status import UNLIMITED, Fatal, Waiting, merge_waits
 from bowline.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, UnrecognizedReply, with_failure
 from bowline.kube.resources import BINDCHECKS
 from bowline.plugin import (

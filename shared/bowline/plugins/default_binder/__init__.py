@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from bowline.api.bindrequest import AllocationKind, ResourceType
 from bowline.api.names import RECEIVED_RESOURCE_TYPE
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.plugin import Access, BindContext, BindRequest, Status, bind_by_post
 
 SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})

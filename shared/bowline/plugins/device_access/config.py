@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.plugin import PluginConfig
 
 
 class DeviceAccessConfig(PluginConfig):

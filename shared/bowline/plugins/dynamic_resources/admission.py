@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_spec
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
-from bowline.framework.access import Access, AccessRule
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
-from bowline.framework.waiting import BindTimeoutConfig
+from bowline.framework.interface.access import Access, AccessRule
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin
+from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.plugins.dynamic_resources.rules import RULES, request_errors, request_warnings
 
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})

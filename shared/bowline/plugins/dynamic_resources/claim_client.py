@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from bowline.api.meta import Object, ObjectKey, is_deleting, key_of, status_of, uid_of, version_of
-from bowline.framework.plugin_status import Status, Transient
+from bowline.framework.interface.status import Status, Transient
 from bowline.kube.accounting import turn_at
 from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, NotStoredError, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient

@@ -12,7 +12,7 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec, ExtendedResourceClaimAllocation
 from bowline.api.meta import Object, ObjectKey, uid_of
 from bowline.api.quantity import parse_quantity
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason
 from bowline.plugins.dynamic_resources.claim import pod_consumer, results_of
 from bowline.plugins.dynamic_resources.rules import RequiredClaim, required_claims

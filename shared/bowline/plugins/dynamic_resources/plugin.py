@@ -11,10 +11,10 @@ from typing import Any
 
 from bowline.api.bindrequest import AllocationKind
 from bowline.api.meta import key_of
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.framework.reason import Reason
-from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import RESOURCECLAIMS

@@ -26,10 +26,10 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.selectors import Node, reads_labels
-from bowline.framework.binding.node_labels import NodeLabels
-from bowline.framework.plugin_status import Done, Fatal, Status, Transient, Waiting
+from bowline.framework.interface.node_labels import NodeLabels
+from bowline.framework.interface.status import Done, Fatal, Status, Transient, Waiting
+from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import PREREQUISITE
 from bowline.kube.accounting import api_time
 from bowline.kube.errors import (
     ApiError,

@@ -22,9 +22,9 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, parse_time, status_of, uid_of
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.api.selectors import Node, node_selector_admits
-from bowline.framework.plugin_status import Done, Status, Waiting, merge_waits
+from bowline.framework.interface.status import Done, Status, Waiting, merge_waits
+from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.dynamic_resources.claim import (
     Consumer,
     allocation_of,

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from bowline.api.meta import Object
-from bowline.framework.binding.handle import EventSource
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.handle import EventSource
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.errors import NotFound
 from bowline.kube.object_client import ObjectClient

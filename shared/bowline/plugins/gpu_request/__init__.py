@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
 from bowline.api.names import OWNED_ANNOTATIONS
-from bowline.framework.access import Access
 from bowline.framework.config import Settings
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.framework.interface.access import Access
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from bowline.plugins.gpu_request.rule_table import RULES
 from bowline.plugins.gpu_request.rules import Policy, request_errors, update_errors
 

@@ -23,7 +23,7 @@ from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path, format_value
 from bowline.api.meta import Object
 from bowline.api.rule import Rule
-from bowline.framework.plugin import Inventory
+from bowline.framework.interface.plugin import Inventory
 from bowline.plugins.gpu_request import rule_table
 from bowline.plugins.gpu_request.contradictions import contradictions
 from bowline.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod

@@ -29,10 +29,10 @@ from bowline.api.gpu_share import (
 )
 from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule, Severity
-from bowline.framework.access import Access, AccessRule
 from bowline.framework.config import Settings
-from bowline.framework.mutable import MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
+from bowline.framework.interface.access import Access, AccessRule
+from bowline.framework.interface.mutable import MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin
 from bowline.plugins.gpu_sharing import guards
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.other_containers import (

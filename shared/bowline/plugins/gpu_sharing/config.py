@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from bowline.api import names
 from bowline.api.quantity import parse_quantity
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.plugin import PluginConfig
 
 
 def _valid_quantity(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from bowline.api import names
 from bowline.api.field_error import annotation_path
 from bowline.api.meta import Object, ObjectUID, is_deleting, key_of, uid_of, version_of
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound
 from bowline.kube.object_client import ObjectClient

@@ -26,8 +26,8 @@ from datetime import timedelta
 from http import HTTPStatus
 
 from bowline.api.meta import ObjectKey, ObjectUID, uid_of
-from bowline.framework.binding.handle import Handle
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.handle import Handle
+from bowline.framework.interface.status import Status
 from bowline.kube.accounting import turn_at
 from bowline.kube.errors import ApiError, ApiStatus, Conflict, KubeError, NotStoredError
 from bowline.plugins.gpu_sharing.group import Group

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.plugins.gpu_sharing.group import Group
 from bowline.plugins.gpu_sharing.recovery import (
     SEARCH_INTERVAL,

@@ -1,6 +1,6 @@
 """Metrics of shared devices, in addition to the framework's per-plugin metrics."""
 
-from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.interface.metrics import PluginMetrics
 from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups, has_reported
 
 

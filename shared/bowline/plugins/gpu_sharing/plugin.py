@@ -20,9 +20,9 @@ from bowline.api.bindrequest import AllocationKind
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, operator_mode, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
-from bowline.framework.plugin_status import Transient
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.status import Transient
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, ENDED, PODS, UNENDED

@@ -29,7 +29,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.node_view import has_fake_gpus, lacks_gpus
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.gpu_sharing.guards import is_device
 from bowline.plugins.gpu_sharing.labels import needs_relabeling, used_portion

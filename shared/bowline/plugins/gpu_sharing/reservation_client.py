@@ -24,7 +24,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.kube.errors import (
     AlreadyExists,
     ApiError,

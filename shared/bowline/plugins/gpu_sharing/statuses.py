@@ -10,7 +10,7 @@ from datetime import timedelta
 from bowline.api import names
 from bowline.api.bindrequest import ResourceType
 from bowline.api.gpu_operator import OperatorMode, is_fractioned
-from bowline.framework.plugin_status import UNLIMITED, Fatal
+from bowline.framework.interface.status import UNLIMITED, Fatal
 from bowline.framework.reason import Reason
 from bowline.plugin import BindContext, Object, ObjectRef, Settings, Status, Suggestion
 from bowline.plugins.gpu_sharing.admission import nri_errors

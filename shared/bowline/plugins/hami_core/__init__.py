@@ -13,7 +13,7 @@ from bowline.api import names
 from bowline.api.field_error import annotation_path
 from bowline.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
 from bowline.api.rule import DenialCause, Rule, Severity
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.reason import Reason
 from bowline.plugin import (
     AdmissionInfo,

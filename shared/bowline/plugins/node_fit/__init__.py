@@ -13,9 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 from bowline.api.meta import uid_of
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
 from bowline.framework.binding.post import denied_status
-from bowline.framework.plugin_status import Transient
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.status import Transient
 from bowline.framework.reason import Reason
 from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
 from bowline.kube.object_client import ObjectClient

@@ -19,7 +19,7 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.meta import Object, ObjectKey, has_ended
 from bowline.api.quantity import parse_quantity
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason, Suggestion
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bowline.api.names import NUMA_MEMORY_GROUPS_PREDICTED, NUMA_PLACEMENT_PREDICTED
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.plugin import Access, BindContext
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from bowline.api.gpu_operator import is_fractioned
 from bowline.api.gpu_share import SHARED_DEVICES
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.reason import Reason
 from bowline.plugin import (
     AdmissionInfo,

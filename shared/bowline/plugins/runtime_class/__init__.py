@@ -14,8 +14,8 @@ from bowline.api.gpu_operator import GpuRuntime, runtime_problem
 from bowline.api.gpu_share import wants_share
 from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule, Severity
-from bowline.framework.mutable import MutablePod
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
+from bowline.framework.interface.mutable import MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin
 
 MISSING: Final = Rule(
     "runtime_class/missing",

@@ -10,8 +10,8 @@ needs the finalizer.
 from collections.abc import Iterable, Mapping
 
 from bowline.api.pod_volumes import pod_volumes
-from bowline.framework.binding.builtin import BuiltinBindingPlugin
-from bowline.framework.waiting import BindTimeoutConfig
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
+from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from bowline.plugin import (

@@ -17,7 +17,7 @@ from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.api.pod_volumes import PodVolume, pod_volumes
 from bowline.api.selectors import Node
 from bowline.framework.binding.post import denied_status
-from bowline.framework.plugin_status import Done, Fatal, Status, Transient, Waiting, merge_waits
+from bowline.framework.interface.status import Done, Fatal, Status, Transient, Waiting, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.errors import (
     ApiError,

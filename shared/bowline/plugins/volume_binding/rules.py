@@ -22,9 +22,9 @@ from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
 from bowline.api.pod_volumes import PodVolume
 from bowline.api.quantity import parse_quantity
 from bowline.api.selectors import MAX_REQUIREMENTS, Node, label_selector_of, selector_admits, topologies_admit
-from bowline.framework.plugin_status import Fatal, Status, Waiting
+from bowline.framework.interface.status import Fatal, Status, Waiting
+from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.volume_binding.matching import find_volume
 from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, StorageClass, Volume
 

@@ -15,7 +15,7 @@ from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
 from bowline.api.pod_volumes import PodVolume, pod_volumes
 from bowline.api.selectors import Node
-from bowline.framework.binding.node_labels import NodeLabels
+from bowline.framework.interface.node_labels import NodeLabels
 from bowline.kube.accounting import api_time
 from bowline.kube.errors import ApiError, NotFound, Unreadable
 from bowline.kube.object_client import ObjectClient

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import AllocationKind
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import PluginConfig
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.handles import context_for

@@ -7,7 +7,7 @@ import pytest
 
 from bowline.framework.admission import AdmissionChain, Verdict
 from bowline.framework.config import PluginEntry, Settings
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.device_access import DeviceAccess

@@ -9,7 +9,7 @@ import pytest
 
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey
-from bowline.framework.plugin_status import Status, Transient
+from bowline.framework.interface.status import Status, Transient
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiError, ApiStatus, Forbidden, NotFound, NotStoredError, Unreadable
 from bowline.kube.object_client import ObjectClient

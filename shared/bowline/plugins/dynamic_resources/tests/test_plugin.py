@@ -9,10 +9,10 @@ from bowline.api.bindrequest import AllocationKind, BindRequest, ExtendedResourc
 from bowline.api.meta import ObjectKey
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
-from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.plugin_status import Fatal, Status
+from bowline.framework.interface.plugin import AdmissionInfo
+from bowline.framework.interface.status import Fatal, Status
+from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.framework.reason import Reason
-from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.resources import RESOURCECLAIMS
 from bowline.plugins.dynamic_resources.extended import (
     claim_name,

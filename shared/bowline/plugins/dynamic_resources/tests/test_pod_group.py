@@ -12,7 +12,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectUID, uid_of
-from bowline.framework.plugin_status import Fatal, Status
+from bowline.framework.interface.status import Fatal, Status
 from bowline.framework.reason import Reason
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, PODGROUPS, RESOURCECLAIMS, Resource, Selection

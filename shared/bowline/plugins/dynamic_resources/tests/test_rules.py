@@ -8,9 +8,9 @@ import pytest
 from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.api.selectors import Node
-from bowline.framework.plugin_status import Done, Fatal, Status, Waiting
+from bowline.framework.interface.status import Done, Fatal, Status, Waiting
+from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,

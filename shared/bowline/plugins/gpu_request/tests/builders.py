@@ -4,7 +4,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.field_error import FieldError
-from bowline.framework.plugin import Inventory
+from bowline.framework.interface.plugin import Inventory
 from bowline.plugins.gpu_request.rules import Policy, request_errors
 
 GPU = names.RESOURCE_GPU

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin import Inventory
+from bowline.framework.interface.plugin import Inventory
 from bowline.plugins.gpu_request.rules import Policy, request_errors
 from bowline.plugins.gpu_request.tests.builders import (
     CLASS,

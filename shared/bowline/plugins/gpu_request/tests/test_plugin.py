@@ -6,7 +6,7 @@ import pytest
 
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.plugin import AdmissionInfo, Inventory, PluginConfig
+from bowline.framework.interface.plugin import AdmissionInfo, Inventory, PluginConfig
 from bowline.framework.templates import Template
 from bowline.plugins.gpu_request import GpuRequest
 from bowline.plugins.gpu_request.tests.builders import CLASS, GPU, Json, container, pod

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
-from bowline.framework.plugin import AdmissionInfo, PluginConfig
+from bowline.framework.interface.plugin import AdmissionInfo, PluginConfig
 from bowline.plugins.gpu_request import GpuRequest
 from bowline.plugins.gpu_request.tests.builders import CLASS, COUNT, GPU, INVENTORY, MIG, NAME
 

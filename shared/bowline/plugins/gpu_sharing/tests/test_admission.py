@@ -13,8 +13,8 @@ from bowline.api.gpu_share import GENERATED_LETTERS, direct_env_map
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings as Sharing
 from bowline.framework.config import Settings
-from bowline.framework.mutable import MutablePod
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.mutable import MutablePod
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.templates import Template
 from bowline.plugins.gpu_sharing.admission import prepare, share_errors
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
-from bowline.framework.binding.handle import Reconcile
-from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.plugin_status import Fatal, Status, Waiting
+from bowline.framework.interface.handle import Reconcile
+from bowline.framework.interface.metrics import PluginMetrics
+from bowline.framework.interface.status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse

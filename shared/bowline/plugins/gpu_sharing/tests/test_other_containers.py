@@ -7,7 +7,7 @@ import pytest
 from bowline.api import names
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
-from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod

@@ -10,7 +10,7 @@ from bowline.api import names
 from bowline.api.meta import ObjectUID
 from bowline.api.node_view import lacks_gpus, reduced_node
 from bowline.api.taints import MAX_TOLERATIONS
-from bowline.framework.plugin_status import Fatal, Retriable, Status
+from bowline.framework.interface.status import Fatal, Retriable, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.group import Group

@@ -7,7 +7,7 @@ import pytest
 from bowline.api import names
 from bowline.api.gpu_operator import GpuRuntime, OperatorMode, is_at_least, transform_policy
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.plugin import AdmissionInfo, Inventory
+from bowline.framework.interface.plugin import AdmissionInfo, Inventory
 from bowline.framework.reason import Suggestion
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.plugin import GpuSharing

@@ -8,8 +8,8 @@ import pytest
 from bowline.api.gpu_share import memory_limit
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import ConfigurationError, GpuSharingSettings, PluginEntry, Settings
-from bowline.framework.plugin import AdmissionInfo, PluginConfig
-from bowline.framework.plugin_status import Done, Fatal, Status
+from bowline.framework.interface.plugin import AdmissionInfo, PluginConfig
+from bowline.framework.interface.status import Done, Fatal, Status
 from bowline.framework.reason import Suggestion
 from bowline.framework.registry import Builtin, Registry
 from bowline.plugins.gpu_sharing.plugin import GpuSharing

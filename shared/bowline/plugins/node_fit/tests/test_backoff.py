@@ -6,7 +6,7 @@ from typing import Any, cast
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectUID
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.plugin import PluginConfig
 from bowline.plugins.node_fit import NodeFit
 from bowline.plugins.node_fit.assumed_pods import AssumedPod
 from bowline.testing.builders import bind_request, stored

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.plugin_status import Done, Fatal, Retriable, Status
+from bowline.framework.interface.status import Done, Fatal, Retriable, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.node_fit import CONCURRENT_READS, allocated
 from bowline.plugins.node_fit.rules import (

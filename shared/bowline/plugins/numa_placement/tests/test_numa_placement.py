@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.framework.config import Settings
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.plugin import PluginConfig
 from bowline.plugins.numa_placement import NumaPlacement, as_annotation
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.handles import context_for

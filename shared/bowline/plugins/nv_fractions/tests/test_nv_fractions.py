@@ -9,10 +9,10 @@ from bowline.api import names
 from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.api.node_view import reduced_node
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.binding.context import BindContext
 from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
-from bowline.framework.plugin import AdmissionInfo, PluginConfig
-from bowline.framework.plugin_status import Done, Fatal, Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import AdmissionInfo, PluginConfig
+from bowline.framework.interface.status import Done, Fatal, Status
 from bowline.framework.reason import Suggestion
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS

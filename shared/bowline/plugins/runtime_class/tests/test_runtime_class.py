@@ -7,7 +7,7 @@ import pytest
 from bowline.api.gpu_operator import GpuRuntime, OperatorMode
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.plugin import AdmissionInfo, Inventory, PluginConfig
+from bowline.framework.interface.plugin import AdmissionInfo, Inventory, PluginConfig
 from bowline.plugins.runtime_class import RuntimeClass
 
 

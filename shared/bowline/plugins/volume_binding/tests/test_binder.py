@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
-from bowline.framework.plugin_status import Fatal, Status, Transient, Waiting
+from bowline.framework.interface.status import Fatal, Status, Transient, Waiting
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import (
     ApiError,

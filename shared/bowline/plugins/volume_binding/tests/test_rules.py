@@ -8,9 +8,9 @@ import pytest
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.pod_volumes import PodVolume, pod_volumes
 from bowline.api.selectors import Node
-from bowline.framework.plugin_status import Done, Fatal, Status, Waiting
+from bowline.framework.interface.status import Done, Fatal, Status, Waiting
+from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
-from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.volume_binding.rules import (
     MAX_CLAIMS,
     BindVolume,

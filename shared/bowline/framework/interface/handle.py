@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bowline.api.meta import Object, ObjectKey
-from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.interface.metrics import PluginMetrics
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector, Transform
 from bowline.kube.resources import Resource

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import Args_co
-from bowline.framework.plugin_status import Fatal
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.plugin import Args_co
+from bowline.framework.interface.status import Fatal
 
 
 class BuiltinBindingPlugin(BindingPlugin[Args_co]):

@@ -8,7 +8,7 @@ from typing import Any
 
 from bowline.api.bindrequest import BindRequest, BindRequestSpec
 from bowline.api.meta import Object
-from bowline.framework.plugin_status import Answers, Done
+from bowline.framework.interface.status import Answers, Done
 from bowline.kube.object_client import ObjectClient
 
 

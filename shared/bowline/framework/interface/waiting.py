@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bowline.framework.plugin import PluginConfig
+from bowline.framework.interface.plugin import PluginConfig
 
 # How long a request waits for a prerequisite that its scheduler could have waited for: an object that does not exist
 # yet, or that is prepared independently of the pod. Enough for the order of `kubectl apply` and for a controller

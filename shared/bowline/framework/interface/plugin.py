@@ -1,6 +1,6 @@
 """The plugin interface: what every plugin has, and the methods that admission calls.
 
-A plugin derives from ``AdmissionPlugin``, from ``BindingPlugin`` (module ``binding.plugin`` of this package), or from
+A plugin derives from ``AdmissionPlugin``, from ``BindingPlugin`` (module ``binding_plugin`` beside this one), or from
 both. It implements one concern; retries, timeouts, status, events and metrics are the framework's. The admission
 methods are synchronous, pure and bounded, and do no I/O. Every method except the constructor is optional; one that is
 not overridden costs nothing, because extension points are lists of the plugins that override them.
@@ -21,9 +21,9 @@ from bowline.api.field_error import FieldError
 from bowline.api.gpu_operator import GpuRuntime
 from bowline.api.meta import Object
 from bowline.api.rule import Rule
-from bowline.framework.access import Access
 from bowline.framework.config import Settings
-from bowline.framework.mutable import MutableObject, MutablePod
+from bowline.framework.interface.access import Access
+from bowline.framework.interface.mutable import MutableObject, MutablePod
 
 
 class PluginConfig(BaseModel):

@@ -14,10 +14,10 @@ from typing import ClassVar
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey
-from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource, Handle
-from bowline.framework.plugin import Args_co, Plugin
-from bowline.framework.plugin_status import Status
+from bowline.framework.interface.context import BindContext
+from bowline.framework.interface.handle import EventSource, Handle
+from bowline.framework.interface.plugin import Args_co, Plugin
+from bowline.framework.interface.status import Status
 
 
 @dataclass(frozen=True, slots=True)
