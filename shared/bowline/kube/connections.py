@@ -2,7 +2,7 @@
 
 aiohttp's client takes as long for a small request as everything else that a write needs: for URL, cookies, redirects,
 middlewares and traces, which no API server needs. So only its parser is used, which must withstand whatever is
-between here and the API server. Nothing is sent twice.
+between here and the API server. Nothing is sent twice. Decision 320.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.client_exceptions import ClientPayloadError
 from aiohttp.http_exceptions import HttpProcessingError
@@ -34,6 +35,8 @@ _TCP_OPTIONS = (
     ("TCP_KEEPCNT", _PROBES),
     ("TCP_USER_TIMEOUT", 1000 * (_PROBE_AFTER_S + _PROBES * _PROBE_EVERY_S)),
 )
+# Until the next address of the host is tried too: one may not answer.
+_NEXT_ADDRESS_S = 0.25
 # Of a reply that is not consumed yet; more of it stays in the kernel.
 _READ_BUFFER = 2**18
 # For connections to close; only a hanging peer needs more.
@@ -79,7 +82,7 @@ class Connection(BaseProtocol):
         self._reply: Reply | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = self._silence_s = math.inf
-        self._heard_at = 0.0
+        self._heard_at = loop.time()
         self._keeps = True  # whether the API server keeps the connection after the reply
 
     async def reply_to(self, request: bytes, deadline: float, silence_s: float = math.inf) -> Reply:
@@ -123,29 +126,22 @@ class Connection(BaseProtocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set how a vanished peer is detected."""
-        super().connection_made(transport)
-        self._heard_at = self._loop.time()
-        own_socket: socket.socket = transport.get_extra_info("socket")
-        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _TCP_OPTIONS:
-            if hasattr(socket, option):
-                own_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
     def data_received(self, data: bytes) -> None:
         """Parse what was received."""
         self._heard_at = self._loop.time()
+        if self._waiter is None:
+            self._fail(ConnectionResetError("a reply without a request"))  # or a part of one
+            return
         try:
             messages, _, _ = self._responses.feed_data(data)
         except HttpProcessingError as error:
             self._fail(error)
             return
         for message, body in messages:
-            if message.code in (100, 102, 103):
-                continue  # the reply follows
-            if self._waiter is None or self._waiter.done():
-                self._fail(ConnectionResetError("a reply without a request"))
+            if message.code < 200 and not message.upgrade:
+                continue  # provisional: the reply follows
+            if self._waiter.done():
+                self._fail(ConnectionResetError("a second reply"))
                 return
             self._keeps = not (message.should_close or message.upgrade)
             self._reply = Reply(message, body)
@@ -178,6 +174,17 @@ class Connection(BaseProtocol):
             self._fail(TimeoutError())
 
 
+def _new_socket(address: AddrInfoType) -> socket.socket:
+    """Return a socket for an address; it detects a vanished peer."""
+    family, kind, protocol, _, _ = address
+    own_socket = socket.socket(family, kind, protocol)
+    own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _TCP_OPTIONS:
+        if hasattr(socket, option):
+            own_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return own_socket
+
+
 class ConnectionPool:
     """The connections to one server, made when there is no idle one. ``server``: its URL."""
 
@@ -201,9 +208,7 @@ class ConnectionPool:
             idle.abort()
         try:
             async with asyncio.timeout(self._timeout_s):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(trust, self._open.discard), self._host, self._port, ssl=trust
-                )
+                connection = await self._connect(trust)
         except TimeoutError as error:
             raise ConnectionFailed("no connection to the API server in time") from error
         except ssl.SSLError as error:
@@ -212,6 +217,25 @@ class ConnectionPool:
             raise ConnectionFailed(f"no connection to the API server: {error or type(error).__name__}") from error
         if connection.transport is not None:
             self._open.add(connection)
+        return connection
+
+    async def _connect(self, trust: ssl.SSLContext | None) -> Connection:
+        loop = asyncio.get_running_loop()
+        addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        own_socket = await start_connection(
+            addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, socket_factory=_new_socket
+        )
+        try:
+            _, connection = await loop.create_connection(
+                lambda: Connection(trust, self._open.discard),
+                ssl=trust,
+                sock=own_socket,
+                # A certificate names a host without the dot that ends a complete name.
+                server_hostname=self._host.rstrip(".") if trust is not None else None,
+            )
+        except BaseException:
+            own_socket.close()
+            raise
         return connection
 
     def release(self, connection: Connection) -> None:

@@ -1,16 +1,21 @@
 """What a transport makes of what it receives, with real sockets: answer, failure, connection of the next request."""
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.config import ApiServer, ClusterAccess, Credentials, load_access
 from bowline.kube.errors import ConnectionFailed, NoResponse
 from bowline.kube.messages import Answer, Request, TransportOptions
 from bowline.kube.transport import HTTPTransport
+from bowline.localcluster.certs import LocalAuthority, write_pair
 from bowline.runtime.clock import SystemClock
 
 GET = Request("GET", "/api", "application/json")
@@ -71,12 +76,15 @@ async def opened(url: str, token_file: Path | None = None, timeout_s: float = 5)
         pytest.param([OK + b"\r\n{", b"}"], True, b"{}", False,
             id="a body without a length ends with the connection"),
         pytest.param([b"HTTP/1.1 100 Continue\r\n\r\n", ONE], False, b"{}", True, id="after a provisional answer"),
+        pytest.param([b"HTTP/1.1 104 Upload Resumption Supported\r\n\r\n", ONE], False, b"{}", True,
+            id="after one of a later standard"),
         pytest.param([b"HTTP/1.1 204 No Content\r\n\r\n"], False, b"", True, id="no body"),
         pytest.param([OK + b"Content-Length: 0\r\n\r\n"], False, b"", True, id="an empty body"),
         pytest.param([OK + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}"], False, b"{}", False,
             id="it will close"),
         pytest.param([ONE], True, b"{}", False, id="it has closed"),
         pytest.param([ONE, ONE], False, b"{}", False, id="an answer too many"),
+        pytest.param([ONE, OK], False, b"{}", False, id="the beginning of an answer too many"),
         pytest.param([OK + b"Content-Length: 5000000\r\n\r\n", BIG], False, BIG, True, id="more than is buffered"),
         pytest.param([OK + b"Content-Length: 3\r\n\r\n{}"], True, None, False, id="cut within a length"),
         pytest.param([WATCH + b"3\r\n{}"], True, None, False, id="cut within a chunk"),
@@ -195,3 +203,54 @@ async def test_a_cancelled_request_leaves_no_connection_for_the_next_one(server:
     assert (await transport.send(GET)).body == b"{}"
     assert scripted.connections == 2
     await transport.close()
+
+
+@pytest.fixture
+async def addresses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What the name api.example, with and without a dot, resolves to."""
+    loop, targets = asyncio.get_running_loop(), list[tuple[str, int]]()
+    resolve = loop.getaddrinfo
+
+    async def resolved(host: str, port: int, **options: Any) -> list[tuple[Any, ...]]:
+        if not host.startswith("api.example"):
+            return list(await resolve(host, port, **options))
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", target) for target in targets]
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolved)
+    return targets
+
+
+async def test_an_address_that_does_not_answer_does_not_keep_the_others_from_being_used(
+    server: tuple[ScriptedServer, str], addresses: list[tuple[str, int]]
+) -> None:
+    scripted, url = server
+    scripted.scripts = [([ONE], False)]
+    port = urlsplit(url).port or 0
+    addresses[:] = [("127.0.0.2", port), ("127.0.0.1", port)]
+    with socket.create_server(addresses[0], backlog=0), socket.create_connection(addresses[0]):
+        # The kernel answers no further attempt: the backlog is full.
+        transport = await opened(f"http://api.example:{port}")
+        assert (await transport.send(GET)).body == b"{}"
+        await transport.close()
+
+
+async def test_a_certificate_names_the_host_without_its_last_dot(
+    tmp_path: Path, addresses: list[tuple[str, int]]
+) -> None:
+    authority, scripted = LocalAuthority(), ScriptedServer()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*write_pair(tmp_path, "tls", authority.server(("api.example",))))
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    (tmp_path / "token").write_text("t")
+    scripted.scripts = [([ONE], False)]
+    listening = await asyncio.start_server(scripted.serve, "127.0.0.1", ssl=context)
+    addresses.append(listening.sockets[0].getsockname())
+    url = f"https://api.example.:{addresses[0][1]}"
+    access = await load_access(ApiServer(url, tmp_path / "token", tmp_path / "ca.crt"))
+    transport = HTTPTransport(access, TransportOptions("test/1", 5, 5))
+    await transport.open()
+    try:
+        assert (await transport.send(GET)).body == b"{}"
+    finally:
+        await transport.close()
+        listening.close()
