@@ -1,4 +1,4 @@
-"""Client of the API server: one session, raw JSON in, raw JSON out.
+"""Client of the API server: raw JSON in, raw JSON out.
 
 Every response that is not a success is raised as an error of ``bowline.kube.errors``. Nothing is retried here except,
 once, a request that the API server has rejected for credentials that have been rotated since. Callers have their own
@@ -62,7 +62,7 @@ class ClientOptions:
     # Timeout of one request. Longer than an admission webhook may take (30 s), so that the API server can report its
     # failure; well below the budget of a plugin's call, so that a hanging request fails as a request.
     timeout_s: float = 35.0
-    connect_timeout_s: float = 10.0  # includes waiting for a free connection
+    connect_timeout_s: float = 10.0  # of a new connection; also of the wait for a free one
     connections: int = 128
     watch_silence_s: float = 150.0  # bookmarks arrive once a minute; without any, the connection is considered dead
     on_warning: Callable[[Resource, ObjectKey, str], None] | None = None  # pruned fields, deprecated versions
