@@ -139,7 +139,8 @@ async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request
     run, observer = runner(RecordingPlugin("a", [], {"pre_bind": raises(error)}))
     status = await run.run_pre_bind(context())
     assert (type(status), status.plugin) == (kind, "a")
-    assert observer.errors == [("a", "pre_bind")]
+    # What is denied for this request alone is no mistake of the plugin.
+    assert observer.errors == ([] if kind is Fatal else [("a", "pre_bind")])
 
 
 async def test_skip_from_pre_bind_reads_as_ok() -> None:

@@ -242,12 +242,12 @@ class PluginCaller:
                 return Done((error.message,), plugin.name)
             return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
         denial = denied_status(error.message) if _is_denial(error) else None
-        if not isinstance(denial, Waiting):  # a policy of Bowline itself is no mistake of the plugin
-            self._observer.plugin_raised(plugin.name, point, ctx, error)
-        # A policy denies the object of this request; a right is missing for all of them.
+        # A policy or a namespace that ends denies the object of this request: no mistake of the plugin. A right is
+        # missing for all requests.
         is_right_missing = isinstance(denial, Fatal) and denial.reason is Reason.RBAC_MISSING
         if denial is not None and not is_right_missing:
             return denial.from_plugin(plugin.name)
+        self._observer.plugin_raised(plugin.name, point, ctx, error)
         what = str(error) if isinstance(error, InvalidResult) else f"raised {type(error).__name__}: {error}"
         return defect(plugin.name, f"{point} {denial.message if denial is not None else what}")
 
