@@ -28,7 +28,7 @@ HERE, OTHER = "this checkout", "other checkout"
 # Of both checkouts, whose default schedulers may differ.
 VALUES = {"log.level": "warning", "config.schedulerNames": [SCHEDULER]}
 POLL_S = 0.1
-FINISHED = 'bowline_requests_finished_total{plugin="bowline",reason="Succeeded"}'
+FINISHED, SUCCEEDED = "bowline_requests_finished_total", 'reason="Succeeded"}'
 
 
 class Rig:
@@ -113,10 +113,11 @@ def _without_admission(cluster: Cluster) -> None:
 
 async def succeeded(process: LocalProcess) -> int:
     """The number of requests that the reconciler reports as Succeeded since it started."""
-    status, text = await asyncio.to_thread(process.get, f"/metrics?name[]={FINISHED.partition('{')[0]}")
+    status, text = await asyncio.to_thread(process.get, f"/metrics?name[]={FINISHED}")
     if status != 200:
         raise RuntimeError(f"/metrics answered {status}")
-    line = next(line for line in text.splitlines() if line.startswith(FINISHED))
+    # Whatever labels another version has before it.
+    line = next(line for line in text.splitlines() if line.startswith(FINISHED) and SUCCEEDED in line)
     return int(float(line.rsplit(" ", 1)[1]))
 
 
