@@ -228,10 +228,11 @@ class RequestStates:
         return state
 
     def withdraw(self, key: ObjectKey) -> None:
-        """Withdraw the key's attempt in progress, if there is one."""
+        """Withdraw the key's attempt in progress, if there is one; its pod counts for no gang any more."""
         state = self._by_key.get(key)
         if state is not None:
             state.attempt.withdraw()
+            state.gang.leave()
 
     def drop(self, key: ObjectKey) -> None:
         """Drop the key's state."""

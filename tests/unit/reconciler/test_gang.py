@@ -119,3 +119,10 @@ def test_an_admission_is_of_one_gang_and_ends_when_the_pod_leaves() -> None:
     state.gang.leave()
     joined(states, other, "a")
     assert not state.gang.is_admitted
+
+
+def test_a_pod_whose_request_was_withdrawn_counts_for_no_gang_before_it_is_processed() -> None:
+    states, gang = RequestStates(), PreparedPods()
+    joined(states, gang, "a", "b")
+    states.withdraw(request_of("a").key)
+    assert list(gang.values()) == [request_of("b").key]
