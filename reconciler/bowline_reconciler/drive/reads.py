@@ -101,9 +101,7 @@ class Reads:
             left = set_aside_for(snapshot.request, self._clock.now(), is_ending=is_ending) if set_aside else _ZERO
             if left > _ZERO:
                 return snapshot, RequeueAfter(left, str(set_aside.get("message")))
-            if snapshot.answers is None:
-                raw = None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw
-                snapshot = replace(snapshot, answers=self._runner.answers(snapshot.request, raw))
+            snapshot = self._answered(snapshot)
             decision = decide(snapshot, self._settings)
             if not isinstance(decision, ReadLive):
                 return snapshot, decision
@@ -177,10 +175,15 @@ class Reads:
 
     def failure(self, snapshot: Snapshot) -> Fail | None:
         """Return the failure that is decided on for the snapshot, whose pod was read live; None if none is."""
-        raw = None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw
-        answers = snapshot.answers or self._runner.answers(snapshot.request, raw)
-        decision = decide(replace(snapshot, answers=answers), self._settings)
+        decision = decide(self._answered(snapshot), self._settings)
         return decision if isinstance(decision, Fail) else None
+
+    def _answered(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the answers of the plugins, which are asked if they were not."""
+        if snapshot.answers is not None:
+            return snapshot
+        raw = None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw
+        return replace(snapshot, answers=self._runner.answers(snapshot.request, raw))
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | Absent:
         try:
