@@ -191,7 +191,7 @@ class HTTPTransport:
 
     def _build_headers(self, accept: str, content_type: str) -> bytes:
         headers = {
-            "Host": urlsplit(self._access.server).netloc,
+            "Host": urlsplit(self._access.server).netloc.rpartition("@")[2],
             **self._access.credentials.headers,
             "Accept": accept,
             "User-Agent": self._options.user_agent,

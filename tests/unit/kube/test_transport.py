@@ -116,7 +116,7 @@ async def test_what_is_received(
 async def test_what_is_sent(server: tuple[ScriptedServer, str], tmp_path: Path) -> None:
     scripted, url = server
     (tmp_path / "token").write_text("secret\n")
-    transport = await opened(url + "/base", tmp_path / "token")
+    transport = await opened(url.replace("//", "//user:word@") + "/base", tmp_path / "token")
     scripted.scripts = [([OK + b'Warning: 299 - "a"\r\nWarning: 299 - "b"\r\nContent-Length: 0\r\n\r\n'], False)]
     answer = await transport.send(
         Request("PATCH", "/x?y=1", "application/json", b"{}", "application/merge-patch+json")

@@ -230,10 +230,8 @@ class GroupController:
     async def _remove_unlabelled(self) -> None:
         """Delete reservation pods that have lost their label and are, by their names, those of no group in use.
 
-        A group is in use by a pod, or by a request that claims its device.
-
-        That of a group in use gets its label again when the group's device is recovered. One that is not decoded
-        stays: its node is not known, so neither is its group.
+        A group is in use by a pod, or by a request that claims its device: its reservation pod gets the label again
+        when the device is recovered. A pod that is not decoded stays: neither its node nor its group is known.
         """
         for reservation in await self._client.unlabelled():
             if reservation.deleting or not reservation.node:
