@@ -216,7 +216,7 @@ def review_manifest(
         verdict, reason = LintVerdict.UNRENDERED, "a variable instead of a value"
     if verdict is LintVerdict.UNRENDERED:
         warnings = ()
-    result = Verdict(relevant, warnings, () if errors or review is None else review.patch)
+    result = Verdict(relevant, warnings, () if errors or review is None or is_partial else review.patch)
     return LintResult(
         manifest,
         info.namespace,

@@ -185,6 +185,14 @@ def test_changes_are_shown_as_the_api_server_would_store_them(lint: Any) -> None
     assert not [line for line in lines[denial_index:] if line.startswith("  +")], "denied and not in scope: no change"
 
 
+def test_of_a_patch_no_changes_are_shown(lint: Any) -> None:
+    patch = '{apiVersion: v1, kind: Pod, metadata: {name: train, annotations: {gpu-fraction: "0.5"}}}'
+    out = "0.yaml:1: Pod train: partial (no containers: review the output of kustomize build)"
+    assert out in lint(patch, options=("--show-changes", "--all"))[1].splitlines()
+    (entry,) = json.loads(lint(patch, options=("-o", "json"))[1])["objects"]
+    assert entry["patch"] == []
+
+
 def test_the_patch_for_programs_leads_to_the_stored_object(lint: Any) -> None:
     _, out, _ = lint(GOOD, options=("-o", "json"))
     (entry,) = json.loads(out)["objects"]
