@@ -199,7 +199,7 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     elif suggestion is None:
         afterwards = (delete_request(request), delete_pod)
     at = format_time(end) if end is not None else "an unknown time"
-    more = str(status.get("reason") or "").partition(cause)[2]  # advice, and what preceded the failure
+    more = str(status.get("reason") or "").partition(cause)[2]  # what preceded the failure
     summary = f"the bind has failed with {reason or 'no reason'} at {at}, on node {node}{more}"
     details = (*object_states(facts, failure.objects, cause), summary, *scheduler_state(facts, pod))
     details += driver_state(facts, pod)

@@ -36,8 +36,6 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "persistentvolumes", ""): {"get", "list", "watch", "patch"},
         ("", "persistentvolumeclaims", ""): {"get", "list", "watch", "patch"},
         ("storage.k8s.io", "storageclasses", ""): {"get", "list", "watch"},
-        ("storage.k8s.io", "csidrivers", ""): {"get"},
-        ("storage.k8s.io", "csistoragecapacities", ""): {"list"},
         ("resource.k8s.io", "resourceclaims", ""): {"get", "list", "watch", "create", "patch", "delete"},
         ("resource.k8s.io", "resourceclaims/status", ""): {"update"},
         ("resource.k8s.io", "resourceclaims/binding", ""): {"update"},

@@ -276,16 +276,9 @@ ENDS = (
         "failure-before-late-writes",
         "A request fails while a write without a reply may still take effect.",
         f"{_DECIDE}step.py",
-        _AWAIT + "    if not fail.is_advised",
-        "    if not fail.is_advised",
+        _AWAIT + "    if may_undo:\n        return Undo",
+        "    if may_undo:\n        return Undo",
         simulation=("late",),
-    ),
-    Mutant(
-        "failure-without-advice",
-        "Plugins are not asked what a failure means for another decision.",
-        f"{_DECIDE}step.py",
-        "    if not fail.is_advised and request.pod_key.name:\n        return Advise(fail)\n",
-        "",
     ),
     Mutant(
         "failure-without-rollback",

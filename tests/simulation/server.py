@@ -44,8 +44,6 @@ KINDS = (
     Kind("v1", "persistentvolumes", "PersistentVolume", namespaced=False),
     Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
     Kind("storage.k8s.io/v1", "storageclasses", "StorageClass", namespaced=False, has_status=False),
-    Kind("storage.k8s.io/v1", "csidrivers", "CSIDriver", namespaced=False, has_status=False),
-    Kind("storage.k8s.io/v1", "csistoragecapacities", "CSIStorageCapacity", has_status=False),
     Kind("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, has_status=False),
     Kind("coordination.k8s.io/v1", "leases", "Lease", has_status=False, returns_deleted=False),
     Kind("events.k8s.io/v1", "events", "Event", has_status=False, returns_deleted=False),

@@ -46,12 +46,10 @@ class Complete:
 class Fail:
     """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed.
 
-    ``status``: the failure, as plugins receive it. Its first reason is the cause alone, which stays the same in each
-    repetition; the others are what plugins say of other decisions. ``history``: what preceded the failure.
+    ``status``: the failure, as plugins receive it. ``history``: what preceded it.
     """
 
     status: Fatal
-    is_advised: bool = False  # plugins were asked what it means for another decision
     history: str = ""  # such as: waited for 30 s
 
 

@@ -4,7 +4,6 @@ Pure, one ``match``. An outcome that equals a decision is returned as that decis
 ``Fail``, ``Wait``), so that each has one code path.
 """
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bowline.api import names
@@ -60,7 +59,7 @@ def classify_outcome(
         case Retriable():
             return _retry(request, status, outcome.started_at, limits, jitter, now)
         case Fatal():
-            return Fail(replace(status, reasons=(status.message,)))
+            return Fail(status)
         case Transient() | Cancelled():
             return status
         case _:

@@ -245,8 +245,7 @@ def failure_report(
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.status.suggestion.value})" if fail.status.suggestion else ""
     name, why = failure_name(fail), _sentence_of(fail)
-    note = "; ".join(filter(None, (f"{name}: {why}", _advice(fail))))
-    event = Event("Warning", names.EVENT_FAILED, note + hint)
+    event = Event("Warning", names.EVENT_FAILED, f"{name}: {why}{hint}")
     condition = None
     if fail.status.reason not in _NO_CONDITION:
         decision = decision_of(request.raw.get("spec"))
@@ -285,13 +284,12 @@ def failed_status(
     fewer attempts than the limit" as still being retried.
     """
     name, why, failure = failure_name(fail), _sentence_of(fail), _failure_field(fail)
-    history = "; ".join(filter(None, (_advice(fail), fail.history)))
     updates = {BOUND: ("False", condition_reason(name, fail.status.reason), why)}
     if rolled_back:
         updates[ROLLED_BACK] = _rolled_back(remains)
     block = _block(request, None) | {
         "phase": Phase.FAILED.value,
-        "reason": reason_text(name, why, history),
+        "reason": reason_text(name, why, fail.history),
         "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
         "completionTime": format_time(now),
         "failure": failure,
@@ -417,12 +415,7 @@ def _own_reason(fail: Fail) -> str:
 
 
 def _sentence_of(fail: Fail) -> str:
-    return sentence(fail.status.reasons[0], fail.status.plugin)
-
-
-def _advice(fail: Fail) -> str:
-    """Return what plugins say of other decisions."""
-    return "; ".join(fail.status.reasons[1:])
+    return sentence(fail.status.message, fail.status.plugin)
 
 
 def _failure_field(fail: Fail) -> dict[str, Any]:

@@ -133,13 +133,6 @@ class Conclude:
 
 
 @dataclass(frozen=True, slots=True)
-class Advise:
-    """Ask the plugins what the failure means for another decision."""
-
-    fail: Fail
-
-
-@dataclass(frozen=True, slots=True)
 class Undo:
     """Call the plugins' rollback. ``fail``: the failure that follows it, if one does."""
 
@@ -178,7 +171,7 @@ Rest = (
 )
 Following = Rest | Complete | Fail | Attempt | Last
 AttemptEffect = InAttempt | Record | Gather | Blame | Conclude
-EndEffect = Following | AtEnd | Advise | Undo | DropFinalizer | ReportEffect | Conclude
+EndEffect = Following | AtEnd | Undo | DropFinalizer | ReportEffect | Conclude
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +314,6 @@ def _of_failure(fail: Fail, facts: Facts) -> EndEffect:
         return Complete()
     if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
-    if not fail.is_advised and request.pod_key.name:
-        return Advise(fail)
     if may_undo:
         return Undo(fail.status, fail)
     if request.has_finalizer:

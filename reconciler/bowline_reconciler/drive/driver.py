@@ -21,7 +21,7 @@ from bowline.api.meta import ObjectKey, uid_of
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Binding
 from bowline.framework.interface.context import BindContext
-from bowline.framework.interface.status import Cancelled, Done, Fatal, Status, Transient, Waiting
+from bowline.framework.interface.status import Cancelled, Done, Status, Transient, Waiting
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result
@@ -44,7 +44,6 @@ from bowline_reconciler.decide.report import BindingContent, sentence
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times, is_bound_as_asked, pod_view
 from bowline_reconciler.decide.step import (
     Abandon,
-    Advise,
     AtEnd,
     AttemptFacts,
     Blame,
@@ -370,8 +369,6 @@ class Driver:
                         ctx = replace(ctx, request=request, pod=snapshot.pod.raw, views={})
                     news = {"has_run_post_bind": True, "is_held": bool(self.runner.holders(request))}
                     await self.runner.run_post_bind(ctx or self.reads.context(snapshot))
-                case Advise():
-                    decision = await self._advised(work, effect.fail)
                 case Undo():
                     news = await self._undo(work, effect)
                 case DropFinalizer():
@@ -412,21 +409,6 @@ class Driver:
             is_inherited=is_undoing and self.in_flight.may_predate_term(snapshot.request),
             may_defer=may_defer,
         )
-
-    async def _advised(self, work: Work, fail: Fail) -> Fail:
-        """Return the failure with the advice of the plugins. Raises ReconcileError if one must be asked again.
-
-        If that does not help, the failure stays as it is: advice must not keep a request from its end.
-        """
-        rollback = work.state.rollback
-        ctx = self.reads.context(await self.reads.with_pod(work.snapshot))
-        advice = await self.runner.run_on_terminal_failure(ctx, fail.status)
-        if isinstance(advice, Transient) and not rollback.count_transient_failure():
-            raise ReconcileError(advice.message, at_least=max(ROLLBACK_PAUSE, advice.retry_after or ROLLBACK_PAUSE))
-        if isinstance(advice, Fatal):
-            fail = replace(fail, status=advice)
-        rollback.ending = replace(fail, is_advised=True)
-        return rollback.ending
 
     async def _undo(self, work: Work, effect: Undo) -> dict[str, Any]:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.

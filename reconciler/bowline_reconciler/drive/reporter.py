@@ -83,7 +83,7 @@ class Reporter:
         """Report a terminal failure."""
         request, pod, now = snapshot.request, _named_pod(snapshot), self.clock.now()
         report = failure_report(request, fail, rollback.is_complete, pod, now, rollback.remains)
-        fields = {"reason": failure_name(fail), "plugin": fail.status.plugin, "why": fail.status.reasons[0]}
+        fields = {"reason": failure_name(fail), "plugin": fail.status.plugin, "why": fail.status.message}
         await self.writer.write_report(request, report, pod)
         reason, counters = fail.status.reason.value, self.metrics.failed_requests
         counters.get((reason, fail.status.plugin), counters[reason, OWN]).inc()

@@ -26,34 +26,6 @@ def node_selector_admits(selector: Mapping[str, Any] | None, node: Node) -> bool
     return selector is None or any(_term_admits(term, node) for term in _terms(selector))
 
 
-def label_selector_of(selector: Mapping[str, Any] | None) -> str | None:
-    """Return the label selector that selects the nodes which a NodeSelector admits.
-
-    None if it needs more than one: it has other alternatives, or names nodes by their fields.
-    """
-    terms = _terms(selector) if selector is not None else ()
-    if len(terms) != 1 or terms[0].get("matchFields"):
-        return None
-    return ",".join(map(_as_text, terms[0].get("matchExpressions") or ()))
-
-
-def _as_text(expression: Mapping[str, Any]) -> str:
-    key, values = expression.get("key", ""), ",".join(expression.get("values") or ())
-    match expression.get("operator"):
-        case "In":
-            return f"{key} in ({values})"
-        case "NotIn":
-            return f"{key} notin ({values})"
-        case "Gt":
-            return f"{key}>{values}"
-        case "Lt":
-            return f"{key}<{values}"
-        case "DoesNotExist":
-            return f"!{key}"
-        case _:
-            return str(key)
-
-
 def reads_labels(selector: Mapping[str, Any] | None) -> bool:
     """Return whether a NodeSelector depends on a node's labels; most name a node only."""
     return selector is not None and any(term.get("matchExpressions") for term in _terms(selector))

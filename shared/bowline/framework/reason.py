@@ -32,8 +32,7 @@ class Suggestion(StrEnum):
     )
     RETRY_SAME_NODE = (
         "RetrySameNode",
-        "the decision was correct, but what it needed was not ready in time, or no other node can use the pod's "
-        "volumes: the same decision may be repeated later",
+        "the decision was correct, but what it needed was not ready in time: the same decision may be repeated later",
         "{scheduler} decides again",
     )
     DELETE_POD = (

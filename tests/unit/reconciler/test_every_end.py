@@ -40,7 +40,6 @@ from bowline_reconciler.decide.report import failed_status, rollback_incomplete_
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times
 from bowline_reconciler.decide.step import (
     Abandon,
-    Advise,
     AtEnd,
     AttemptEffect,
     AttemptFacts,
@@ -319,9 +318,6 @@ class Explored:
                 yield replace(state, world=replace(world, in_flight="")).resting(
                     has_late_writes=False, is_inherited=False
                 )
-            case Advise():
-                advised = replace(effect.fail, is_advised=True)
-                yield replace(state, memory=replace(memory, ending=advised)).with_work(action=advised)
             case Undo():
                 self.fail_if(
                     world.pod == "here" and work.pod in ("here", "unread"), "undone below a running pod", state
@@ -546,7 +542,7 @@ def test_every_way_to_an_end_is_safe_and_has_an_end() -> None:
                 path.append(following)
                 following = next(quiet.after_effect(following), None)
             ending.update(path)
-    own = {Record, Gather, Blame, Conclude, Advise, DropFinalizer, Undo, ReportFailed, ReportRolledBack, ReportCause}
+    own = {Record, Gather, Blame, Conclude, DropFinalizer, Undo, ReportFailed, ReportRolledBack, ReportCause}
     assert reached >= {*own, *AtEnd, *InAttempt, RequeueAfter, RetryAt, Last.CLOSE, Last.RECONSIDER}
 
 
@@ -555,5 +551,4 @@ def test_nothing_is_undone_of_a_request_that_has_not_the_name_of_its_pod() -> No
     request = decode_bind_request(
         {"metadata": metadata, "spec": {"podName": "p", "podUID": "P", "selectedNode": "n"}}
     )
-    advised = replace(FATAL, is_advised=True)
-    assert end_step(advised, Facts(request, is_pod_live=True)) == DropFinalizer()
+    assert end_step(FATAL, Facts(request, is_pod_live=True)) == DropFinalizer()

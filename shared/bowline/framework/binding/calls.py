@@ -285,11 +285,6 @@ def _adds(status: Done) -> bool:
     return status.annotations is not None or status.labels is not None
 
 
-def as_terminal(result: Any) -> Fatal | None:
-    """Check the result of on_terminal_failure: a Fatal, or None to keep the present one."""
-    return None if result is None else _one_of((Fatal,), result)
-
-
 def as_demands(result: Any) -> frozenset[AllocationKind]:
     demands = tuple(result) if isinstance(result, Iterable) else (result,)
     if not all(isinstance(demand, AllocationKind) for demand in demands):

@@ -17,7 +17,6 @@ POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.bind,
     BindingPlugin.post_bind,
     BuiltinBindingPlugin.on_failure,
-    BuiltinBindingPlugin.on_terminal_failure,
     BindingPlugin.rollback,
     BindingPlugin.release,
     BindingPlugin.forget,

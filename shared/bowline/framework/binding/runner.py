@@ -27,7 +27,6 @@ from bowline.framework.binding.calls import (
     as_none,
     as_prepared,
     as_status,
-    as_terminal,
     invalid,
 )
 from bowline.framework.binding.points import BUILTIN_POINTS, POINTS, at_point
@@ -40,7 +39,6 @@ from bowline.framework.interface.status import (
     Answers,
     Done,
     Failure,
-    Fatal,
     Retriable,
     Skipped,
     Status,
@@ -264,28 +262,6 @@ class Runner:
         for plugin in self._applying(self._plugins[BindingPlugin.post_bind], ctx):
             budget_s, plugin_ctx = plugin.budgets.post_bind_s, self._of_plugin(plugin, ctx)
             await self._caller.run(plugin, "post_bind", as_none, budget_s, plugin_ctx, plugin.post_bind)
-
-    async def run_on_terminal_failure(self, ctx: BindContext, status: Fatal) -> Fatal | Transient:
-        """Return the failure that ends a request, with the plugins' advice; Transient if one must be asked again.
-
-        After another error of a plugin, which is reported, its advice is missing.
-        """
-        for plugin in self._applying(self._builtins[BuiltinBindingPlugin.on_terminal_failure], ctx):
-            advice: list[Fatal | None] = []
-
-            def keep(result: Any, advice: list[Fatal | None] = advice) -> None:
-                advice.append(as_terminal(result))
-
-            call, budget_s = plugin.on_terminal_failure, plugin.budgets.rollback_s
-            plugin_ctx = self._of_plugin(plugin, ctx)
-            ended = await self._caller.run_unobserved(
-                plugin, "on_terminal_failure", keep, budget_s, ctx, call, plugin_ctx, status
-            )
-            if isinstance(ended, Transient):
-                return ended
-            if advice and advice[0] is not None:
-                status = replace(status, reasons=advice[0].reasons or status.reasons, suggestion=advice[0].suggestion)
-        return status
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Done | Retriable | Transient:
         """Roll back in reverse order. A failure does not stop the others; Done only if all are Done or Skipped.

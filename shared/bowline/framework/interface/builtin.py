@@ -6,7 +6,6 @@ from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import Args_co
-from bowline.framework.interface.status import Fatal
 
 
 class BuiltinBindingPlugin(BindingPlugin[Args_co]):
@@ -26,15 +25,6 @@ class BuiltinBindingPlugin(BindingPlugin[Args_co]):
 
     def on_failure(self, ctx: BindContext) -> None:
         """Drop what holds for the attempt only: pre_bind or bind of some plugin has failed."""
-
-    async def on_terminal_failure(self, ctx: BindContext, status: Fatal) -> Fatal | None:
-        """Return ``status`` with other sentences or another suggestion, or None to keep it. Before the rollback.
-
-        Called for every failure that ends a request, also one that no plugin has found, such as an expired wait or a
-        deleted node: a plugin knows what of its writes ties the pod to this node, and may withdraw them. The reason
-        stays. After a crash it is called again. A Transient error is retried a few times.
-        """
-        return None
 
     def sizes(self) -> Mapping[str, int]:
         """Return the number of entries of what the plugin remembers of requests and objects, by its name. No I/O.

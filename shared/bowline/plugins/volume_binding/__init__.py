@@ -20,12 +20,10 @@ from bowline.plugin import (
     BindContext,
     BindRequest,
     EventSource,
-    Fatal,
     Handle,
     Object,
     ObjectKey,
     Status,
-    Suggestion,
 )
 from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage, transform_class
@@ -43,9 +41,6 @@ class VolumeBinding(BuiltinBindingPlugin[BindTimeoutConfig]):
             AccessRule("persistentvolumes", ("get", "list", "watch", "patch")),
             AccessRule("persistentvolumeclaims", ("get", "list", "watch", "patch")),
             AccessRule("storageclasses", ("get", "list", "watch"), "storage.k8s.io"),
-            # The capacities that drivers report, to explain why no volume is provisioned.
-            AccessRule("csidrivers", ("get",), "storage.k8s.io"),
-            AccessRule("csistoragecapacities", ("list",), "storage.k8s.io"),
         )
     )
 
@@ -67,12 +62,6 @@ class VolumeBinding(BuiltinBindingPlugin[BindTimeoutConfig]):
             return Status.retry("pod or node is not in the cache")
         state = ctx.state.setdefault("volumes", BindState())
         return await self._binder.bind_pod_volumes(ctx.request, ctx.pod, ctx.node, state)
-
-    async def on_terminal_failure(self, ctx: BindContext, status: Fatal) -> Fatal | None:
-        """Send no pod to another node whose volumes can be used on this one only, or on none."""
-        if ctx.pod is None or status.suggestion is not Suggestion.RESCHEDULE_ELSEWHERE:
-            return None
-        return await self._binder.advise(ctx.request, ctx.pod, status)
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Return whether a volume may be requested from a provisioner."""

@@ -35,13 +35,10 @@ from bowline.plugins.volume_binding.rules import (
     BindVolume,
     Bound,
     Choice,
-    Commitments,
     Provision,
     ProvisioningRejected,
     ProvisioningStarted,
     Unbound,
-    advice,
-    capacity_hint,
     check_claim,
     check_count,
     check_reserved,
@@ -49,7 +46,6 @@ from bowline.plugins.volume_binding.rules import (
     check_volume,
     choose,
     claim_ref_patch,
-    commitments,
     selected_node_patch,
     waits_for_volumes,
 )
@@ -58,19 +54,13 @@ from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
 
 # Consecutive evaluations while other writers change the same objects; they write a few times each.
 MAX_EVALUATIONS = 5
-# Below this time, the provisioner's capacities are not worth two reads.
-_HINT_AFTER_S = 4.0
 
 
 @dataclass(slots=True)
 class BindState:
-    """State kept between the evaluations of one request. Losing it costs at most one repeated write.
+    """State kept between the evaluations of one request. Losing it costs at most one repeated write."""
 
-    Times are monotonic seconds.
-    """
-
-    requested_at: dict[ObjectUID, float] = field(default_factory=dict)  # by PVC: when provisioning was first seen
-    hints: dict[str, str] = field(default_factory=dict)  # by PVC name
+    requested: set[ObjectUID] = field(default_factory=set)  # PVCs whose provisioning was seen
     usable: set[str] = field(default_factory=set)  # names of volumes that are usable on the node
     reserved_volumes: dict[ObjectUID, str] = field(
         default_factory=dict
@@ -118,22 +108,6 @@ class VolumeBinder:
                 return denied_status(error.message).about(*(volume.ref for volume in volumes))
         return Status.wait("the pod's PVCs or their volumes keep changing", *(volume.ref for volume in volumes))
 
-    async def advise(self, request: BindRequest, pod: Object, failure: Fatal) -> Fatal | None:
-        """Return the failure with what the pod's PVCs leave of the nodes; None if another node may help.
-
-        What the request has asked of a provisioner is withdrawn before. Of the client's errors only
-        InfrastructureError is raised.
-        """
-        volumes, node = pod_volumes(pod), request.selected_node
-        if not volumes or not isinstance(check_count(volumes), Done):
-            return None
-        try:
-            if not isinstance(await self.withdraw(request, pod), Done):
-                return None
-            return await self._advice(volumes, node, failure)
-        except ApiError:
-            return None  # a missing right, for example: that another node is impossible is not known
-
     async def withdraw(self, request: BindRequest, pod: Object | None) -> Status:
         """Withdraw what this request has asked of provisioners, for the PVCs that have no volume. Idempotent.
 
@@ -164,30 +138,10 @@ class VolumeBinder:
             return Status.ok()
         return Status.retry("the pod's PVCs keep changing")
 
-    async def _advice(self, volumes: Sequence[PodVolume], node: str, failure: Fatal) -> Fatal | None:
-        """Return the failure with the nodes that all the PVCs can be used on; None if nothing ties them to nodes."""
-        claims = [claim for claim in await self._storage.claims(volumes) if claim is not None]
-        claims = [await self._without_lost_node(claim, "") for claim in claims]
-        with_volume = [claim for claim in claims if claim.volume_name]
-        stored = await self._storage.volumes([claim.volume_name for claim in with_volume])
-        by_claim = {
-            claim.key: volume for claim, volume in zip(with_volume, stored, strict=True) if volume is not None
-        }
-        unbound = {claim.key: claim for claim in claims if not claim.volume_name}
-        for volume in await self._storage.volumes_for(list(unbound)) if unbound else ():
-            if volume.claim in unbound and volume.is_for(unbound[volume.claim]):
-                by_claim[volume.claim] = volume
-        tied = commitments(claims, by_claim)
-        if tied is None:
-            return advice(failure, node, ())
-        if tied.are_none:
-            return None
-        return advice(failure, node, await self._storage.nodes_of(tied), is_requested=bool(tied.name))
-
     async def _without_lost_node(self, claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
         """Return the PVC as if no volume was requested for it, if that is for a node that does not exist."""
         is_elsewhere = claim.selected_node not in ("", node) and not claim.volume_name
-        if is_elsewhere and not await self._storage.nodes_of(Commitments("", claim.selected_node)):
+        if is_elsewhere and not await self._storage.has_node(claim.selected_node):
             return replace(claim, selected_node="")
         return claim
 
@@ -235,8 +189,8 @@ class VolumeBinder:
                 provisioning.append(await self._provision(choice.claim, node, request.uid, state))
         if not binding and not provisioning:
             return Status.ok()
-        await self._add_hints(provisioning, node, state)
-        return waits_for_volumes(binding, provisioning, state.hints, self._bind_timeout)
+        state.requested.update(claim.uid for claim in provisioning)
+        return waits_for_volumes(binding, provisioning, self._bind_timeout)
 
     async def _check(
         self,
@@ -255,7 +209,7 @@ class VolumeBinder:
         cls = await self._storage.class_of(usable_claim)
         usable_claim = await self._without_lost_node(usable_claim, node.name)
         # A provisioner removes the node alone; whoever withdraws a request removes its record, too.
-        was_requested = usable_claim.uid in state.requested_at and usable_claim.requested_by == request_uid
+        was_requested = usable_claim.uid in state.requested and usable_claim.requested_by == request_uid
         result = check_unbound(usable_claim, cls, node, was_requested)
         if isinstance(result, ProvisioningRejected):
             return result.status.about(volume.ref)
@@ -357,17 +311,3 @@ class VolumeBinder:
             return await self._client.patch(resource, key.namespace, key.name, dict(patch), essential=patch)
         except (Conflict, NotFound) as error:
             raise _Retry from error
-
-    # --- observe ---
-
-    async def _add_hints(self, provisioning: Iterable[PersistentVolumeClaim], node: Node, state: BindState) -> None:
-        """Record when provisioning was first observed, and add hints for the PVCs for which it takes long."""
-        now = self._client.clock.monotonic()
-        for claim in provisioning:
-            since = state.requested_at.setdefault(claim.uid, now)
-            if now - since < _HINT_AFTER_S or claim.key.name in state.hints:
-                continue
-            cls = await self._storage.class_of(claim)
-            capacities = await self._storage.capacities(cls.provisioner) if cls is not None else None
-            hint = capacity_hint(claim, node, capacities) if capacities is not None else ""
-            state.hints[claim.key.name] = hint

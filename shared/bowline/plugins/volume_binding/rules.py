@@ -12,17 +12,16 @@ own format: without the annotation bound-by-controller it never clears a stale c
 it reclaims the volume and deletes its data.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
 from bowline.api.pod_volumes import PodVolume
-from bowline.api.quantity import parse_quantity
-from bowline.api.selectors import MAX_REQUIREMENTS, Node, label_selector_of, selector_admits, topologies_admit
-from bowline.framework.interface.status import Fatal, Status, Waiting
+from bowline.api.selectors import MAX_REQUIREMENTS, Node, topologies_admit
+from bowline.framework.interface.status import Status, Waiting
 from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.volume_binding.matching import find_volume
@@ -223,66 +222,6 @@ def check_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node
     return Status.ok()
 
 
-# --- where else ---
-
-
-@dataclass(frozen=True, slots=True)
-class Commitments:
-    """What a pod's PVCs leave of the nodes: all that ``labels`` selects, and only ``name`` if it is not empty."""
-
-    labels: str
-    name: str
-
-    @property
-    def are_none(self) -> bool:
-        """Whether every node is left."""
-        return not self.labels and not self.name
-
-
-# Of a label selector in the URL of a list; a longer one is not evaluated.
-_MAX_SELECTOR = 4096
-
-
-def commitments(claims: Iterable[PersistentVolumeClaim], volumes: Mapping[ObjectKey, Volume]) -> Commitments | None:
-    """Return what ties a pod to nodes; None if its PVCs are being provisioned for different nodes.
-
-    ``volumes``: by PVC, those that are bound to it or reserved for it. A volume whose node affinity has alternatives
-    is not counted: that another node is possible is then not excluded.
-    """
-    selectors: set[str] = set()
-    selected_nodes: set[str] = set()
-    for claim in claims:
-        volume = volumes.get(claim.key)
-        if volume is not None:
-            selectors.add(label_selector_of(volume.affinity) or "")
-        elif claim.selected_node and not claim.volume_name:
-            selected_nodes.add(claim.selected_node)
-    if len(selected_nodes) > 1:
-        return None
-    labels = ",".join(sorted(selectors - {""}))
-    return Commitments(labels if len(labels) <= _MAX_SELECTOR else "", "".join(selected_nodes))
-
-
-def advice(failure: Fatal, node: str, nodes: Sequence[str], *, is_requested: bool = False) -> Fatal | None:
-    """Return the failure with what is true of other nodes; None if another one may help.
-
-    ``nodes``: those that all volumes of the pod can be used on, two if there are more. ``is_requested``: a volume
-    does not exist yet, and somebody has requested it on a node.
-    """
-    if not nodes:
-        why = (
-            "no node can use all volumes of the pod: bring the node back that they are on, or delete its claims and "
-            "create them again"
-        )
-        return replace(failure, reasons=(*failure.reasons, why), suggestion=None)
-    if list(nodes) == [node]:
-        why = f"only node {node} can use the pod's volumes, so no other node helps"
-        if is_requested:
-            why = f"provisioning of the pod's volume was requested on node {node}, so no other node helps"
-        return replace(failure, reasons=(*failure.reasons, why), suggestion=Suggestion.RETRY_SAME_NODE)
-    return None
-
-
 # --- choose ---
 
 # Comparisons of claims and volumes without a pause, and the claims for which that does not count: how many volumes a
@@ -385,14 +324,13 @@ def selected_node_patch(
 def waits_for_volumes(
     binding: Sequence[BindVolume],
     provisioning: Sequence[PersistentVolumeClaim],
-    hints: Mapping[str, str],
     timeout: timedelta | None,
 ) -> Waiting:
-    """Return the wait while the controller binds and provisioners create volumes. ``hints`` are by PVC name."""
+    """Return the wait while the controller binds and provisioners create volumes."""
     reasons = [f"{choice.claim.ref} is being bound to volume {choice.volume.name}" for choice in binding]
     reasons += [
         f"the provisioner of StorageClass {claim.spec.class_name} was asked for a volume for {claim.ref} and has not "
-        f"answered{hints.get(claim.key.name, '')}"
+        "answered"
         for claim in provisioning
     ]
     # With the versions that its own writes returned, so that only later changes wake the request.
@@ -400,22 +338,3 @@ def waits_for_volumes(
     return waits(
         reasons, [*on, *(claim.ref for claim in provisioning)], timeout, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
     )
-
-
-def capacity_hint(claim: PersistentVolumeClaim, node: Node, capacities: Iterable[Object]) -> str:
-    """Return a text if the driver's published capacities do not admit the PVC's volume; empty if they do.
-
-    Reported only, never decided on: capacities lag behind, and a driver may accept more than it publishes.
-    """
-    sizes = [
-        str(capacity.get("maximumVolumeSize") or capacity.get("capacity") or 0)
-        for capacity in capacities
-        if capacity.get("storageClassName") == claim.spec.class_name
-        and capacity.get("nodeTopology") is not None
-        and selector_admits(capacity["nodeTopology"], node.labels)
-    ]
-    most = max(sizes, key=parse_quantity, default="")
-    if most and parse_quantity(most) >= claim.size:
-        return ""
-    room = f"{most} at most" if most else "no room"
-    return f"; its driver reports {room} for node {node.name}, of {claim.size_text} requested"

@@ -16,13 +16,10 @@ from bowline.api.meta import Object, ObjectKey, identity_of, key_of
 from bowline.api.pod_volumes import PodVolume, pod_volumes
 from bowline.api.selectors import Node
 from bowline.framework.interface.node_labels import NodeLabels
-from bowline.kube.accounting import api_time
-from bowline.kube.errors import ApiError, NotFound, Unreadable
+from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import (
-    CSIDRIVERS,
-    CSISTORAGECAPACITIES,
     NODES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
@@ -32,7 +29,6 @@ from bowline.kube.resources import (
 from bowline.plugins.volume_binding.assume_cache import AssumeCache
 from bowline.plugins.volume_binding.bound_claims import BoundClaimCache
 from bowline.plugins.volume_binding.matching import FreeVolumes, is_free
-from bowline.plugins.volume_binding.rules import Commitments
 from bowline.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
     StorageClass,
@@ -42,10 +38,6 @@ from bowline.plugins.volume_binding.volumes import (
     read_volume,
 )
 from bowline.runtime.clock import Clock
-from bowline.runtime.shared_read import SharedReads
-
-# Capacities are only a hint in messages: this age is acceptable, and thousands of waits share one list.
-CAPACITIES_TTL_S = 30.0
 
 
 def transform_class(raw: dict[str, Any]) -> Object:
@@ -65,8 +57,6 @@ class Storage:
         self._claims: Reflector | None = None
         self._classes: Reflector | None = None
         self._node_labels = NodeLabels(client)
-        self._publishes: SharedReads[str, bool] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
-        self._capacities: SharedReads[None, list[dict[str, Any]]] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
 
     # --- called by watches ---
 
@@ -106,11 +96,9 @@ class Storage:
         self._classes = reflector
 
     def clear(self) -> None:
-        """Remove all requests and cached lists: another process binds from here on."""
+        """Remove all requests: another process binds from here on."""
         self.assume_cache.clear()
         self.bound_claims.clear()
-        self._publishes.clear()
-        self._capacities.clear()
 
     def forget(self, request: ObjectKey) -> None:
         """Remove a request that no longer exists."""
@@ -199,41 +187,15 @@ class Storage:
         """Return the node with all its labels; ``cached_node`` is the reduced object in the reconciler's cache."""
         return await self._node_labels.get(cached_node)
 
-    async def nodes_of(self, tied: Commitments) -> list[str]:
-        """Return the names of the nodes that are left, by a live read; two if there are more."""
-        if tied.name and not re.fullmatch(names.DNS_SUBDOMAIN, tied.name):
-            return []  # a PVC's annotation may have any text, and only a name is a value of a field selector
-        field = f"metadata.name={tied.name}" if tied.name else ""
-        nodes = NODES.as_metadata()
-        node_names: list[str] = []
-        token: str | None = None
-        while token != "" and len(node_names) <= 1:  # a page may have fewer than were asked for
-            page = await self._client.list(
-                nodes, label_selector=tied.labels, field_selector=field, limit=2, continue_=token or ""
-            )
-            node_names += [key_of(node).name for node in page["items"] or ()]
-            token = page["metadata"].get("continue", "")
-        return node_names
-
-    async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
-        """Return the capacities that the driver publishes; None if it publishes none or they cannot be read.
-
-        Reads are shared by all requests for CAPACITIES_TTL_S: one GET for each driver, one list for all drivers.
-        """
+    async def has_node(self, name: str) -> bool:
+        """Return whether the node exists; a PVC's annotation may have any text."""
+        if not re.fullmatch(names.DNS_SUBDOMAIN, name):
+            return False
         try:
-            with api_time():  # also the request that waits for another one's read
-                if not await self._publishes.get(provisioner, lambda: self._publishes_capacities(provisioner)):
-                    return None
-                return await self._capacities.get(None, lambda: self._client.list_all(CSISTORAGECAPACITIES))
-        except ApiError:
-            return None  # for example a missing permission; the capacities are only a hint
-
-    async def _publishes_capacities(self, provisioner: str) -> bool:
-        try:
-            driver = await self._client.get(CSIDRIVERS, "", provisioner)
+            await self._client.get(NODES.as_metadata(), "", name)
         except NotFound:
             return False
-        return bool((driver.get("spec") or {}).get("storageCapacity"))
+        return True
 
     async def _claim(self, key: ObjectKey) -> PersistentVolumeClaim | None:
         bound_claim = self.bound_claims.pop(key)

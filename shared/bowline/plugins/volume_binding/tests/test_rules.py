@@ -15,12 +15,9 @@ from bowline.plugins.volume_binding.rules import (
     MAX_CLAIMS,
     BindVolume,
     Bound,
-    Commitments,
     ProvisioningRejected,
     ProvisioningStarted,
     Unbound,
-    advice,
-    capacity_hint,
     check_claim,
     check_count,
     check_reserved,
@@ -28,7 +25,6 @@ from bowline.plugins.volume_binding.rules import (
     check_volume,
     choose,
     claim_ref_patch,
-    commitments,
     selected_node_patch,
     waits_for_volumes,
 )
@@ -362,54 +358,12 @@ def test_a_volume_is_requested_by_one_annotation_beside_the_record_of_its_reques
     }
 
 
-# --- where else ---
-
-HERE, OTHER = "kubernetes.io/hostname in (node-0)", "kubernetes.io/hostname in (node-1)"
-
-
-@pytest.mark.parametrize(
-    ("claims", "nodes", "expected"),
-    [
-        pytest.param([claim()], {}, Commitments("", ""), id="nothing is written yet"),
-        pytest.param([claim(annotations={SELECTED: "node-0"})], {}, Commitments("", "node-0"), id="provisioned here"),
-        pytest.param([claim(volumeName="v")], {"data": "node-0"}, Commitments(HERE, ""),
-            id="bound to a local volume"),
-        pytest.param([claim(volumeName="v")], {"data": ""}, Commitments("", ""),
-            id="bound to a volume of every node"),
-        pytest.param([claim("a", volumeName="v"), claim("b", volumeName="w")], {"a": "node-0", "b": "node-1"},
-            Commitments(f"{HERE},{OTHER}", ""), id="on two nodes"),
-        pytest.param([claim("a", annotations={SELECTED: "node-0"}), claim("b", annotations={SELECTED: "node-1"})], {},
-            None, id="provisioned on two nodes"),
-    ],
-)  # fmt: skip
-def test_what_is_written_for_the_claims_leaves_some_nodes(
-    claims: list[PersistentVolumeClaim], nodes: dict[str, str], expected: Commitments | None
-) -> None:
-    volumes = {ObjectKey("ns", name): volume(node=node) for name, node in nodes.items()}
-    assert commitments(claims, volumes) == expected
-
-
-@pytest.mark.parametrize(
-    ("nodes", "suggestion"),
-    [pytest.param([], None, id="none"), pytest.param(["node-0"], Suggestion.RETRY_SAME_NODE, id="this one only")],
-)
-def test_no_other_node_is_suggested_that_cannot_use_the_volumes(
-    nodes: list[str], suggestion: Suggestion | None
-) -> None:
-    failure = Status.fatal("denied", Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
-    advised = advice(failure, "node-0", nodes)
-    assert advised is not None
-    assert (advised.suggestion, advised.reason, advised.reasons[0]) == (suggestion, Reason.REJECTED, "denied")
-    for others in (["node-1"], ["node-0", "node-1"]):
-        assert advice(failure, "node-0", others) is None
-
-
 # --- reports ---
 
 
 def test_a_wait_is_woken_by_every_claim_and_its_volume() -> None:
     take = BindVolume(claim("a"), volume())
-    status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
+    status = waits_for_volumes([take], [claim("b"), claim("c")], timedelta(seconds=120))
     assert isinstance(status, Waiting)
     assert [(ref.kind, ref.key.name, ref.resource_version) for ref in status.wake_on] == [
         ("PersistentVolumeClaim", "a", "7"),
@@ -421,7 +375,7 @@ def test_a_wait_is_woken_by_every_claim_and_its_volume() -> None:
 
 @pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
 def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedelta | None) -> None:
-    status = waits_for_volumes([], [claim()], {}, timeout)
+    status = waits_for_volumes([], [claim()], timeout)
     assert (status.timeout, status.suggestion) == (timeout, ELSEWHERE)
 
 
@@ -441,28 +395,3 @@ def test_a_bound_volume_must_remain_the_claims(bound_volume: Volume, withdrawn: 
         assert facts_of(status) == (Fatal, Reason.VOLUME_CONFLICT, ELSEWHERE)
     else:
         assert status is None
-
-
-def capacity(most: str, key: str = "maximumVolumeSize", **fields: Any) -> dict[str, Any]:
-    return {"storageClassName": "late", "nodeTopology": {"matchLabels": {"zone": "a"}}, key: most} | fields
-
-
-NO_ROOM = "; its driver reports no room for node node-0, of 1Gi requested"
-
-
-@pytest.mark.parametrize(
-    ("capacities", "hint"),
-    [
-        pytest.param([capacity("1Gi", "capacity")], "", id="just enough, by the total"),
-        pytest.param([capacity("1Ki"), capacity("9Gi")], "", id="enough in one of two segments"),
-        pytest.param([capacity("1Mi", capacity="9Gi")],
-            "; its driver reports 1Mi at most for node node-0, of 1Gi requested",
-            id="much room, but not for one volume"),
-        pytest.param([], NO_ROOM, id="nothing published"),
-        pytest.param([capacity("9Gi", storageClassName="other")], NO_ROOM, id="for another class"),
-        pytest.param([capacity("9Gi", nodeTopology={"matchLabels": {"zone": "b"}})], NO_ROOM, id="elsewhere"),
-        pytest.param([capacity("9Gi", nodeTopology=None)], NO_ROOM, id="reachable from no node"),
-    ],
-)  # fmt: skip
-def test_the_drivers_reported_capacity(capacities: list[dict[str, Any]], hint: str) -> None:
-    assert capacity_hint(claim(), NODE, capacities) == hint
