@@ -13,7 +13,6 @@ import yaml
 
 from bowline.api.field_error import FieldError
 from bowline.framework.config import ConfigurationError, load_settings
-from bowline.framework.gates import GATES
 from bowline.framework.interface.access import as_values, hooks_of
 from bowline.framework.interface.plugin import AdmissionPlugin
 from bowline.framework.plugin_class import ACCESS
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         if options.config is None:
             access: Sequence[Mapping[str, Any]] = list(_installed())
         else:
-            access = plugin_access(Registry(BUILTINS, GATES).build(load_settings(options.config)))
+            access = plugin_access(Registry(BUILTINS).build(load_settings(options.config)))
     except ConfigurationError as error:
         for field_error in error.errors:
             sys.stderr.write(f"{printable(str(field_error))}  ({field_error.rule})\n")
@@ -56,7 +55,7 @@ def _installed() -> Iterator[Mapping[str, Any]]:
     a rule names it. Raises ConfigurationError.
     """
     names = {point.name for point in installed_plugins()} - {builtin.plugin.name for builtin in BUILTINS}
-    for kind in Registry(BUILTINS, GATES).classes(sorted(names)):
+    for kind in Registry(BUILTINS).classes(sorted(names)):
         fields = kind.config_model.model_fields.items()
         arguments = {
             name: entry.get_default(call_default_factory=True) for name, entry in fields if not entry.is_required()

@@ -10,7 +10,6 @@ from bowline.api.rule import Rule
 from bowline.framework import (
     admission,
     config,
-    gates,
     plugin_class,
     plugin_order,
     registry,
@@ -37,7 +36,6 @@ _OF_OBJECTS = (
 _OF_CONFIGURATION = (
     *config.RULES,
     *workloads.RULES,
-    *gates.RULES,
     *registry.RULES,
     *plugin_order.RULES,
 )

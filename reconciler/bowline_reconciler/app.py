@@ -14,7 +14,6 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.calls import PluginCall
 from bowline.framework.binding.points import order_by_point
 from bowline.framework.config import LeaderElection, Settings
-from bowline.framework.gates import GATES
 from bowline.framework.interface.plugin import Plugin
 from bowline.framework.options import load_configuration
 from bowline.framework.registry import Registry
@@ -49,7 +48,7 @@ PROGRAM = "reconciler"
 def main() -> None:
     """Run the process; exits with 2 if the command line or the configuration is invalid."""
     options = parse_options()
-    settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS, GATES))
+    settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS))
     run_process(partial(run, options, settings, plugins))
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.gates import GANG_BINDING
 from tests.chart.presets import PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 
@@ -137,7 +136,7 @@ def test_rights_on_reservation_pods_end_at_their_namespace(manifests: Rendered) 
 
 def test_pod_groups_of_kai_scheduler_may_be_read_only_with_the_gate(chart: Chart) -> None:
     key = ("scheduling.run.ai", "podgroups", "")
-    gated = chart.render({"config": {"featureGates": {GANG_BINDING: True}}})
+    gated = chart.render({"config": {"featureGates": {"GangBinding": True}}})
     assert rights(gated.get("ClusterRole", "bowline-reconciler"))[key] == {"get"}
     assert key not in TABLE["ClusterRole", "bowline-reconciler"]
 

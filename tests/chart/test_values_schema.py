@@ -60,7 +60,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"config": {"schedulerNames": ["a'] || true"]}}, "/config/schedulerNames/0", "scheduler name of letters"),
     ({"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "2m30s"),
     ({"config": {"binding": {"inFlightTimeout": "0s"}}}, "/config/binding/inFlightTimeout", "longer than zero"),
-    ({"config": {"featureGates": {"Alpha": "on"}}}, "/config/featureGates/Alpha", "boolean"),
+    ({"config": {"featureGates": {"GangBinding": "on"}}}, "/config/featureGates/GangBinding", "boolean"),
     ({"config": {"workloads": [{"kind": "JobSet", "mode": "Warn"}, {"kind": "JobSet", "action": "warn"},
         {"kind": "A' || true"}, {"kind": "A", "templates": ["spec.a[0].t"]}]}}, "/config/workloads/0", "mode"),
     ({}, "/config/workloads/1/action", "Warn"),

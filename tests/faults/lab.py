@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from bowline.api import names
-from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
@@ -44,7 +43,7 @@ CONFIG: Mapping[str, object] = {
 PLUGINS_CONFIG: Mapping[str, object] = {
     **CONFIG,
     "config.plugins": [{"name": name} for name in ("hami_core", "example_flaky", "fault_effects")],
-    "config.featureGates": {GANG_BINDING: True},
+    "config.featureGates": {"GangBinding": True},
 }
 # The test plugin's rights, beside those that the chart grants.
 _ROLE = "fault-effects"

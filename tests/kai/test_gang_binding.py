@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from tests.audit import calls_about
@@ -29,7 +28,7 @@ LIMITS = {"backoffLimit": 1000, "backoff": {"base": "500ms", "max": "1s"}, "inFl
 @pytest.fixture(scope="module")
 def gang_cluster() -> Iterator[tuple[Cluster, Pair]]:
     """Two nodes of eight GPUs, KAI-Scheduler, and the pair with the gate."""
-    config = {**CONFIG, "config.binding": LIMITS, "config.featureGates": {GANG_BINDING: True}}
+    config = {**CONFIG, "config.binding": LIMITS, "config.featureGates": {"GangBinding": True}}
     with running_pair(2, config) as (cluster, pair), running_kai(cluster):
         install(cluster, "PyTorchJob")
         yield cluster, pair

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.framework.gates import GANG_BINDING
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Status
 from bowline.kube.resources import KAI_PODGROUPS, PODS
@@ -15,7 +14,7 @@ from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until
 
-ON = {GANG_BINDING: True}
+ON = {"GangBinding": True}
 
 
 class Devices(Scripted):

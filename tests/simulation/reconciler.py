@@ -13,7 +13,6 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.points import order_by_point
 from bowline.framework.config import Binding, GpuSharingSettings, PluginEntry, Settings
-from bowline.framework.gates import GANG_BINDING
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, Credentials
 from bowline.kube.lease import LeaseTimings, StorageRestoredError
@@ -65,7 +64,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
         ),
         gpu_sharing=GpuSharingSettings(runtime_class_name=""),
         plugins=(PluginEntry(name="node_fit"), *((_CHECKS,) if options.get("checks") else ())),
-        feature_gates={GANG_BINDING: options.get("gangs", True)},
+        feature_gates={"GangBinding": options.get("gangs", True)},
     )
 
 

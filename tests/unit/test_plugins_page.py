@@ -13,7 +13,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.framework.config import Settings
-from bowline.framework.gates import GATES
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.plugin import Plugin
 from bowline.kube.client import KubeClient
@@ -22,9 +21,7 @@ from bowline.testing.handles import handle_for
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "built-in-plugins.md"
 ROW = re.compile(r"^\| `(?P<path>[\w.]+)` \| (?P<default>[^|]+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
-SHARED = Settings().model_dump(mode="json", by_alias=True) | {
-    "featureGates": {gate.name: gate.default for gate in GATES}
-}
+SHARED = Settings().model_dump(mode="json", by_alias=True)
 
 
 def section(plugin: str) -> str:

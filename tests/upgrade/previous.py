@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
 from bowline.localcluster.scheduler import SCHEDULER
@@ -52,7 +51,7 @@ class Version:
 def present_version(folder: Path) -> Version:
     """Return this checkout, with a gate that is off in the previous version; its chart is copied there."""
     version = _with_patient_chart(CHECKOUT, folder, "0.2.0", LOCAL_VALUES)
-    return replace(version, gates={GANG_BINDING: True})
+    return replace(version, gates={"GangBinding": True})
 
 
 def previous_version(folder: Path) -> Version:

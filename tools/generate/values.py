@@ -1,4 +1,4 @@
-"""The sections of the reconciler in the chart's values and in their schema, from shared/bowline/framework/config.py.
+"""Sections of the configuration in the chart's values and in their schema, from shared/bowline/framework/config.py.
 
 Both files are written by hand but for these sections, whose keys have type, bounds, default and meaning in the model
 alone. A type that the schema has no form for raises TypeError.
@@ -20,7 +20,7 @@ from bowline.framework.config import Settings
 from tools.generate.configuration import meanings, model_of
 from tools.generate.readme import CHART
 
-SECTIONS: Final = ("binding", "leader_election")
+SECTIONS: Final = ("binding", "leader_election", "feature_gates")
 _WIDTH: Final = 124
 _BOUNDS: Final = (("ge", "minimum"), ("le", "maximum"))
 

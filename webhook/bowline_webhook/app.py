@@ -17,7 +17,6 @@ from typing import Any
 from bowline.api.names import FIELD_MANAGER_WEBHOOK
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
-from bowline.framework.gates import GATES
 from bowline.framework.interface.plugin import Plugin
 from bowline.framework.options import load_configuration
 from bowline.framework.registry import Registry
@@ -60,7 +59,7 @@ Part = Callable[[KubeClient], Coroutine[Any, Any, None]]
 def main(options: Options | None = None) -> None:
     """Run the process. Exits with 2 for errors that the operator must fix first."""
     options = options or parse_options()
-    settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS, GATES))
+    settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS))
     try:
         run_process(partial(run, options, settings, plugins))
     except (CertificateError, OSError) as error:

@@ -15,7 +15,6 @@ from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.framework.binding.lifecycle import PluginLifecycle, Watch
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.gates import GANG_BINDING
 from bowline.framework.interface.plugin import Plugin
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
@@ -117,7 +116,7 @@ async def build(
     reporter = Reporter(writer, observation.metrics, clock)
     requeue = Requeue(wait_index, reporter, observation, client.availability, clock, jitter)
     wake = partial(queue.add, ends_rest=True)
-    gangs = Gangs(client, states, wake) if settings.feature_gates.get(GANG_BINDING, False) else None
+    gangs = Gangs(client, states, wake) if settings.feature_gates.gang_binding else None
     attempts = Attempts(
         reads, informers, in_flight, runner, writer, requeue, observation, clock, binding, jitter, gangs
     )

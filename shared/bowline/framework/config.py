@@ -5,7 +5,6 @@ reported, each with its path; a process does not start with any of them. A plugi
 Registry, which knows the plugins.
 """
 
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -226,6 +225,13 @@ def _without_slash(url: str) -> str:
 PageAddress = Annotated[str, AfterValidator(_without_slash), Field(pattern=r"^(https?://\S+)?$")]
 
 
+class FeatureGates(_Model):
+    """Switches of alpha and beta behaviour, which may still change."""
+
+    gang_binding: bool = Field(default=False, alias="GangBinding")
+    """Alpha: the pods of a PodGroup are bound only when as many as it requires are prepared or bound."""
+
+
 class Settings(_Model):
     """The whole configuration."""
 
@@ -254,8 +260,7 @@ class Settings(_Model):
     """Plugins from elsewhere whose access the release grants; the chart writes it. Empty: it grants none."""
     plugin_order: tuple[str, ...] = ()
     """Names of all enabled plugins in the order wanted; empty keeps the built-in order."""
-    feature_gates: Mapping[str, bool] = Field(default_factory=dict)
-    """Switches of alpha and beta behaviour, by name: GangBinding (alpha, off), see docs/architecture.md."""
+    feature_gates: FeatureGates = FeatureGates.model_construct()
 
     def schedules(self, scheduler_name: str) -> bool:
         """Return whether pods of that scheduler are in scope."""
@@ -300,20 +305,17 @@ def parse_settings(text: str) -> Settings:
     return settings
 
 
-def load_settings(path: Path | None, feature_gates: Mapping[str, bool] | None = None) -> Settings:
-    """Read the configuration file, or the defaults without one; ``feature_gates`` override the file's.
-
-    Raises ConfigurationError, also for an unreadable file.
+def load_settings(path: Path | None) -> Settings:
+    """Read the configuration file, or the defaults without one. Raises ConfigurationError, also for an unreadable
+    file.
     """
-    settings = Settings.model_construct()
-    if path is not None:
-        try:
-            settings = parse_settings(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-            raise ConfigurationError([FieldError(_FILE, "", None, f"{path}: {why}")]) from error
-    gates = {**settings.feature_gates, **(feature_gates or {})}
-    return settings.model_copy(update={"feature_gates": gates})
+    if path is None:
+        return Settings.model_construct()
+    try:
+        return parse_settings(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise ConfigurationError([FieldError(_FILE, "", None, f"{path}: {why}")]) from error
 
 
 def cross_errors(settings: Settings) -> list[FieldError]:

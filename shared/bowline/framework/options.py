@@ -1,4 +1,4 @@
-"""Command line options common to both processes: files, addresses, gates, logs.
+"""Command line options common to both processes: files, addresses, logs.
 
 An invalid command line, or an invalid configuration, is reported completely and ends the process with 2 before
 anything starts. ``--check`` ends there also if both are valid, for the Job of the chart (decision 165).
@@ -14,7 +14,6 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from bowline.framework.config import ConfigurationError, Settings, load_settings
-from bowline.framework.gates import parse_gates_flag
 from bowline.framework.interface.plugin import Plugin
 from bowline.framework.registry import Registry
 from bowline.kube.config import ApiServer
@@ -36,7 +35,6 @@ class CommonOptions:
     api_server: ApiServer | None
     metrics_listen: ListenAddress
     namespace: str
-    feature_gates: Mapping[str, bool]
     log_format: LogFormat
     log_level: str
     check: bool = False
@@ -59,13 +57,6 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
         metavar="NAME",
         default=environment.get("POD_NAMESPACE", ""),
         help="namespace Bowline runs in ($POD_NAMESPACE)",
-    )
-    add(
-        "--feature-gates",
-        type=argument_type(parse_gates_flag),
-        metavar="A=true,B=false",
-        default={},
-        help="switches of alpha and beta behaviour, over those of the configuration",
     )
     add(
         "--check",
@@ -111,7 +102,6 @@ def common_options(flags: argparse.Namespace) -> CommonOptions:
         api_server=api_server(flags),
         metrics_listen=flags.metrics_listen,
         namespace=flags.namespace,
-        feature_gates=flags.feature_gates,
         log_format=cast(LogFormat, flags.log_format),
         log_level=flags.log_level,
         check=flags.check,
@@ -126,8 +116,8 @@ def load_configuration(
     Prints all errors of an invalid configuration and exits with 2; with ``--check`` exits with 0 if it is valid.
     """
     try:
-        settings = load_settings(options.config, options.feature_gates)
-        settings, plugins = registry.configure(settings)
+        settings = load_settings(options.config)
+        plugins = registry.build(settings)
     except ConfigurationError as error:
         where = f"configuration {options.config}" if options.config is not None else "the configuration"
         number = len(error.errors)

@@ -1,4 +1,4 @@
-"""Builds plugins from the configuration: which are enabled, in what order, with which arguments and feature gates.
+"""Builds plugins from the configuration: which are enabled, in what order, with which arguments.
 
 Built-ins are given as one tuple; others are found by the entry point group ``bowline.plugins``, only when the
 configuration names them. All errors, of the configuration's author or of a plugin's, are collected and reported
@@ -16,7 +16,6 @@ from bowline.api.field_error import FieldError
 from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
-from bowline.framework.gates import Gate, resolve_gates
 from bowline.framework.interface.access import Access, hooks_of
 from bowline.framework.interface.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_class import ACCESS, PLUGIN, class_errors
@@ -74,33 +73,17 @@ class _Selection:
 class Registry:
     """Builds the plugins of a configuration."""
 
-    def __init__(
-        self,
-        builtins: Sequence[Builtin],
-        gates: Iterable[Gate] = (),
-        discover: Discover = installed_plugins,
-    ) -> None:
+    def __init__(self, builtins: Sequence[Builtin], discover: Discover = installed_plugins) -> None:
         names = [builtin.plugin.name for builtin in builtins]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"plugin name registered twice: {', '.join(sorted(twice))}")
         self._builtins = {builtin.plugin.name: builtin for builtin in builtins}
-        self._gates = tuple(gates)
         self._discover = discover
 
     def build(self, settings: Settings) -> tuple[Plugin, ...]:
         """Return the enabled plugins in order. Raises ConfigurationError with all errors."""
-        return self.configure(settings)[1]
-
-    def configure(self, settings: Settings) -> tuple[Settings, tuple[Plugin, ...]]:
-        """Return the settings with the effective value of every feature gate, and the enabled plugins in order.
-
-        Raises ConfigurationError with all errors.
-        """
         selection = self._select(settings)
-        gates, errors = resolve_gates(settings.feature_gates, self._gates)
-        selection.errors += errors
-        effective = settings.model_copy(update={"feature_gates": gates})
         order = self._order(settings, selection)
         selection.errors += dependency_errors(order, {plugin.name: selection.path(plugin.name) for plugin in order})
         args = {
@@ -113,12 +96,12 @@ class Registry:
             try:
                 plugin_args = args[plugin_class.name]
                 if plugin_args is not None:  # else invalid, and reported
-                    plugins.append(plugin_class(plugin_args, effective))
+                    plugins.append(plugin_class(plugin_args, settings))
             except BaseException as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
                 selection.error(plugin_class.name, f"cannot be created: {type(error).__name__}: {error}")
         if selection.errors:
             raise ConfigurationError(selection.errors)
-        return effective, tuple(plugins)
+        return tuple(plugins)
 
     def classes(self, names: Iterable[str]) -> tuple[PluginClass, ...]:
         """Return the classes of the plugins of these names. Raises ConfigurationError with all errors."""

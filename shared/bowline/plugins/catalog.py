@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from bowline.framework.config import Settings
-from bowline.framework.gates import GATES
 from bowline.framework.interface.access import as_values, hooks_of
 from bowline.framework.interface.plugin import AdmissionPlugin, Plugin
 from bowline.framework.registry import Builtin, Registry
@@ -39,7 +38,7 @@ BUILTINS: tuple[Builtin, ...] = (
 
 def build_plugins(settings: Settings) -> tuple[Plugin, ...]:
     """Return the enabled plugins, built-in and installed, in order. Raises ConfigurationError with all errors."""
-    return Registry(BUILTINS, GATES).build(settings)
+    return Registry(BUILTINS).build(settings)
 
 
 def plugin_access(plugins: Sequence[Plugin]) -> list[dict[str, Any]]:

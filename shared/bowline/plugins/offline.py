@@ -24,9 +24,9 @@ DEFAULT: tuple[type[AdmissionPlugin], ...] = (
 def offline_plugins(settings: Settings) -> tuple[Plugin, ...]:
     """Return the enabled plugins in order. Raises ConfigurationError with all errors.
 
-    A configuration that names plugins or gates is resolved as in the cluster, with all plugins.
+    A configuration that names plugins is resolved as in the cluster, with all plugins.
     """
-    if settings.plugins or settings.plugin_order or settings.feature_gates or settings.nv_fractions:
+    if settings.plugins or settings.plugin_order or settings.nv_fractions:
         plugins: tuple[Plugin, ...] = import_module("bowline.plugins.catalog").build_plugins(settings)
         return plugins
     return tuple(plugin(plugin.config_model.model_construct(), settings) for plugin in DEFAULT)

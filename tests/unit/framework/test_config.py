@@ -38,6 +38,7 @@ def test_every_error_is_reported_with_its_path() -> None:
     details = errors(
         "kind: Wrong\nschedulerNames: []\nnope: 1\ngpuSharing: {enabled: maybe, unknown: 2}\n"
         "binding: {workers: 0, backoff: {base: soon}}\nplugins: [{name: ''}, {enabled: true}]\n"
+        "featureGates: {Nope: true}\n"
     )
     assert [path for path, _ in details] == [
         "apiVersion",
@@ -49,6 +50,7 @@ def test_every_error_is_reported_with_its_path() -> None:
         "binding.workers",
         "plugins[0].name",
         "plugins[1].name",
+        "featureGates.Nope",
         "nope",
     ]
     assert ("nope", "is not a known key") in details
@@ -86,12 +88,6 @@ def test_contradictory_values_are_rejected(text: str, path: str) -> None:
 )
 def test_a_text_that_is_no_document_is_rejected(text: str, part: str) -> None:
     assert part in errors(text)[0][1]
-
-
-def test_gates_of_the_command_line_have_priority_over_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(HEAD + "featureGates: {A: true, B: true}\n")
-    assert load_settings(file, {"B": False}).feature_gates == {"A": True, "B": False}
 
 
 def test_without_a_file_the_defaults_apply() -> None:

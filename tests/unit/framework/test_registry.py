@@ -34,7 +34,7 @@ BUILTINS = (Builtin(plugin("one")), Builtin(plugin("off"), is_enabled=False), Bu
 def registry_of(*builtins: Builtin, offers: Mapping[str, Callable[[], Any]] | None = None) -> Registry:
     loaders = dict(offers or {})
     kind = type("Offer", (EntryPoint,), {"load": lambda point: loaders[point.name]()})
-    return Registry(builtins or BUILTINS, (), lambda: [kind(name, "tests", ENTRY_POINT_GROUP) for name in loaders])
+    return Registry(builtins or BUILTINS, lambda: [kind(name, "tests", ENTRY_POINT_GROUP) for name in loaders])
 
 
 def settings_of(*plugins: dict[str, Any], **more: Any) -> Settings:
@@ -187,7 +187,6 @@ def test_all_errors_are_reported_together() -> None:
         {"name": "one"},
         {"name": "off"},
         plugin_order=("one", "ghost", "off", LAST),
-        feature_gates={"Nope": True},
     )
     faults = errors(
         registry_of(Builtin(plugin("one")), Builtin(plugin("off", requires=("absent",))), BUILTINS[-1]), settings
@@ -195,7 +194,6 @@ def test_all_errors_are_reported_together() -> None:
     parts = [
         "plugins[0].name",
         "plugins[2].name",
-        "featureGates.Nope",
         "pluginOrder",
         "plugins[3]",
         "plugins[1].args.x",

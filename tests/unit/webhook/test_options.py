@@ -16,7 +16,6 @@ def test_the_namespace_is_taken_from_the_pod() -> None:
     [
         pytest.param(["--listen", "9443"], "must be HOST:PORT", id="an address without a colon"),
         pytest.param(["--drain", "5"], "must be a duration", id="a duration without a unit"),
-        pytest.param(["--feature-gates", "A"], "must be NAME=true", id="a gate without a value"),
         pytest.param(["--tls-cert-file", "c"], "go together", id="a certificate without its key"),
         pytest.param(["--tls-private-key-file", "k"], "go together", id="a key without its certificate"),
         pytest.param(["--client-allowed-name", "a"], "needs --client-ca-file", id="a name without an authority"),
