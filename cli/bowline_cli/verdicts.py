@@ -18,11 +18,11 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
 from bowline.framework import structure
 from bowline.framework.admission import AdmissionChain, Verdict
-from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.templates import Template, Workload, steps_of, values_at
 from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
-from bowline.framework.workloads import resolve_workloads
+from bowline.framework.workloads import WorkloadEntry, resolve_workloads
 from bowline.plugins.gpu_sharing.guards import guard_errors
 from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
 from bowline_cli.findings import DUPLICATE_KEY, SCHEDULER, Finding, duplicate_text

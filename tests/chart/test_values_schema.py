@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.framework.config import GpuSharingSettings, Settings, WorkloadEntry, parse_settings
-from bowline.framework.workloads import TEMPLATE_PATH
+from bowline.framework.config import GpuSharingSettings, Settings, parse_settings
+from bowline.framework.workloads import TEMPLATE_PATH, WorkloadEntry
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import ChartRelease, Helm
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered, merged

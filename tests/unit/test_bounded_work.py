@@ -22,9 +22,10 @@ from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.selectors import MAX_REQUIREMENTS, Node
 from bowline.api.taints import MAX_TOLERATIONS, untolerated
 from bowline.framework.admission import AdmissionChain, request_errors
-from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.interface.status import Fatal
+from bowline.framework.workloads import WorkloadEntry
 from bowline.kube.stored import is_stored
 from bowline.kube.unreadable import MAX_VALUES
 from bowline.plugins.catalog import build_plugins

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bowline.api.duration import format_duration
-from bowline.framework import config
+from bowline.framework import config, workloads
 from bowline.framework.config import Settings
 from tools.generate.tables import table
 
@@ -55,9 +55,9 @@ def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, s
 
 
 def meanings() -> Mapping[str, Mapping[str, str]]:
-    """Return the docstrings below the attributes of each class of the configuration's module."""
+    """Return the docstrings below the attributes of each class of the configuration's modules."""
     meanings: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(config)).body:
+    for node in ast.parse(inspect.getsource(config) + inspect.getsource(workloads)).body:
         if isinstance(node, ast.ClassDef):
             meanings[node.name] = {
                 attribute.target.id: text.value.value

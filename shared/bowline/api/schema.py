@@ -1,8 +1,11 @@
-"""Conversion of pydantic's validation errors into FieldErrors, with the user's paths and terms."""
+"""The base of the configuration's models, and pydantic's errors as FieldErrors, with the user's paths and terms."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from bowline.api.field_error import FieldError, join_path
 from bowline.api.rule import Rule
@@ -31,6 +34,16 @@ _WORDS: Final[Mapping[str, str]] = {
     "list_type": "must be a list",
     "model_attributes_type": "must be a mapping",
 }
+
+
+class ConfigModel(BaseModel):
+    """A part of the configuration. It is built at its first use, and as a default not at all: a command that reads
+    no configuration starts sooner.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid", defer_build=True
+    )
 
 
 def schema_errors(rule: Rule, path: str, errors: Iterable[Any]) -> list[FieldError]:

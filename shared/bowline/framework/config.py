@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationError
 
 from bowline.api.duration import format_duration, parse_duration
 from bowline.api.field_error import FieldError
 from bowline.api.names import CONFIG_API_VERSION, CONFIG_KIND
 from bowline.api.quantity import parse_quantity
 from bowline.api.rule import DenialCause, Rule
-from bowline.api.schema import schema_errors
+from bowline.api.schema import ConfigModel, schema_errors
 from bowline.framework.strict_yaml import StrictLoader
-from bowline.framework.templates import Action
-from bowline.framework.workloads import resolve_workloads
+from bowline.framework.workloads import WorkloadEntry, resolve_workloads
 
 SCHEMA: Final = Rule("config/schema", "a setting is unknown, missing, of another type or out of its range")
 _YAML: Final = Rule("config/yaml", "the configuration is not one YAML document")
@@ -53,14 +51,7 @@ class ConfigurationError(Exception):
         super().__init__("\n".join(f"  - {error}" for error in errors))
 
 
-class _Model(BaseModel):
-    # Built at its first use, and as a default not at all: a command that reads no configuration starts sooner.
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid", defer_build=True
-    )
-
-
-class Namespaces(_Model):
+class Namespaces(ConfigModel):
     """Namespaces that Bowline ignores."""
 
     exclude: tuple[str, ...] = ()
@@ -75,7 +66,7 @@ def _mode(value: Any) -> Any:
     return "Off" if value is False else value
 
 
-class Admission(_Model):
+class Admission(ConfigModel):
     """What an admission verdict leads to."""
 
     mode: Annotated[AdmissionMode, BeforeValidator(_mode)] = "Enforce"
@@ -108,7 +99,7 @@ MemoryAmount = Annotated[str, BeforeValidator(_written), AfterValidator(_valid_a
 Detected = Literal["Auto", True, False]
 
 
-class GpuSharingSettings(_Model):
+class GpuSharingSettings(ConfigModel):
     """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
 
     enabled: bool = True
@@ -133,7 +124,7 @@ class GpuSharingSettings(_Model):
         return int(parse_quantity(self.reserved_memory) // _BYTES_PER_MIB)
 
 
-class BackoffSettings(_Model):
+class BackoffSettings(ConfigModel):
     """Delay between failed attempts: exponential with full jitter."""
 
     base: PositiveDuration = timedelta(seconds=1)
@@ -142,7 +133,7 @@ class BackoffSettings(_Model):
     """Upper bound of every wait."""
 
 
-class Binding(_Model):
+class Binding(ConfigModel):
     """How requests are bound."""
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
@@ -161,7 +152,7 @@ class Binding(_Model):
     """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
 
 
-class LeaderElection(_Model):
+class LeaderElection(ConfigModel):
     """Leader election among reconcilers. The rule is leaseDuration > renewDeadline > retryPeriod."""
 
     lease_duration: PositiveDuration = timedelta(seconds=15)
@@ -172,42 +163,7 @@ class LeaderElection(_Model):
     """Time between renewals."""
 
 
-class PodSpecEntry(_Model):
-    """Where a kind has pod specs instead of pod templates."""
-
-    path: str
-    """Of the pod specs, such as spec.groups[*].podSpec."""
-    metadata: str = ""
-    """Of the objects with the labels and annotations of those pods, such as spec.groups[*]; empty without any."""
-    containers: tuple[str, ...] = ()
-    """From the pod spec to containers that are not in its list, such as mainContainer."""
-    resources: tuple[str, ...] = ()
-    """From the pod spec to resources of containers that are not described otherwise, such as resources."""
-
-
-class WorkloadEntry(_Model):
-    """A kind of object that pods are made from: its pod templates are validated when it is applied.
-
-    The built-in kinds always are; for them an entry can only set the action. Kinds listed in
-    shared/bowline/framework/workload_kinds.py need only their name; any other needs group, resource, and templates or
-    podSpecs.
-    """
-
-    kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
-    """The kind's name, such as RayCluster."""
-    action: Action = "Deny"
-    """Deny rejects the object, Warn allows it with the same text as a warning; its pods are denied either way."""
-    group: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
-    """API group."""
-    resource: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]*)?$")] = ""
-    """The kind's plural in URLs."""
-    templates: tuple[str, ...] = ()
-    """Where its pod templates are, such as spec.groups[*].template."""
-    pod_specs: tuple[PodSpecEntry, ...] = ()
-    """Where it has pod specs that are not in a template."""
-
-
-class PluginEntry(_Model):
+class PluginEntry(ConfigModel):
     """One plugin's switch and arguments; merged by name with the built-in defaults."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -225,14 +181,14 @@ def _without_slash(url: str) -> str:
 PageAddress = Annotated[str, AfterValidator(_without_slash), Field(pattern=r"^(https?://\S+)?$")]
 
 
-class FeatureGates(_Model):
+class FeatureGates(ConfigModel):
     """Switches of alpha and beta behaviour, which may still change."""
 
     gang_binding: bool = Field(default=False, alias="GangBinding")
     """Alpha: the pods of a PodGroup are bound only when as many as it requires are prepared or bound."""
 
 
-class Settings(_Model):
+class Settings(ConfigModel):
     """The whole configuration."""
 
     api_version: Literal["config.bowline.dev/v1alpha1"] = "config.bowline.dev/v1alpha1"

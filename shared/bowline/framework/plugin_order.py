@@ -5,6 +5,7 @@ stable: plugins keep their position unless a dependency moves them.
 """
 
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from bowline.api.field_error import FieldError
@@ -83,22 +84,9 @@ def dependency_errors(order: Sequence[PluginClass], paths: Mapping[str, str]) ->
 
 def _cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
     """Return one cycle of names, with the first one repeated at the end; empty if there is none."""
-    acyclic: set[str] = set()
-
-    def walk(name: str, trail: list[str]) -> list[str]:
-        if name in trail:
-            return [*trail[trail.index(name) :], name]
-        if name in acyclic:
-            return []
-        for requirement in edges.get(name, ()):
-            circle = walk(requirement, [*trail, name])
-            if circle:
-                return circle
-        acyclic.add(name)
-        return []
-
-    for name in edges:
-        circle = walk(name, [])
-        if circle:
-            return circle
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1]
+        return cycle
     return []

@@ -6,12 +6,15 @@ same list: the process to review templates, the chart to configure which objects
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
+from bowline.api.schema import ConfigModel
 from bowline.framework.templates import ITEMS, VALUES, Action, TemplatePath, Workload, WorkloadKey, steps_of
 from bowline.framework.workload_kinds import BUILT_IN, READY
 
@@ -27,37 +30,42 @@ _BELOW: Final = {
 _SPEC_RULE: Final = f"must lead from spec to a pod's spec, such as spec.groups[*].podSpec: {_FORM}"
 
 
-class PodSpec(Protocol):
-    """A configuration entry for pod specs."""
+class PodSpecEntry(ConfigModel):
+    """Where a kind has pod specs instead of pod templates."""
 
-    @property
-    def path(self) -> str: ...
-    @property
-    def metadata(self) -> str: ...
-    @property
-    def containers(self) -> Sequence[str]: ...
-    @property
-    def resources(self) -> Sequence[str]: ...
-
-
-class Entry(Protocol):
-    """A configuration entry for a kind."""
-
-    @property
-    def group(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def resource(self) -> str: ...
-    @property
-    def templates(self) -> Sequence[str]: ...
-    @property
-    def pod_specs(self) -> Sequence[PodSpec]: ...
-    @property
-    def action(self) -> Action: ...
+    path: str
+    """Of the pod specs, such as spec.groups[*].podSpec."""
+    metadata: str = ""
+    """Of the objects with the labels and annotations of those pods, such as spec.groups[*]; empty without any."""
+    containers: tuple[str, ...] = ()
+    """From the pod spec to containers that are not in its list, such as mainContainer."""
+    resources: tuple[str, ...] = ()
+    """From the pod spec to resources of containers that are not described otherwise, such as resources."""
 
 
-def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Workload], list[FieldError]]:
+class WorkloadEntry(ConfigModel):
+    """A kind of object that pods are made from: its pod templates are validated when it is applied.
+
+    The built-in kinds always are; for them an entry can only set the action. Kinds listed in
+    shared/bowline/framework/workload_kinds.py need only their name; any other needs group, resource, and templates or
+    podSpecs.
+    """
+
+    kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+    """The kind's name, such as RayCluster."""
+    action: Action = "Deny"
+    """Deny rejects the object, Warn allows it with the same text as a warning; its pods are denied either way."""
+    group: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
+    """API group."""
+    resource: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]*)?$")] = ""
+    """The kind's plural in URLs."""
+    templates: tuple[str, ...] = ()
+    """Where its pod templates are, such as spec.groups[*].template."""
+    pod_specs: tuple[PodSpecEntry, ...] = ()
+    """Where it has pod specs that are not in a template."""
+
+
+def resolve_workloads(entries: Iterable[WorkloadEntry]) -> tuple[Mapping[WorkloadKey, Workload], list[FieldError]]:
     """Return all reviewed kinds, and the errors of the entries; an invalid entry adds nothing."""
     kinds = {workload.key: workload for workload in BUILT_IN}
     errors: list[FieldError] = []
@@ -78,7 +86,7 @@ def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Wo
     return kinds, errors
 
 
-def _own_kind(entry: Entry) -> Workload:
+def _own_kind(entry: WorkloadEntry) -> Workload:
     templates = (TemplatePath.of(path) for path in entry.templates)
     pod_specs = (
         TemplatePath.of_spec(spec.path, spec.metadata, dict.fromkeys(spec.containers, ""), spec.resources)
@@ -87,7 +95,7 @@ def _own_kind(entry: Entry) -> Workload:
     return Workload(entry.group, entry.kind, entry.resource, (*templates, *pod_specs))
 
 
-def _listed_kind(entry: Entry) -> Workload | None:
+def _listed_kind(entry: WorkloadEntry) -> Workload | None:
     """Return the first listed kind of the entry's name, with its group or without; None if there is none."""
     for workload in (*BUILT_IN, *READY):
         if workload.kind == entry.kind and entry.group in ("", workload.group):
@@ -95,7 +103,7 @@ def _listed_kind(entry: Entry) -> Workload | None:
     return None
 
 
-def _listed_kind_errors(entry: Entry, path: str, workload: Workload) -> list[FieldError]:
+def _listed_kind_errors(entry: WorkloadEntry, path: str, workload: Workload) -> list[FieldError]:
     fields = (
         ("resource", entry.resource),
         ("templates", ", ".join(entry.templates)),
@@ -105,7 +113,7 @@ def _listed_kind_errors(entry: Entry, path: str, workload: Workload) -> list[Fie
     return [FieldError(RULE, f"{path}.{field}", value, message) for field, value in fields if value]
 
 
-def _unlisted_kind_errors(entry: Entry, path: str) -> list[FieldError]:
+def _unlisted_kind_errors(entry: WorkloadEntry, path: str) -> list[FieldError]:
     fields = {"group": entry.group, "resource": entry.resource, "templates": entry.templates or entry.pod_specs}
     missing = [field for field, value in fields.items() if not value]
     if len(missing) == len(fields):
@@ -128,7 +136,7 @@ def _unlisted_kind_errors(entry: Entry, path: str) -> list[FieldError]:
     ]
 
 
-def _pod_spec_errors(spec: PodSpec, path: str) -> Iterator[FieldError]:
+def _pod_spec_errors(spec: PodSpecEntry, path: str) -> Iterator[FieldError]:
     if spec.path != "spec" and not TEMPLATE_PATH.fullmatch(spec.path):
         yield FieldError(RULE, f"{path}.path", spec.path, _SPEC_RULE)
         return

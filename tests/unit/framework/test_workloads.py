@@ -7,10 +7,10 @@ import pytest
 from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
-from bowline.framework.config import ConfigurationError, PodSpecEntry, WorkloadEntry, parse_settings
+from bowline.framework.config import ConfigurationError, parse_settings
 from bowline.framework.templates import Workload
 from bowline.framework.workload_kinds import BUILT_IN, READY
-from bowline.framework.workloads import resolve_workloads
+from bowline.framework.workloads import PodSpecEntry, WorkloadEntry, resolve_workloads
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 

@@ -10,9 +10,10 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
 from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import AdmissionChain, Verdict
-from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from bowline.framework.structure import MAX_CONTAINERS, MAX_ERRORS, MAX_RESOURCES
+from bowline.framework.workloads import WorkloadEntry
 from bowline_webhook.hooks import Hook
 from bowline_webhook.review import (
     MAX_ANSWER,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.workload_kinds import READY
-from bowline.framework.workloads import resolve_workloads
+from bowline.framework.workloads import WorkloadEntry, resolve_workloads
 from bowline_webhook.placement import unknown_devices
 from bowline_webhook.workloads import review_workload
 from tests.unit.webhook.chains import built_in

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from bowline.api import names
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.config import PluginEntry, Settings, WorkloadEntry
+from bowline.framework.config import PluginEntry, Settings
 from bowline.framework.workload_kinds import READY
+from bowline.framework.workloads import WorkloadEntry
 from bowline_cli.manifests import Manifest
 from bowline_cli.verdicts import review_manifest
 from bowline_webhook.hooks import Hook

@@ -7,10 +7,11 @@ import pytest
 
 from bowline.api import names
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
-from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.templates import Workload
 from bowline.framework.workload_kinds import BUILT_IN, READY
+from bowline.framework.workloads import WorkloadEntry
 from bowline_webhook.workloads import review_workload
 from tests.foreign_kinds import filled
 from tests.unit.webhook.chains import built_in, marking
