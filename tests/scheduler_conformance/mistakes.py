@@ -14,26 +14,11 @@ REQUESTS = 'requests = {r["spec"].get("podUID"): r for r'
 REQUEST = 'requests.get(pod["metadata"]["uid"], {})'
 # Edits of the example's text: what is replaced, by what.
 EDITS: dict[str, dict[str, str]] = {
-    "knows_names_only": {
-        REQUESTS: 'requests = {(r["metadata"]["namespace"], r["spec"].get("podName")): r for r',
-        REQUEST: 'requests.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), {})',
-    },
     "knows_bare_names": {
         REQUESTS: 'requests = {r["spec"].get("podName"): r for r',
         REQUEST: 'requests.get(pod["metadata"]["name"], {})',
     },
     "allocates_nothing": {'"resourceClaims" in pod["spec"]': "False"},
-    "takes_any_expression": {"any(all(r": "any(not rule or any(r"},
-    "remembers_uids": {
-        '"podUID": meta["uid"]': '"podUID": UIDS.setdefault(meta["name"], meta["uid"])',
-        '"uid": meta["uid"]}\n    body': '"uid": UIDS[meta["name"]]}\n    body',
-        "API = {": "UIDS = {}\nAPI = {",
-    },
-    "remembers_shares": {
-        "labelled or decision": '[] if meta["uid"] not in OWN else labelled or decision',
-        "    owner = {": '    OWN.add(meta["uid"])\n    owner = {',
-        "API = {": "OWN = set()\nAPI = {",
-    },
 }
 
 
@@ -162,29 +147,6 @@ class DecidingTwice(HavingNoPatience):
         return super().is_due(request) and request["metadata"]["uid"] in first_uids.values()
 
 
-class WithdrawingFromOthers(HavingNoPatience):
-    """The API of custom objects, for a scheduler that withdraws what others have decided."""
-
-    def is_due(self, request: Any) -> bool:
-        return super().is_due(request) and request["metadata"]["name"] == "theirs"
-
-
-class DeletingAll(ExitingAtADenial):
-    """The API of custom objects, for a scheduler that deletes all requests of a namespace in place of one."""
-
-    def delete_namespaced_custom_object(self, **request: Any) -> Any:
-        return self._api.delete_collection_namespaced_custom_object(**parts["API"], namespace=request["namespace"])
-
-
-class RemovingFinalizers(ExitingAtADenial):
-    """The API of custom objects, for a scheduler that does not wait for the release of what it deletes."""
-
-    def delete_namespaced_custom_object(self, **request: Any) -> Any:
-        target = {key: value for key, value in request.items() if key != "body"}
-        self._api.patch_namespaced_custom_object(**target, body={"metadata": {"finalizers": None}})
-        return self._api.delete_namespaced_custom_object(**request)
-
-
 class Moving(ExitingAtADenial):
     """The API of custom objects, for a scheduler that changes its decisions."""
 
@@ -209,17 +171,6 @@ class Binding(ExitingAtADenial):
         return reply
 
 
-class WithdrawingAtItsStart(DeletingEachFailure):
-    """The API of custom objects, for a scheduler that withdraws at its start what is not final."""
-
-    phase = "Pending"
-
-    def list_cluster_custom_object(self, **options: Any) -> Any:
-        reply = super().list_cluster_custom_object(**options)
-        self.phase = "none"
-        return reply
-
-
 class Polling(ExitingAtADenial):
     """The API of custom objects, for a scheduler without a pause."""
 
@@ -230,11 +181,6 @@ class Polling(ExitingAtADenial):
         for _ in range(200):
             reply = self._api.list_cluster_custom_object(**options)
         return reply
-
-
-def to_one_group_a_node(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
-    node, groups = place(pod, nodes, free, used)
-    return node, [f"shared-{node}-{number}" for number in range(len(groups))] if node else groups
 
 
 def repeating_events(core: Any, pod: Any, why: str) -> Any:
@@ -278,11 +224,6 @@ def deleting_the_pod(core: Any, custom: Any, pod: Any, request: Any) -> Any:
         core.delete_namespaced_pod(pod["metadata"]["name"], pod["metadata"]["namespace"])
 
 
-def deleting_hopeless_pods(core: Any, custom: Any, pod: Any, request: Any) -> Any:
-    pod["metadata"].setdefault("ownerReferences", [{}])
-    return react(core, custom, pod, request)
-
-
 def deleting_pods_by_name(core: Any, custom: Any, pod: Any, request: Any) -> Any:
     if request.get("status", {}).get("suggestion") == "DeletePod":
         core = SimpleNamespace(delete_namespaced_pod=lambda *key, **_: client.CoreV1Api().delete_namespaced_pod(*key))
@@ -306,10 +247,6 @@ def to_a_full_group(pod: Any, nodes: Any, free: Any, used: Any) -> Any:
     return node, groups
 
 
-def without_selector(pod: Any, node: Any) -> Any:
-    return allows({**pod, "spec": {**pod["spec"], "nodeSelector": {}}}, node)
-
-
 def as_own(pod: Any) -> bool:
     pod["spec"]["schedulerName"] = parts["NAME"]
     return True
@@ -324,17 +261,8 @@ def without_cordons(pod: Any, node: Any) -> Any:
     return allows(pod, {**node, "spec": {**node["spec"], "unschedulable": False}})
 
 
-def without_taints(pod: Any, node: Any) -> Any:
-    taints = [taint for taint in node["spec"].get("taints", []) if taint["effect"] != "NoExecute"]
-    return allows(pod, {**node, "spec": {**node["spec"], "taints": taints}})
-
-
 def of_main_containers(pod: Any) -> Any:
     return needs({**pod, "spec": {**pod["spec"], "initContainers": []}})
-
-
-def of_the_first_container(pod: Any) -> Any:
-    return needs({**pod, "spec": {**pod["spec"], "containers": pod["spec"]["containers"][:1]}})
 
 
 def of_the_largest_container(pod: Any) -> Any:
@@ -389,13 +317,11 @@ PARTS: dict[str, tuple[str, Any]] = {
     "leaves_failures": ("has_paused", lambda _: False),
     "returns_to_the_node": ("react", to_any_node),
     "deletes_failed_pods": ("react", deleting_the_pod),
-    "deletes_hopeless_pods": ("react", deleting_hopeless_pods),
     "deletes_pods_by_name": ("react", deleting_pods_by_name),
     "deletes_failures_at_once": ("has_paused", lambda request: request.get("status", {}).get("phase") == "Failed"),
     "counts_no_shares": ("take", of_whole_devices),
     "joins_any_group": ("place", to_any_group),
     "overfills_a_group": ("place", to_a_full_group),
-    "shares_a_group": ("place", to_one_group_a_node),
     "repeats_events": ("refuse", repeating_events),
     "sets_no_condition": ("refuse", without_condition),
     "bans_nodes": ("place", to_unbanned_nodes),
@@ -407,9 +333,6 @@ PARTS: dict[str, tuple[str, Any]] = {
     "ignores_nodes": ("allows", to_the_first_node),
     "ignores_unfinished_requests": ("take", of_bound_pods),
     "ignores_init_containers": ("needs", of_main_containers),
-    "counts_one_container": ("needs", of_the_first_container),
-    "ignores_selectors": ("allows", without_selector),
-    "ignores_no_execute": ("allows", without_taints),
     "takes_sidecars_as_init": ("needs", of_the_largest_container),
 }
 # What is done to each pod that is listed; False leaves it out.
@@ -422,7 +345,6 @@ PODS: dict[str, Any] = {
     "counts_reservations": as_any_pod,
     "decides_bound_pods": as_unbound,
     "decides_deleted_pods": as_staying,
-    "counts_running_pods": lambda pod: pod["status"].get("phase") != "Pending" or not pod["spec"].get("nodeName"),
     "counts_own_pods_only": lambda pod: pod["spec"]["schedulerName"] == parts["NAME"],
 }
 
@@ -436,16 +358,11 @@ if __name__ == "__main__":
         "exits_at_a_denial": ExitingAtADenial,
         "repeats_at_once": RepeatingAtOnce,
         "sets_no_owner": WithoutOwner,
-        "deletes_each_success": DeletingEachSuccess,
         "deletes_each_failure": DeletingEachFailure,
         "decides_twice": DecidingTwice,
-        "withdraws_from_others": WithdrawingFromOthers,
         "deletes_successes_by_name": DeletingSuccessesByName,
-        "deletes_all": DeletingAll,
-        "removes_finalizers": RemovingFinalizers,
         "moves_decisions": Moving,
         "binds": Binding,
-        "withdraws_at_its_start": WithdrawingAtItsStart,
         "polls": Polling,
     }
     custom = apis.get(mistake, client.CustomObjectsApi)()
