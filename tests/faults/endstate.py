@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bowline.api import names
-from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.gpu_sharing.reservation import reservation_name
 from tests.faults.plugin_objects import GROUPS, group_name, read_objects
@@ -57,12 +56,6 @@ def left_of(live: LiveCluster, name: str = "pod") -> list[str]:
     return [f"effect {obj['metadata']['name']}" for obj in effects] + (
         objects.held_by(pod) if pod is not None else []
     )
-
-
-def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:
-    """Return the effects of one request; the truth observer's definition of what a rollback leaves behind."""
-    secrets = api.get(f"/api/v1/namespaces/{namespace}/secrets?labelSelector={OWNER}%3D{request_uid}")["items"]
-    return [effect["metadata"]["name"] for effect in secrets]
 
 
 def _replace(text: str, aliases: Mapping[str, str]) -> str:

@@ -63,6 +63,7 @@ class World:
     pods: list[str] = field(default_factory=list)
     deleted_nodes: set[str] = field(default_factory=set)
     waits: Counter[Wait] = field(default_factory=Counter)
+    last_nodes: dict[str, str] = field(default_factory=dict)  # of deleted pods, by UID
     _shut: deque[str] = field(default_factory=deque)  # pods whose requests' gates are to be opened
 
     def submit_all(self, count: int, seed: int) -> None:
@@ -115,7 +116,8 @@ class World:
         if not self.pods:
             return False
         api, name = self.api, rng.choice(self.pods[-_RECENT:])
-        self._remove(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        last = self._remove(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        self.last_nodes[last["metadata"]["uid"]] = last["spec"].get("nodeName", "")
         uid = create_once(api, PODS, pod(name, NAMESPACE), {})
         self._withdraw(name)
         self.decide(api, name, uid, rng)
@@ -162,18 +164,21 @@ class World:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def _remove(self, path: str, options: dict[str, Any]) -> None:
-        """Delete an object and wait until it is deleted; a new one with that name may be created meanwhile."""
+    def _remove(self, path: str, options: dict[str, Any]) -> Any:
+        """Delete an object and wait until it is deleted; a new one with that name may be created meanwhile.
+
+        Returns the reply: of a pod without a grace period its last state.
+        """
         uid = self.api.get(path)["metadata"]["uid"]
-        self.api.request("DELETE", path, {**options, "preconditions": {"uid": uid}})
+        last = self.api.request("DELETE", path, {**options, "preconditions": {"uid": uid}})
         deadline = time.monotonic() + _DELETION_S
         while time.monotonic() < deadline:
             try:
                 if self.api.get(path)["metadata"]["uid"] != uid:
-                    return
+                    return last
             except LocalApiError as error:
                 if error.status == HTTPStatus.NOT_FOUND:
-                    return
+                    return last
                 raise
             time.sleep(_POLL_S)
         raise AssertionError(f"{path} is not deleted: {self.api.get(path)}")
