@@ -6,12 +6,10 @@ The plugin is called as the Runner calls it, with its own client. The pair that 
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.api.meta import ObjectKey, uid_of
 from bowline.framework.interface.status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason
@@ -22,11 +20,9 @@ from bowline.kube.resources import RESOURCECLAIMS, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair
-from bowline.runtime.clock import SystemClock
-from bowline.testing.clock import SteppedClock
 from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, new_plugin
-from tests.plugins.claims import NODE, claim, claim_decisions, extended_decision, publish, reserved_by
+from tests.plugins.claims import NODE, claim, claim_decisions, publish, reserved_by
 
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
@@ -136,34 +132,3 @@ async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case
         assert isinstance(answer, Fatal)
         assert answer.reason is Reason.NO_PLUGIN
         assert await plugin.rollback(context, answer) == Status.ok()
-
-
-@pytest.mark.parametrize("is_deleted", [pytest.param(True, id="deleted"), pytest.param(False, id="not deleted")])
-async def test_a_claim_that_another_binder_left_is_removed(case: Case, is_deleted: bool) -> None:
-    created_pod = await case.pod("pod", containers=LIMITED)
-    left = claim("ignored")
-    left["metadata"] = {
-        "generateName": "pod-extended-resources-",
-        "annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"},
-        "finalizers": [names.RESOURCE_CLAIM_PROTECTION],
-        "ownerReferences": [
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": "pod",
-                "uid": created_pod["metadata"]["uid"],
-                "controller": True,
-            }
-        ],
-    }
-    name = (await case.create(left))["metadata"]["name"]
-    if is_deleted:
-        await case.client.delete(RESOURCECLAIMS, case.namespace, name)
-    # A process that is younger than the pod; creation times have whole seconds.
-    case.client.clock = SteppedClock(SystemClock().now() + timedelta(seconds=2))
-    plugin = await new_plugin(case.client)
-    context = await case.context(created_pod, **extended_decision(EXTENDED))
-    assert await plugin.pre_bind(context) == Status.ok()
-    (new_claim,) = await case.claims()
-    assert new_claim["metadata"]["name"] != name
-    assert created_pod["metadata"]["uid"] in reserved_by(new_claim)

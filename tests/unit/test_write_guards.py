@@ -161,7 +161,7 @@ AGENT = Agent(parse_options([], {"POD_NAMESPACE": "default", "POD_NAME": "pod"})
 
 
 def reserver(client: KubeClient) -> ClaimReserver:
-    return ClaimReserver(client, client.clock, timedelta(), TaintWatch())
+    return ClaimReserver(client, timedelta(), TaintWatch())
 
 
 def volumes(client: KubeClient) -> VolumeBinder:

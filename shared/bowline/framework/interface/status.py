@@ -276,6 +276,15 @@ def merge_waits(waits: Sequence[Waiting]) -> Waiting:
     )
 
 
+def merge_statuses(answers: Sequence[Status]) -> Status:
+    """Return the first failure, else all waits merged, else OK with the reasons of all: what is not undone."""
+    failures = [answer for answer in answers if not isinstance(answer, Done | Waiting)]
+    if failures:
+        return failures[0]
+    waits = [answer for answer in answers if isinstance(answer, Waiting)]
+    return merge_waits(waits) if waits else Done(tuple(reason for answer in answers for reason in answer.reasons))
+
+
 def undone(results: Sequence[Status]) -> Done | Retriable | Transient:
     """Return Done if every rollback or release is Done or Skipped; else the failures as one.
 

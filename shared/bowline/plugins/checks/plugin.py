@@ -16,7 +16,7 @@ from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, key_of, uid_of
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
-from bowline.framework.interface.status import UNLIMITED, Fatal, Waiting, merge_waits
+from bowline.framework.interface.status import UNLIMITED, merge_statuses
 from bowline.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, UnrecognizedReply, with_failure
 from bowline.kube.resources import BINDCHECKS
 from bowline.plugin import (
@@ -84,9 +84,7 @@ class Checks(AdmissionPlugin[ChecksConfig], BuiltinBindingPlugin[ChecksConfig]):
         results = [
             await self._ask(ctx, ctx.pod, check) for name in required if (check := self.args.named(name)) is not None
         ]
-        denial = next((status for status in results if isinstance(status, Fatal)), None)
-        waits = [status for status in results if isinstance(status, Waiting)]
-        return denial or (merge_waits(waits) if waits else Status.ok())
+        return merge_statuses(results)
 
     async def _ask(self, ctx: BindContext, pod: Object, check: Check) -> Status:
         question = bind_check(check.name, pod, ctx.request, ctx.spec.selected_node)

@@ -47,7 +47,7 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
 
     async def setup(self, handle: Handle) -> None:
         bind_timeout = self.args.bind_timeout or self.settings.binding.wait_timeout
-        self._reserver = ClaimReserver(handle.client, handle.clock, bind_timeout, self.taints)
+        self._reserver = ClaimReserver(handle.client, bind_timeout, self.taints)
 
     async def run(self) -> None:
         """Drop all awaited claims: another process may have bound since."""

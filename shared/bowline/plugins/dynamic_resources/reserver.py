@@ -7,7 +7,7 @@ kube-controller-manager's to release.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -21,16 +21,14 @@ from bowline.api.meta import (
     has_ended,
     is_deleting,
     key_of,
-    parse_time,
     uid_of,
     version_of,
 )
 from bowline.api.selectors import Node, reads_labels
 from bowline.framework.interface.node_labels import NodeLabels
-from bowline.framework.interface.status import Done, Fatal, Status, Transient, Waiting
+from bowline.framework.interface.status import Done, Fatal, Status, Transient, Waiting, merge_statuses
 from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
-from bowline.kube.accounting import api_time
 from bowline.kube.errors import (
     ApiError,
     Conflict,
@@ -41,11 +39,10 @@ from bowline.kube.errors import (
     with_failure,
 )
 from bowline.kube.object_client import ObjectClient
-from bowline.kube.resources import BINDREQUESTS, NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
-from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, finalizers_of, pod_consumer, requests_of
+from bowline.kube.resources import BINDREQUESTS, NODES, PODGROUPS, PODS, Selection
+from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, finalizers_of, requests_of
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
 from bowline.plugins.dynamic_resources.extended import (
-    claim_name,
     claim_of,
     extended_claim_status,
     new_extended,
@@ -59,24 +56,17 @@ from bowline.plugins.dynamic_resources.rules import (
     RequiredClaim,
     claim_conflict,
     is_first_use,
-    merge_statuses,
     missing_claim,
     required_claims,
     unreachable,
 )
 from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
-from bowline.runtime.clock import Clock
-from bowline.runtime.shared_read import SharedReads
 from bowline.runtime.tasks import shield_write
 
 # Concurrent reads of one pod's claims.
 CONCURRENT_READS = 8
 # Of a write to a pod that other clients change meanwhile.
 POD_TRIES = 5
-
-LIST_TTL_S = 30.0
-# Claims by the UID of their controller pod.
-_ByController = dict[ObjectUID, list[ObjectKey]]
 
 
 class ClaimReserver:
@@ -85,7 +75,6 @@ class ClaimReserver:
     def __init__(
         self,
         client: ObjectClient,
-        clock: Clock,
         bind_timeout: timedelta,
         taints: TaintWatch,
     ) -> None:
@@ -93,7 +82,6 @@ class ClaimReserver:
         self._taints = taints
         self._claims = ClaimClient(client, bind_timeout)
         self._node_labels = NodeLabels(client)
-        self._leftovers = LeftoverClaims(client, self._claims, clock)
         # Requests that are being rolled back: unfinished, but they bind no pod.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
 
@@ -230,7 +218,6 @@ class ClaimReserver:
                 return removal
             claim = await self._claims.get(requirement.key)
         if claim is None:
-            await self._leftovers.remove(pod)
             requirement = new_extended(pod, decision)
             claim = await self._claims.create(claim_of(pod, decision))
         if claim is None:
@@ -375,49 +362,3 @@ def holder(request: Object, withdrawn: Mapping[ObjectKey, ObjectUID]) -> str:
 
 
 _NODE_GONE = Status.fatal("the selected node does not exist", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
-
-
-class LeftoverClaims:
-    """Finds and removes claims for a pod's extended resources that another binder created and left behind.
-
-    They have generated names, so only a list of the namespace's claims finds them, by annotation and owner. They
-    exist after a migration: the binder that ran before this process was interrupted, or its rollback deleted a claim
-    but left the finalizer, and the claim keeps its devices until its pod is deleted. So only pods older than this
-    process are checked, and all pods of a namespace share one list. Methods raise the client's errors.
-    """
-
-    def __init__(self, client: ObjectClient, claims: ClaimClient, clock: Clock) -> None:
-        self._client = client
-        self._claims = claims
-        self._since: datetime = clock.now()
-        self._lists: SharedReads[str, _ByController] = SharedReads(LIST_TTL_S, clock.monotonic)
-
-    async def remove(self, pod: Object) -> None:
-        """Remove the pod's leftover claims, which frees their devices."""
-        creation_time = parse_time(pod["metadata"].get("creationTimestamp"))
-        if creation_time is None or creation_time >= self._since:
-            return
-        namespace = pod["metadata"]["namespace"]
-        with api_time():  # also the pod that waits for another one's list
-            claims_by_controller = await self._lists.get(namespace, lambda: self._list(namespace))
-        for key in claims_by_controller.get(uid_of(pod), ()):
-            if key.name != claim_name(pod):
-                label = f"the claim of the pod's extended resources ({key.name})"
-                leftover = RequiredClaim(label, key, None, pod_consumer(pod), uid_of(pod), is_generated=True)
-                await self._claims.remove(leftover)
-
-    async def _list(self, namespace: str) -> _ByController:
-        claims_by_controller: _ByController = {}
-        selection = Selection(RESOURCECLAIMS.as_metadata(), namespace)
-        for name, controllers in await self._client.list_reduced(selection, _extended_resource_claim):
-            for uid in controllers:
-                claims_by_controller.setdefault(uid, []).append(ObjectKey(namespace, name))
-        return claims_by_controller
-
-
-def _extended_resource_claim(claim: Object) -> tuple[str, tuple[ObjectUID, ...]]:
-    """Return the name of a claim and its controllers, if it is one of extended resources; else no controllers."""
-    metadata = claim["metadata"]
-    is_extended = (metadata.get("annotations") or {}).get(names.EXTENDED_RESOURCE_CLAIM) == "true"
-    owners = (metadata.get("ownerReferences") or ()) if is_extended else ()
-    return metadata["name"], tuple(ObjectUID(owner["uid"]) for owner in owners if owner.get("controller"))

@@ -11,7 +11,7 @@ An entry without devices decides nothing, and admission does not refuse it: KAI-
 scheduler whose create is rejected repeats it in each cycle, whereas it decides again after a failure.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -22,7 +22,7 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, parse_time, status_of, uid_of
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.api.selectors import Node, node_selector_admits
-from bowline.framework.interface.status import Done, Status, Waiting, merge_waits
+from bowline.framework.interface.status import Done, Status, Waiting
 from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.dynamic_resources.claim import (
@@ -393,19 +393,6 @@ def has_failed_device(claim: Object) -> bool:
 def _failures(claim: Object, result: Mapping[str, Any]) -> list[str]:
     """Return the conditions by which a device with binding conditions reports that it cannot become ready."""
     return sorted(true_conditions(claim, result) & set(result.get("bindingFailureConditions") or ()))
-
-
-def merge_statuses(answers: Iterable[Status]) -> Status:
-    """Return one Status for the pod from those of its claims: the first failure, else all waits merged, else Done.
-
-    The reasons of a Done name what is not undone.
-    """
-    answers = list(answers)
-    failures = [answer for answer in answers if not isinstance(answer, Done | Waiting)]
-    if failures:
-        return failures[0]
-    waits = [answer for answer in answers if isinstance(answer, Waiting)]
-    return merge_waits(waits) if waits else Done(tuple(reason for answer in answers for reason in answer.reasons))
 
 
 # --- release ---

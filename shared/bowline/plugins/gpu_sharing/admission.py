@@ -233,7 +233,7 @@ def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
         return
     prefix = configmap_prefix(pod)
     capabilities = capabilities_map(prefix, target)
-    wrong = _prefix_rule(capabilities, target) if prefix else ""
+    wrong = _prefix_rule(prefix, capabilities) if prefix else ""
     if wrong:
         message = f"{wrong}; remove the annotation, and a name is generated"
         yield FieldError(CONFIGMAP_PREFIX, annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
@@ -261,15 +261,14 @@ def nri_errors(pod: Object) -> Iterator[FieldError]:
         yield FieldError(NRI_NAME, f"spec.{target.field}[{target.index}].name", _name(target), message)
 
 
-def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
+def _prefix_rule(prefix: str, capabilities: str) -> str:
     """Return the rule that a ConfigMap or volume of this name would break; empty if it breaks none."""
     direct = direct_env_map(capabilities)
     if len(direct) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(direct):
         return "must be the beginning of a ConfigMap's name: lower-case letters, digits, '-' and '.'"
-    # In a valid name only the dots are replaced, so the volume's is as long.
-    if len(capabilities) > MAX_LABEL - len("-vol"):
-        longest = MAX_LABEL - len(f"-{target.suffix}-vol")
-        return f"must have at most {longest} characters, because a volume is named after it"
+    excess = len(map_volume(capabilities)) - MAX_LABEL
+    if excess > 0:
+        return f"must have at most {len(prefix) - excess} characters, because a volume is named after it"
     return ""
 
 

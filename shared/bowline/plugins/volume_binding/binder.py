@@ -36,7 +36,6 @@ from bowline.plugins.volume_binding.rules import (
     Bound,
     Choice,
     Provision,
-    ProvisioningRejected,
     ProvisioningStarted,
     Unbound,
     check_claim,
@@ -211,8 +210,6 @@ class VolumeBinder:
         # A provisioner removes the node alone; whoever withdraws a request removes its record, too.
         was_requested = usable_claim.uid in state.requested and usable_claim.requested_by == request_uid
         result = check_unbound(usable_claim, cls, node, was_requested)
-        if isinstance(result, ProvisioningRejected):
-            return result.status.about(volume.ref)
         return result.about(volume.ref) if isinstance(result, Status) else result
 
     async def _node_conflict(

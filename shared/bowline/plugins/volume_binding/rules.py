@@ -51,13 +51,6 @@ class Unbound:
 
 
 @dataclass(frozen=True, slots=True)
-class ProvisioningRejected:
-    """The provisioner has rejected the node by removing the selected-node annotation; terminal for this decision."""
-
-    status: Status
-
-
-@dataclass(frozen=True, slots=True)
 class BindVolume:
     """Reserve this volume for the PVC."""
 
@@ -142,7 +135,7 @@ def _owner_conflict(volume: PodVolume, claim: PersistentVolumeClaim, pod: Object
 
 def check_unbound(
     claim: PersistentVolumeClaim, cls: StorageClass | None, node: Node, requested_before: bool
-) -> Status | ProvisioningRejected | ProvisioningStarted | Unbound:
+) -> Status | ProvisioningStarted | Unbound:
     """Check a PVC without a volume. ``requested_before``: provisioning here was already requested for this pod."""
     if cls is None or not cls.wait_for_first_consumer or claim.volume_name:
         return _bound_by_others(claim, cls)
@@ -156,7 +149,7 @@ def check_unbound(
             f"the provisioner {cls.provisioner} cannot create a volume for {ref} on the selected node: "
             "it has removed the annotation selected-node"
         )
-        return ProvisioningRejected(node_conflict(why))
+        return node_conflict(why)
     if claim.is_selector_too_large:
         why = (
             f"{ref} has a selector of more than {MAX_REQUIREMENTS} requirements and values, which is not "

@@ -1,7 +1,6 @@
 """Releases that somebody's admission policy undoes, and those that wait for another call for the claim."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PODS, Resource
 from bowline.kube.stored import require_stored
 from bowline.plugins.dynamic_resources.claim_client import MAX_WRITES, ClaimClient
-from bowline.plugins.dynamic_resources.reserver import ClaimReserver, LeftoverClaims
+from bowline.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
 from bowline.plugins.dynamic_resources.tests.builders import (
     POD_UID,
@@ -85,33 +84,15 @@ class Hanging:
         await asyncio.sleep(3600)
         raise NotFound(ApiStatus(404))
 
-    async def list_reduced(self, *_: Any) -> list[Any]:
-        await asyncio.sleep(3600)
-        raise NotFound(ApiStatus(404))
-
-
-def removal() -> Callable[[], Coroutine[Any, Any, object]]:
-    claims = ClaimClient(cast("ObjectClient", Hanging()), timedelta(0))
-    return lambda: claims.remove(required_claim(allocation()))
-
-
-def removal_of_leftovers() -> Callable[[], Coroutine[Any, Any, object]]:
-    leftovers = LeftoverClaims(cast("ObjectClient", Hanging()), cast(Any, None), SteppedClock())
-    earlier = pod()
-    earlier["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
-    return lambda: leftovers.remove(earlier)
-
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("hanging", [removal, removal_of_leftovers])
-async def test_waiting_for_another_call_is_no_time_of_the_plugin(
-    hanging: Callable[[], Callable[[], Coroutine[Any, Any, object]]],
-) -> None:
-    call, account = hanging(), TimeAccount(asyncio.get_running_loop().time)
-    first = asyncio.ensure_future(call())
+async def test_waiting_for_another_call_is_no_time_of_the_plugin() -> None:
+    claims = ClaimClient(cast("ObjectClient", Hanging()), timedelta(0))
+    account = TimeAccount(asyncio.get_running_loop().time)
+    first = asyncio.ensure_future(claims.remove(required_claim(allocation())))
     await asyncio.sleep(0)
     with accounting(account):
-        second = asyncio.ensure_future(call())
+        second = asyncio.ensure_future(claims.remove(required_claim(allocation())))
     await asyncio.sleep(30)
     assert [account.caller_s, account.api_s] == pytest.approx([0, 30])
     await asyncio.gather(first, second, return_exceptions=True)
@@ -148,7 +129,7 @@ async def test_a_claim_that_a_policy_keeps_stops_the_release_of_no_other(failure
         async def patch(self, _: Resource, __: str, name: str, *___: Any, **____: Any) -> dict[str, Any]:
             return claim({}, name=name)
 
-    reserver = ClaimReserver(cast(Any, Namespace()), SteppedClock(), timedelta(seconds=60), TaintWatch())
+    reserver = ClaimReserver(cast(Any, Namespace()), timedelta(seconds=60), TaintWatch())
     assert request.spec is not None
     with pytest.raises(Forbidden):
         await reserver.unreserve(request, request.spec)

@@ -250,7 +250,7 @@ def test_pods_of_a_group_that_are_rolled_back_together_free_their_claim() -> Non
     stored_requests = [request("a"), request("b")]
     namespace = Namespace([member("a"), member("b")], stored_requests)
     requests = [decode_bind_request(stored_request) for stored_request in stored_requests]
-    reserver = ClaimReserver(cast("ObjectClient", namespace), namespace.clock, TIMEOUT, TaintWatch())
+    reserver = ClaimReserver(cast("ObjectClient", namespace), TIMEOUT, TaintWatch())
 
     async def roll_back() -> None:
         answers = await asyncio.gather(*(reserver.unreserve(item, cast("Any", item.spec)) for item in requests))
@@ -264,7 +264,7 @@ def test_pods_of_a_group_that_are_rolled_back_together_free_their_claim() -> Non
 def test_the_claims_of_a_bound_pod_are_not_released() -> None:
     stored_request = request("a")
     namespace = Namespace([member("a", nodeName="node")], [stored_request])
-    reserver = ClaimReserver(cast("ObjectClient", namespace), namespace.clock, TIMEOUT, TaintWatch())
+    reserver = ClaimReserver(cast("ObjectClient", namespace), TIMEOUT, TaintWatch())
     bound_request = decode_bind_request(stored_request)
     assert asyncio.run(reserver.unreserve(bound_request, cast("Any", bound_request.spec))) == Status.ok()
     assert namespace.claim["status"]["reservedFor"] == [GROUP_REFERENCE]
@@ -299,7 +299,7 @@ class OneTaken(Namespace):
 def test_no_claim_is_reserved_while_another_one_of_the_pod_cannot_be() -> None:
     namespace = OneTaken([], [])
     before = namespace.claim = protected_claim({})
-    reserver = ClaimReserver(cast("ObjectClient", namespace), namespace.clock, TIMEOUT, TaintWatch())
+    reserver = ClaimReserver(cast("ObjectClient", namespace), TIMEOUT, TaintWatch())
     entries = [NAMED, {"name": "two", "resourceClaimTemplateName": "tpl"}]
     status = {"resourceClaimStatuses": [{"name": "two", "resourceClaimName": "two"}]}
     decision = spec(("dev", allocation()), ("two", allocation()))

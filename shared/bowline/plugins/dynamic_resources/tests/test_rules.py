@@ -8,7 +8,7 @@ import pytest
 from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.api.selectors import Node
-from bowline.framework.interface.status import Done, Fatal, Status, Waiting
+from bowline.framework.interface.status import Done, Fatal, Status, Waiting, merge_statuses
 from bowline.framework.interface.waiting import PREREQUISITE
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.dynamic_resources.rules import (
@@ -16,7 +16,6 @@ from bowline.plugins.dynamic_resources.rules import (
     Delete,
     Finalizers,
     RequiredClaim,
-    merge_statuses,
     missing_claim,
     next_release,
     next_removal,
