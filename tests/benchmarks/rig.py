@@ -47,11 +47,11 @@ class Rig:
 
     async def client(self) -> KubeClient:
         """The administrator's client, for preparations."""
-        return KubeClient(await load_access(api_server(self.cluster.kubeconfig)), ClientOptions(name="bench"))
+        return KubeClient(load_access(api_server(self.cluster.kubeconfig)), ClientOptions(name="bench"))
 
     async def bare(self) -> KubeClient:
         """A bare client with the reconciler's rights: the ceiling is measured with it."""
-        return KubeClient(await load_access(api_server(self._account)), ClientOptions(name="bench"))
+        return KubeClient(load_access(api_server(self._account)), ClientOptions(name="bench"))
 
     @contextmanager
     def reconciler(

@@ -78,9 +78,7 @@ async def bench_webhooks(sizes: WebhookSizes, checkout: Path | None = None) -> R
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_namespace(NAMESPACE)
         cluster.make_runtime_class()  # for shares
-        async with KubeClient(
-            await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bench")
-        ) as client:
+        async with KubeClient(load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bench")) as client:
             bodies = await review_bodies(client, await filled(client, share_pod()))
         compare(cluster, bodies, sizes, report, checkout)
     return report

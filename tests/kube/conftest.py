@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,7 +36,7 @@ async def connect(client: KubeClient) -> None:
 @pytest.fixture
 async def access(bare_cluster: Cluster) -> ClusterAccess:
     """The administrator's kubeconfig."""
-    return await load_access(api_server(bare_cluster.kubeconfig))
+    return load_access(api_server(bare_cluster.kubeconfig))
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ async def wire(bare_cluster: Cluster) -> AsyncIterator[Wire]:
 @pytest.fixture
 async def wired(access: ClusterAccess, wire: Wire) -> AsyncIterator[KubeClient]:
     """A client behind that relay."""
-    async with KubeClient(replace(access, server=f"https://127.0.0.1:{wire.port}")) as client:
+    async with KubeClient(wire.access(access)) as client:
         yield client
 
 
@@ -82,7 +81,7 @@ def proxy(bare_cluster: Cluster) -> Iterator[FaultProxy]:
 @pytest.fixture
 async def proxied(proxy: FaultProxy, administrator: Path, tmp_path: Path) -> ClusterAccess:
     """The administrator's access through the proxy."""
-    return await load_access(api_server(proxy.kubeconfig(administrator, tmp_path / "proxied.kubeconfig")))
+    return load_access(api_server(proxy.kubeconfig(administrator, tmp_path / "proxied.kubeconfig")))
 
 
 @pytest.fixture
@@ -98,5 +97,5 @@ async def unprivileged(bare_cluster: Cluster, namespace: str) -> AsyncIterator[K
     account = {"metadata": {"name": "unprivileged"}}
     bare_cluster.api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
     path = bare_cluster.service_account_kubeconfig(namespace, "unprivileged")
-    async with KubeClient(await load_access(api_server(path))) as client:
+    async with KubeClient(load_access(api_server(path))) as client:
         yield client

@@ -184,11 +184,11 @@ async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
     token_file = path.with_name(f"{path.name}.token")
     good = token_file.read_text()
     token_file.write_text("worthless")
-    async with KubeClient(await load_access(api_server(path))) as client:
+    async with KubeClient(load_access(api_server(path))) as client:
         with pytest.raises(Unauthorized):
             await client.list(PODS, namespace)
     token_file.write_text("worthless")
-    async with KubeClient(await load_access(api_server(path))) as client:
+    async with KubeClient(load_access(api_server(path))) as client:
         token_file.write_text(good)
         with pytest.raises(Forbidden, match='cannot list resource "pods"'):  # authenticated, without rights
             await client.list(PODS, namespace)

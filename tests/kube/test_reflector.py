@@ -44,8 +44,7 @@ ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETE
 @pytest.fixture
 async def wired(access: ClusterAccess, wire: Wire) -> AsyncIterator[KubeClient]:
     """A client behind the relay, for which each outage is short: after a long one a reflector trusts no version."""
-    relayed = replace(access, server=f"https://127.0.0.1:{wire.port}")
-    async with KubeClient(relayed, ClientOptions(clock=SteppedClock())) as client:
+    async with KubeClient(wire.access(access), ClientOptions(clock=SteppedClock())) as client:
         yield client
 
 

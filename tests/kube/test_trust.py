@@ -37,7 +37,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
     port = str(urlsplit(proxy.url).port)
     environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
     named = ApiServer(proxy.url, tmp_path / "token", tmp_path / "ca.crt")
-    access = await load_access(None if in_pod else named, environ=environ, service_account=tmp_path)
+    access = load_access(None if in_pod else named, environ=environ, service_account=tmp_path)
     async with KubeClient(access) as client:
         await client.list(CONFIGMAPS, namespace)
         proxy.rotate_authority()
@@ -51,28 +51,27 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
             assert ObjectKey(namespace, "written") in reflector.store
     # After the old CA is withdrawn, it is no longer trusted.
     publish(proxy.ca_pem)
-    assert access.trust is not None
-    assert access.trust.load()
-    assert len(access.trust.context.get_ca_certs()) == 1
+    assert access.read_authorities()
+    assert access.context is not None
+    assert len(access.context.get_ca_certs()) == 1
 
 
-async def test_an_unreadable_ca_file_keeps_the_trusted_cas(tmp_path: Path) -> None:
+def test_an_unreadable_ca_file_keeps_the_trusted_cas(tmp_path: Path) -> None:
     """As while the file is being written."""
     first_pem, second_pem = (LocalAuthority(name).pem for name in ("one", "two"))
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_bytes(first_pem)
-    access = await load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
-    assert access.trust is not None
-    before = access.trust.context
+    access = load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
+    before = access.context
     for content in (second_pem[: len(second_pem) // 2], b"", b"\xff"):
         (tmp_path / "ca.crt").write_bytes(content)
         with pytest.raises(CredentialsError):
-            access.trust.load()
-        assert access.trust.context is before
+            access.read_authorities()
+        assert access.context is before
     (tmp_path / "ca.crt").unlink()
     with pytest.raises(CredentialsError):
-        access.trust.load()
+        access.read_authorities()
     (tmp_path / "ca.crt").write_bytes(second_pem)
-    assert access.trust.load()
-    assert access.trust.context is not before
-    assert not access.trust.load()
+    assert access.read_authorities()
+    assert access.context is not before
+    assert not access.read_authorities()

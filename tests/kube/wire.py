@@ -6,6 +6,9 @@ after the request has reached the API server, or no connection is possible.
 
 import asyncio
 import contextlib
+from dataclasses import replace
+
+from bowline.kube.config import ClusterAccess, load_access
 
 
 class Wire:
@@ -25,6 +28,10 @@ class Wire:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.cut()
+
+    def access(self, direct: ClusterAccess) -> ClusterAccess:
+        """Return the access through the relay."""
+        return load_access(replace(direct.files, url=f"https://127.0.0.1:{self.port}"))
 
     def lose_replies(self, count: int) -> None:
         """Relay this many requests and close the connection instead of relaying their replies."""

@@ -38,7 +38,7 @@ def live(beside_kube_scheduler: tuple[Cluster, Pair]) -> LiveCluster:
 @pytest.fixture
 async def case(live: LiveCluster) -> AsyncIterator[Case]:
     """The arguments of the plugin's calls on that cluster."""
-    client = KubeClient(await load_access(api_server(live.cluster.kubeconfig)))
+    client = KubeClient(load_access(api_server(live.cluster.kubeconfig)))
     async with client:
         yield Case(client, live.namespace)
 

@@ -41,7 +41,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     namespace = f"test-{uuid.uuid4().hex[:8]}"
     cluster.make_namespace(namespace)
     publish(cluster)
-    client = KubeClient(await load_access(api_server(cluster.kubeconfig)))
+    client = KubeClient(load_access(api_server(cluster.kubeconfig)))
     async with client:
         yield Case(client, namespace)
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
@@ -104,7 +104,7 @@ async def test_a_missing_right_is_reported_as_such(case: Case, cluster: Cluster)
     await case.create(claim("one"))
     created_pod = await case.pod(resourceClaims=CLAIMED)
     path = cluster.service_account_kubeconfig(case.namespace, "weak")
-    async with KubeClient(await load_access(api_server(path))) as client:
+    async with KubeClient(load_access(api_server(path))) as client:
         answer = await (await new_plugin(client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
     assert isinstance(answer, Fatal)
     assert answer.reason is Reason.RBAC_MISSING
@@ -126,7 +126,7 @@ async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case
     created_pod = await case.pod(resourceClaims=CLAIMED)
     context = await case.context(created_pod, **claim_decisions("d0"))
     assert isinstance(await (await new_plugin(case.client)).pre_bind(context), Waiting)
-    async with OldClient(await load_access(api_server(cluster.kubeconfig))) as client:
+    async with OldClient(load_access(api_server(cluster.kubeconfig))) as client:
         plugin = await new_plugin(client)
         answer = await plugin.pre_bind(context)
         assert isinstance(answer, Fatal)

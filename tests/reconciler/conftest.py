@@ -24,7 +24,7 @@ def no_late_bind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:
     """A namespace for this test only."""
-    access = await load_access(api_server(cluster.kubeconfig))
+    access = load_access(api_server(cluster.kubeconfig))
     async with KubeClient(access, ClientOptions(name="bowline-test")) as client:
         for namespace in {request["metadata"]["namespace"] for request in await client.list_all(BINDREQUESTS, "")}:
             await Stage(client, access, namespace).clear()
@@ -48,4 +48,4 @@ async def proxy_route(
 ) -> AsyncIterator[tuple[FaultProxy, ClusterAccess]]:
     """A proxy that can disturb single requests, and the access of a reconciler behind it."""
     with FaultProxy(bare_cluster.server, bare_cluster.ca_pem) as proxy:
-        yield proxy, await load_access(api_server(proxy.kubeconfig(administrator, tmp_path / "proxied.kubeconfig")))
+        yield proxy, load_access(api_server(proxy.kubeconfig(administrator, tmp_path / "proxied.kubeconfig")))

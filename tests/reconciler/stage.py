@@ -8,7 +8,7 @@ and waits only for conditions.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -247,7 +247,7 @@ class Stage:
         assert server.hostname is not None
         assert server.port is not None
         async with Wire(server.hostname, server.port) as wire:
-            yield wire, replace(self.access, server=f"https://127.0.0.1:{wire.port}")
+            yield wire, wire.access(self.access)
 
     async def clear(self) -> None:
         """Delete everything that another test's reconciler would process."""

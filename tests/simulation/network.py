@@ -18,7 +18,7 @@ import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from bowline.kube.errors import ConnectionFailed, NoResponse, from_response
-from bowline.kube.messages import Answer, Request
+from bowline.kube.messages import Answer, Request, TransportOptions
 from tests.simulation.dice import Dice
 from tests.simulation.loop import Process, State, VirtualLoop
 from tests.simulation.objects import resource_of
@@ -226,26 +226,17 @@ class Network:
 class SimulatedTransport:
     """What ``KubeClient`` uses of a Transport, for one process."""
 
-    def __init__(self, network: Network, process: Process) -> None:
-        self._left_s: Callable[[], float] = lambda: 1.0
+    def __init__(self, network: Network, process: Process, options: TransportOptions) -> None:
+        self._may_write = options.may_write
         self.answers = 0
         self._network = network
         self._process = process
 
-    async def open(self) -> None: ...
-
     async def close(self) -> None: ...
-
-    @property
-    def read_only(self) -> bool:
-        return self._left_s() <= 0
-
-    def permit_writes(self, left_s: Callable[[], float]) -> None:
-        self._left_s = left_s
 
     async def send(self, request: Request) -> Answer:
         """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""
-        if self.read_only and request.is_fenced:
+        if request.is_fenced and not self._may_write():
             raise ConnectionFailed("not sent: this process no longer leads")
         self._network.on_send(self._process, request)
         network, loop, process = self._network, self._network.loop, self._process

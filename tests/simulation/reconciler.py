@@ -14,7 +14,7 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.points import order_by_point
 from bowline.framework.config import Binding, GpuSharingSettings, PluginEntry, Settings
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.lease import LeaseTimings, StorageRestoredError
 from bowline.plugins.catalog import build_plugins
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
@@ -108,9 +108,9 @@ class ReconcilerProcess(Process):
             name=names.FIELD_MANAGER_RECONCILER,
             clock=self.clock,
             random=self._random,
-            transport=lambda *_: SimulatedTransport(self._network, self),
+            transport=lambda _, limits: SimulatedTransport(self._network, self, limits),
         )
-        async with KubeClient(ClusterAccess("http://simulated", Credentials(None, self.clock)), options) as client:
+        async with KubeClient(load_access(ApiServer("http://simulated"), clock=self.clock), options) as client:
             plugins = build_plugins(settings)
             metrics = ReconcilerMetrics(CollectorRegistry(), order_by_point(plugins))
             parts = self.parts = await build(client, plugins, settings, Observation(metrics, client.clock))

@@ -94,10 +94,7 @@ def _name(event: Any) -> str:
 
 @pytest.fixture
 async def transport(bare_cluster: Cluster) -> AsyncIterator[HTTPTransport]:
-    made = HTTPTransport(
-        await load_access(api_server(bare_cluster.kubeconfig)), TransportOptions("bowline-test", 30, 10)
-    )
-    await made.open()
+    made = HTTPTransport(load_access(api_server(bare_cluster.kubeconfig)), TransportOptions("bowline-test", 30, 10))
     yield made
     await made.close()
 

@@ -39,7 +39,7 @@ async def _report(cluster: Cluster, stop: asyncio.Event) -> None:
             unreported.put_nowait(pod)
 
     async with (
-        KubeClient(await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="node-agent")) as client,
+        KubeClient(load_access(api_server(cluster.kubeconfig)), ClientOptions(name="node-agent")) as client,
         asyncio.TaskGroup() as tasks,
     ):
         selection = Selection(PODS, names.RESERVATION_APP)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -16,7 +16,7 @@ from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import Object, ObjectKey, ObjectUID, pod_owner
 from bowline.framework.config import Settings
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import NotFound, NotStoredError
 from bowline.kube.messages import Answer, Request
 from bowline.kube.resources import PERSISTENTVOLUMES
@@ -60,14 +60,11 @@ FAILURE, SUCCESS = PodBound("False", "BindingFailed", "why"), PodBound("True", "
 class NoObjects:
     """Records the bodies of requests, and answers each with one reply: by default that the object does not exist."""
 
-    answers, read_only = 0, False
+    answers = 0
 
     def __init__(self, code: int = 404, reply: bytes = NOT_FOUND) -> None:
         self.code, self.reply = code, reply
         self.bodies: list[dict[str, Any]] = []
-
-    async def open(self) -> None:
-        """Do nothing."""
 
     async def close(self) -> None:
         """Do nothing."""
@@ -79,12 +76,9 @@ class NoObjects:
     def stream(self, path: str, *, accept: str, total_s: float, silence_s: float) -> AsyncGenerator[bytes, None]:
         raise NotImplementedError
 
-    def permit_writes(self, left_s: Callable[[], float]) -> None:
-        """Do nothing."""
-
 
 def client_of(transport: NoObjects) -> KubeClient:
-    access = ClusterAccess("http://none", cast(Credentials, None))
+    access = load_access(ApiServer("http://none"))
     return KubeClient(access, ClientOptions(clock=SteppedClock(), transport=lambda *_: transport))
 
 

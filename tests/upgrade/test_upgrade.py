@@ -179,7 +179,7 @@ async def stage() -> AsyncIterator[Stage]:
         cluster.make_runtime_class()
         install_pod_groups(cluster)
         balancer = Balancer(free_port())
-        access = await load_access(api_server(cluster.kubeconfig))
+        access = load_access(api_server(cluster.kubeconfig))
         async with KubeClient(access, ClientOptions(name="upgrade")) as client, balancer.running():
             stage = Stage(cluster, client, balancer)
             yield stage

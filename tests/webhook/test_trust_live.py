@@ -216,7 +216,7 @@ async def ca_controller(
     """The controller of the CA's Secret, until the block ends."""
     lifetimes = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
     config = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lifetimes, ("127.0.0.1",), WEBHOOK)
-    access = await load_access(api_server(live.cluster.kubeconfig))
+    access = load_access(api_server(live.cluster.kubeconfig))
     async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(LIMIT_S):
         controller = CAController(client, serving, config, CertificateMetrics(CollectorRegistry()))
         task = asyncio.create_task(controller.run())

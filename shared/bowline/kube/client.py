@@ -10,6 +10,7 @@ requests.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -80,13 +81,14 @@ class KubeClient(ObjectClient):
         super().__init__(options.name, options.clock, options.random)
         self.metrics = options.metrics
         self._unanswered_at: float | None = None
+        self._left_s: Callable[[], float] = lambda: math.inf
         self.availability = Availability(options.clock, options.random.random)
         self.own_writes = OwnWrites()
         if options.metrics is not None:
             self.unreadable = UnreadableObjects(options.metrics.count_unreadable)
         # The API server uses the part before the slash as the field manager.
-        limits = TransportOptions(f"{options.name}/http1.1", options.timeout_s, options.connect_timeout_s)
-        self._transport = options.transport(access, limits)
+        agent, limits = f"{options.name}/http1.1", (options.timeout_s, options.connect_timeout_s)
+        self._transport = options.transport(access, TransportOptions(agent, *limits, lambda: self._left_s() > 0))
         # Requests queue here, where their time is accounted for.
         self._connections = Connections(options.connections, options.connect_timeout_s)
 
@@ -95,21 +97,17 @@ class KubeClient(ObjectClient):
         """Number of responses received so far, of any status; each chunk of a watch counts."""
         return self._transport.answers
 
-    @property
-    def read_only(self) -> bool:
-        """Whether this process must not write: all writes but Leases and Events then raise ConnectionFailed."""
-        return self._transport.read_only
-
     def permit_writes(self, left_s: Callable[[], float]) -> None:
         """Permit writes as long as ``left_s``, called when each has its connection, returns a positive number."""
-        self._transport.permit_writes(left_s)
+        self._left_s = left_s
 
     def forbid_writes(self) -> None:
-        """Make the client read-only: this process does not lead any more."""
+        """Make the client read-only, as this process does not lead: all writes but Leases and Events then raise
+        ConnectionFailed.
+        """
         self.permit_writes(lambda: 0.0)
 
     async def __aenter__(self) -> "KubeClient":
-        await self._transport.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:

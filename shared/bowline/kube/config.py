@@ -42,99 +42,78 @@ class ApiServer:
     ca_file: Path | None = None
 
 
-class Credentials:
-    """A bearer token in a file that is rotated externally, for example by the kubelet. Without a file: none."""
+class ClusterAccess:
+    """An API server, and the CAs and the token as they were last read. Raises CredentialsError, and keeps both.
 
-    def __init__(self, path: Path | None, clock: Clock) -> None:
-        self._path = path
+    ``headers``: of the next request; another object when the token has changed. ``context``: of the next connection,
+    open ones keep theirs; None: plain HTTP.
+    """
+
+    def __init__(self, server: ApiServer, clock: Clock) -> None:
+        self.server = server.url.rstrip("/")  # also of paths
+        self.headers: Mapping[str, str] = {}
+        self.context: ssl.SSLContext | None = None
+        self.files = server
         self._clock = clock
-        self._headers: Mapping[str, str] = {}
-        self._read()
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers for the next request."""
-        return self._headers
+        self._authorities: str | None = None
+        self._is_secure = urlsplit(server.url).scheme == "https"
+        if self._is_secure and server.token_file is None:
+            raise CredentialsError(f"{server.url}: without a token; pass --token-file")
+        self.read_token()
+        self.read_authorities()
 
     @property
     def due(self) -> bool:
-        """Return whether ``refresh`` is due; cheap, called before every request."""
+        """Return whether the files should be read again; cheap, called before every request."""
         return self._clock.monotonic() >= self._reread_at
 
-    async def refresh(self, *, is_rejected: bool = False) -> bool:
-        """Read the file again if it is due or the token was rejected; return whether the token has changed.
-
-        Raises CredentialsError, and keeps the token.
-        """
-        return self._read() if is_rejected or self.due else False
-
-    def _read(self) -> bool:
+    def read_token(self) -> None:
+        """Read the token again."""
         self._reread_at = self._clock.monotonic() + REREAD_AFTER_S
-        if self._path is None:
-            return False
+        path = self.files.token_file
+        if path is None:
+            return
         try:
-            token = self._path.read_text(encoding="ascii").strip()
+            token = path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise CredentialsError(f"{self._path}: cannot be read ({error}); mount the pod's token") from error
+            raise _unusable(path, f"cannot be read ({error})") from error
         if not token:
-            raise CredentialsError(f"{self._path}: is empty; mount the pod's ServiceAccount token")
-        before, self._headers = self._headers, {"Authorization": f"Bearer {token}"}
-        return before != self._headers
+            raise _unusable(path, "is empty")
+        headers = {"Authorization": f"Bearer {token}"}
+        if headers != self.headers:
+            self.headers = headers
 
+    def read_authorities(self) -> bool:
+        """Read the CAs again; return whether there is a new context.
 
-class Trust:
-    """The CAs that may sign the API server's certificate. ``ca_file`` None: the system's.
-
-    ``context``: of the next connection; open ones keep theirs. Raises CredentialsError.
-    """
-
-    def __init__(self, ca_file: Path | None) -> None:
-        self._ca_file = ca_file
-        self._authorities = self._read()
-        self.context = self._context_for(self._authorities)
-
-    def load(self) -> bool:
-        """Read the CAs again; return whether there is a new context. Raises CredentialsError and keeps the old one.
-
-        A file that is read while being written causes such an error; the next load reads it completely.
+        A file that is read while being written causes an error; the next time it is read completely.
         """
-        authorities = self._read()
-        if authorities == self._authorities:
+        if not self._is_secure:
             return False
-        self.context, self._authorities = self._context_for(authorities), authorities
-        return True
-
-    def _read(self) -> str | None:
+        path, authorities = self.files.ca_file, None
         try:
-            return self._ca_file.read_text(encoding="utf-8") if self._ca_file is not None else None
+            authorities = path.read_text(encoding="utf-8") if path is not None else None
         except (OSError, UnicodeDecodeError) as error:
-            raise self._unusable(f"cannot be read ({error})") from error
-
-    def _context_for(self, authorities: str | None) -> ssl.SSLContext:
+            raise _unusable(path, f"cannot be read ({error})") from error
+        if self.context is not None and authorities == self._authorities:
+            return False
         if authorities is not None and not authorities.strip():
-            raise self._unusable("is empty")  # ssl treats an empty string as the system's CAs
+            raise _unusable(path, "is empty")  # ssl treats an empty string as the system's CAs
         try:
             context = ssl.create_default_context(cadata=authorities)
         except (OSError, ssl.SSLError) as error:
-            raise self._unusable(f"holds no usable certificate authority ({error})") from error
+            raise _unusable(path, f"holds no usable certificate authority ({error})") from error
         # From Python 3.13 on, the default rejects CAs without an Authority Key Identifier, which many clusters have.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        return context
-
-    def _unusable(self, why: str) -> CredentialsError:
-        return CredentialsError(f"{self._ca_file}: {why}; mount the pod's ServiceAccount token")
+        self.context, self._authorities = context, authorities
+        return True
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAccess:
-    """How to connect to one cluster."""
-
-    server: str  # a URL without a trailing slash
-    credentials: Credentials
-    trust: Trust | None = None  # None: plain HTTP
+def _unusable(path: Path | None, why: str) -> CredentialsError:
+    return CredentialsError(f"{path}: {why}; mount the pod's ServiceAccount token")
 
 
-async def load_access(
+def load_access(
     server: ApiServer | None = None,
     *,
     environ: Mapping[str, str] = os.environ,
@@ -145,16 +124,7 @@ async def load_access(
 
     Raises CredentialsError, which names the file and the remedy.
     """
-    if server is None:
-        server = _in_cluster(environ, service_account)
-    is_secure = urlsplit(server.url).scheme == "https"
-    if is_secure and server.token_file is None:
-        raise CredentialsError(f"{server.url}: without a token; pass --token-file")
-    return ClusterAccess(
-        server.url.rstrip("/"),
-        Credentials(server.token_file, clock or SystemClock()),
-        Trust(server.ca_file) if is_secure else None,
-    )
+    return ClusterAccess(server or _in_cluster(environ, service_account), clock or SystemClock())
 
 
 async def wait_for_access(
@@ -167,7 +137,7 @@ async def wait_for_access(
     backoff = Backoff(*_BACKOFF)
     while not stop.is_set():
         try:
-            return await load_access(server)
+            return load_access(server)
         except CredentialsError as error:
             on_missing(str(error))
             delay = backoff.next_delay(_BACKOFF[0] / 2)

@@ -6,7 +6,6 @@ between here and the API server. Nothing is sent twice. Decision 320.
 """
 
 import asyncio
-import math
 import socket
 import ssl
 from collections import deque
@@ -53,22 +52,11 @@ class Reply(NamedTuple):
 class Connection(BaseProtocol):
     """A connection. ``reply_to`` one request, read the body to its end, then the next one may follow.
 
-    Failures are raised by ``reply_to``, or by the body where it is read: OSError, TimeoutError, or of
-    ``aiohttp`` ClientError and HttpProcessingError. The connection is closed then.
+    Failures are raised by ``reply_to``, or by the body where it is read: OSError, or of ``aiohttp`` ClientError and
+    HttpProcessingError. The connection is closed then, and by ``end_request`` before the reply has been received.
     """
 
-    __slots__ = (
-        "_deadline",
-        "_heard_at",
-        "_keeps",
-        "_on_lost",
-        "_reply",
-        "_responses",
-        "_silence_s",
-        "_timer",
-        "_waiter",
-        "trust",
-    )
+    __slots__ = ("_heard_at", "_keeps", "_on_lost", "_reply", "_responses", "_waiter", "trust")
 
     def __init__(self, trust: ssl.SSLContext | None, on_lost: Callable[["Connection"], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -80,24 +68,15 @@ class Connection(BaseProtocol):
         self._on_lost = on_lost
         self._waiter: asyncio.Future[Reply] | None = None
         self._reply: Reply | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline = self._silence_s = math.inf
         self._heard_at = loop.time()
         self._keeps = True  # whether the API server keeps the connection after the reply
 
-    async def reply_to(self, request: bytes, deadline: float, silence_s: float = math.inf) -> Reply:
-        """Send a request and return the reply when its head is there.
-
-        ``deadline``: when the whole reply must have been received, by the event loop's clock; ``silence_s``: for how
-        long nothing may be received.
-        """
+    async def reply_to(self, request: bytes) -> Reply:
+        """Send a request and return the reply when its head is there."""
         if self.transport is None:
             raise ConnectionResetError("closed by the API server")
         self._waiter, self._reply = self._loop.create_future(), None
         self._keeps = False  # until the head of the reply is there
-        self._deadline, self._silence_s = deadline, silence_s
-        self._heard_at = self._loop.time()
-        self._watch_time()
         self.transport.write(request)
         return await self._waiter
 
@@ -115,9 +94,6 @@ class Connection(BaseProtocol):
     def end_request(self) -> None:
         """End the request: nothing may be awaited any more. Closes a connection that is not reusable."""
         self._waiter = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if not self.is_reusable:
             self.abort()
 
@@ -164,14 +140,6 @@ class Connection(BaseProtocol):
             self._reply.body.set_exception(error)
         self._keeps = False
         self.abort()
-
-    def _watch_time(self) -> None:
-        """Fail when the time is over; what is received between is only noted."""
-        now, due = self._loop.time(), min(self._deadline, self._heard_at + self._silence_s)
-        if now < due:
-            self._timer = self._loop.call_at(due, self._watch_time)
-        else:
-            self._fail(TimeoutError())
 
 
 def _new_socket(address: AddrInfoType) -> socket.socket:

@@ -46,26 +46,23 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TransportOptions:
-    """``timeout_s``: of a request with its reply; ``connect_timeout_s``: of a new connection, a part of it."""
+    """``timeout_s``: of a request with its reply; ``connect_timeout_s``: of a new connection, a part of it.
+
+    ``may_write``: whether fenced requests may be sent now; asked for each when it has its connection.
+    """
 
     user_agent: str
     timeout_s: float
     connect_timeout_s: float
+    may_write: Callable[[], bool] = lambda: True
 
 
 class Transport(Protocol):
-    """Sends requests to one API server and returns its responses: ``open`` first, ``close`` at the end."""
+    """Sends requests to one API server and returns its responses; connections are made on first use."""
 
     @property
     def answers(self) -> int:
         """Number of responses received so far, of any status; each chunk of a stream counts."""
-
-    @property
-    def read_only(self) -> bool:
-        """Whether fenced requests raise ConnectionFailed instead of being sent."""
-
-    async def open(self) -> None:
-        """Prepare; connections are made on first use."""
 
     async def close(self) -> None:
         """Close all connections. Requests in flight fail."""
@@ -79,6 +76,3 @@ class Transport(Protocol):
         Raises the error for a response that is not 200, and NoResponse if it breaks off, lasts longer than
         ``total_s`` or is silent for ``silence_s``.
         """
-
-    def permit_writes(self, left_s: Callable[[], float]) -> None:
-        """Send fenced requests as long as ``left_s``, which is called for each, returns a positive number."""

@@ -7,9 +7,8 @@ Decision 120.
 
 import asyncio
 import logging
-import math
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import urlsplit
 
 from aiohttp.client_exceptions import ClientError
@@ -29,20 +28,14 @@ from bowline.kube.messages import Answer, Request, TransportOptions
 
 log = logging.getLogger(__name__)
 
-# Rejected credentials are read again at most this often, however many requests get 401.
-_REREAD_EVERY_S = 5.0
 # A line of a request must not end early.
 _TARGET = re.compile(r"[!-~]+")
 _VALUE = re.compile(r"[ -~]*")
 _FAILURES = (ClientError, HttpProcessingError, OSError)  # TimeoutError is an OSError
 
 
-def _unlimited() -> float:
-    return math.inf
-
-
 class HTTPTransport:
-    """Sends requests and returns responses; ``open`` first.
+    """Sends requests and returns responses; connects on first use.
 
     Long responses (lists, watches) and urgent requests use connections of their own. Each connection keeps a buffer
     as long as the longest response it has read, up to 256 KB: lists distributed over the connections of the writes
@@ -52,40 +45,29 @@ class HTTPTransport:
     def __init__(self, access: ClusterAccess, options: TransportOptions) -> None:
         self._access = access
         self._options = options
-        self._writable_s: Callable[[], float] = _unlimited
         self.answers = 0
-        self._pool: ConnectionPool | None = None
-        self._apart: ConnectionPool | None = None
+        self._pool, self._apart = (ConnectionPool(access.server, options.connect_timeout_s) for _ in range(2))
         self._base_path = urlsplit(access.server).path
         self._headers: dict[tuple[str, str], bytes] = {}
-        self._renewal = asyncio.Lock()
-        self._renewed_at = float("-inf")
-
-    async def open(self) -> None:
-        """Make the pools; they connect on first use."""
-        server, timeout_s = self._access.server, self._options.connect_timeout_s
-        self._pool, self._apart = ConnectionPool(server, timeout_s), ConnectionPool(server, timeout_s)
 
     async def close(self) -> None:
         """Close all connections."""
-        for pool in (self._pool, self._apart):
-            if pool is not None:
-                await pool.close()
-        self._pool = self._apart = None
+        await self._pool.close()
+        await self._apart.close()
 
     async def send(self, request: Request) -> Answer:
         """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""
-        if self._access.credentials.due:
-            await self._renew()
-        used = self._access.credentials.headers
+        if self._access.due:
+            self._renew()
+        used = self._access.headers
         try:
             answer = await self._exchange(request)
         except UntrustedServer:
             # Nothing was sent: the handshake has failed.
-            if not await self._reload_authorities():
+            if not self._reload_authorities():
                 raise
             answer = await self._exchange(request)
-        if answer.code == 401 and await self._renew(rejected_headers=used):
+        if answer.code == 401 and self._renew(used):
             answer = await self._exchange(request)
         return answer
 
@@ -97,28 +79,32 @@ class HTTPTransport:
         Raises the error for a response that is not 200, and NoResponse if it breaks off, lasts longer than
         ``total_s`` or is silent for ``silence_s``. Close it when done: ``contextlib.aclosing``.
         """
-        if self._access.credentials.due:
-            await self._renew()
-        used = self._access.credentials.headers
+        if self._access.due:
+            self._renew()
+        used = self._access.headers
         request = Request("GET", path, accept, separate_pool=True)
-        deadline = asyncio.get_running_loop().time() + total_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + total_s
         try:
             pool, connection = await self._connection(request)
         except UntrustedServer:
             # For the next watch: the caller opens it after its backoff.
-            await self._reload_authorities()
+            self._reload_authorities()
             raise
         try:
-            head, body = await connection.reply_to(self._encode(request), deadline, silence_s)
-            self.answers += 1
-            if head.code != 200:
-                if head.code == 401:
-                    await self._renew(rejected_headers=used)
-                raise from_response(head.code, head.headers, await body.read())
-            yield b""
-            while chunk := await body.readany():
+            async with asyncio.timeout_at(min(deadline, loop.time() + silence_s)):
+                head, body = await connection.reply_to(self._encode(request))
+                if head.code != 200:
+                    self.answers += 1
+                    if head.code == 401:
+                        self._renew(used)
+                    raise from_response(head.code, head.headers, await body.read())
+            chunk: bytes | None = b""
+            while chunk is not None:
                 self.answers += 1
                 yield chunk
+                async with asyncio.timeout_at(min(deadline, loop.time() + silence_s)):
+                    chunk = await body.readany() or None
         except _FAILURES as error:
             raise map_error(error) from error
         finally:
@@ -128,36 +114,28 @@ class HTTPTransport:
         deadline = asyncio.get_running_loop().time() + self._options.timeout_s
         pool, connection = await self._connection(request)
         try:
-            head, body = await connection.reply_to(self._encode(request), deadline)
-            self.answers += 1
-            if not request.max_body:
-                return Answer(head.code, head.headers, await body.read())
-            parts: list[bytes] = []
-            left = request.max_body
-            while part := await body.readany():
-                left -= len(part)
-                if left < 0:
-                    # Not read to its end: the connection is closed.
-                    return Answer(head.code, head.headers, b"", is_cut=True)
-                parts.append(part)
-            return Answer(head.code, head.headers, b"".join(parts))
+            async with asyncio.timeout_at(deadline):
+                head, body = await connection.reply_to(self._encode(request))
+                self.answers += 1
+                if not request.max_body:
+                    return Answer(head.code, head.headers, await body.read())
+                parts: list[bytes] = []
+                left = request.max_body
+                while part := await body.readany():
+                    left -= len(part)
+                    if left < 0:
+                        # Not read to its end: the connection is closed.
+                        return Answer(head.code, head.headers, b"", is_cut=True)
+                    parts.append(part)
+                return Answer(head.code, head.headers, b"".join(parts))
         except _FAILURES as error:
             raise map_error(error) from error
         finally:
             pool.release(connection)
 
-    @property
-    def read_only(self) -> bool:
-        """Whether no fenced request is sent now."""
-        return self._writable_s() <= 0
-
-    def permit_writes(self, left_s: Callable[[], float]) -> None:
-        """Send fenced requests as long as ``left_s``, which is called for each, returns a positive number."""
-        self._writable_s = left_s
-
-    def check_fence(self, request: Request) -> None:
+    def _check_fence(self, request: Request) -> None:
         """Raise ConnectionFailed if the request must not be sent now."""
-        if request.is_fenced and self.read_only:
+        if request.is_fenced and not self._options.may_write():
             raise ConnectionFailed("not sent: this process no longer leads")
 
     async def _connection(self, request: Request) -> tuple[ConnectionPool, Connection]:
@@ -167,12 +145,10 @@ class HTTPTransport:
         handshake ends before any timer does.
         """
         pool = self._apart if request.separate_pool else self._pool
-        if pool is None:
-            raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
-        self.check_fence(request)
-        connection = await pool.connection(self._access.trust.context if self._access.trust is not None else None)
+        self._check_fence(request)
+        connection = await pool.connection(self._access.context)
         try:
-            self.check_fence(request)
+            self._check_fence(request)
         except ConnectionFailed:
             pool.release(connection)
             raise
@@ -192,7 +168,7 @@ class HTTPTransport:
     def _build_headers(self, accept: str, content_type: str) -> bytes:
         headers = {
             "Host": urlsplit(self._access.server).netloc.rpartition("@")[2],
-            **self._access.credentials.headers,
+            **self._access.headers,
             "Accept": accept,
             "User-Agent": self._options.user_agent,
             # Compressing a list costs the API server more than sending it across a cluster's network.
@@ -207,49 +183,35 @@ class HTTPTransport:
         ).encode()
         return block
 
-    async def _reload_authorities(self) -> bool:
+    def _reload_authorities(self) -> bool:
         """Read the CAs again; return whether the next connection is verified with different ones."""
-        trust = self._access.trust
-        if trust is None:
+        try:
+            has_changed = self._access.read_authorities()
+        except CredentialsError as error:
+            log.warning("certificate authorities cannot be reloaded", extra={"error": str(error)})
             return False
-        used = trust.context
-        async with self._renewal:
-            try:
-                has_changed = trust.load()
-            except CredentialsError as error:
-                log.warning("certificate authorities cannot be reloaded", extra={"error": str(error)})
-                return False
-            if has_changed:
-                log.info("the certificate authorities of the API server have changed")
-            return trust.context is not used
+        if has_changed:
+            log.info("the certificate authorities of the API server have changed")
+        return has_changed
 
-    async def _renew(self, *, rejected_headers: Mapping[str, str] | None = None) -> bool:
-        """Reload rotated credentials and CAs; return whether the headers differ from those just used.
+    def _renew(self, rejected_headers: Mapping[str, str] | None = None) -> bool:
+        """Read rotated credentials again, and without a rejection also the CAs; return whether the headers differ.
 
-        ``rejected_headers``: those that the API server has answered with 401.
+        ``rejected_headers``: those that the API server has answered with 401; another request may have renewed them.
         """
-        credentials = self._access.credentials
-        used = rejected_headers if rejected_headers is not None else credentials.headers
+        used = self._access.headers if rejected_headers is None else rejected_headers
         if rejected_headers is None:
-            await self._reload_authorities()
-        async with self._renewal:
-            if credentials.headers is not used:
-                # Renewed by the previous holder of the lock, or with the CAs.
-                self._headers.clear()
-                return True
-            now = asyncio.get_running_loop().time()
-            if rejected_headers is not None and now < self._renewed_at + _REREAD_EVERY_S:
-                return False
-            self._renewed_at = now if rejected_headers is not None else self._renewed_at
-            try:
-                has_changed = await credentials.refresh(is_rejected=rejected_headers is not None)
-            except CredentialsError as error:
-                # The present ones may still be valid; if not, the API server answers 401.
-                log.warning("credentials cannot be reloaded", extra={"error": str(error)})
-                return False
-            if has_changed:
-                self._headers.clear()
-            return has_changed
+            self._reload_authorities()
+        try:
+            if self._access.headers is used:
+                self._access.read_token()
+        except CredentialsError as error:
+            # The present ones may still be valid; if not, the API server answers 401.
+            log.warning("credentials cannot be reloaded", extra={"error": str(error)})
+        if self._access.headers is used:
+            return False
+        self._headers.clear()
+        return True
 
 
 def map_error(error: Exception) -> InfrastructureError:

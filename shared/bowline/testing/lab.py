@@ -132,7 +132,7 @@ class Lab:
         if key not in self.accounts:
             kubeconfig = await asyncio.to_thread(account_of, self.cluster, values)
             proxied = self.proxy.kubeconfig(kubeconfig, kubeconfig.with_suffix(f".{URL(self.proxy.url).port}"))
-            self.accounts[key] = await load_access(api_server(proxied))
+            self.accounts[key] = load_access(api_server(proxied))
         return self.accounts[key]
 
     def denials(self, plugin: Plugin, since: int = 0) -> list[str]:
@@ -150,7 +150,7 @@ class Lab:
 def lab_on(cluster: Cluster) -> Iterator[Lab]:
     """Put a proxy in front of the cluster."""
     with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
-        yield Lab(cluster, proxy, asyncio.run(load_access(api_server(cluster.kubeconfig))))
+        yield Lab(cluster, proxy, load_access(api_server(cluster.kubeconfig)))
 
 
 def _denial(plugin: Plugin, exchange: Exchange) -> str:

@@ -37,51 +37,53 @@ def service_account(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_a_named_api_server_precedes_the_pods(service_account: Path) -> None:
+def test_a_named_api_server_precedes_the_pods(service_account: Path) -> None:
     server = ApiServer(f"{URL}/", service_account / "token", service_account / "ca.crt")
-    access = await load_access(server, environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, clock=SteppedClock())
+    access = load_access(server, environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, clock=SteppedClock())
     assert access.server == URL
-    assert access.credentials.headers == {"Authorization": "Bearer pod-token"}
-    assert access.trust is not None
-    assert access.trust.context.cert_store_stats()["x509"] == 1
-    assert access.trust.context.check_hostname
+    assert access.headers == {"Authorization": "Bearer pod-token"}
+    assert access.context is not None
+    assert access.context.cert_store_stats()["x509"] == 1
+    assert access.context.check_hostname
 
 
-async def test_without_a_file_the_systems_authorities_are_trusted(service_account: Path) -> None:
-    access = await load_access(ApiServer(URL, service_account / "token"))
-    assert access.trust is not None
-    assert not access.trust.load(), "they are read once"
+def test_without_a_file_the_systems_authorities_are_trusted(service_account: Path) -> None:
+    access = load_access(ApiServer(URL, service_account / "token"))
+    assert access.context is not None
+    assert not access.read_authorities(), "they are read once"
 
 
-async def test_a_token_is_read_again_after_a_rotation_or_a_rejection(service_account: Path) -> None:
+def test_a_token_is_read_again(service_account: Path) -> None:
     clock, token = SteppedClock(), service_account / "token"
-    access = await load_access(ApiServer(URL, token), clock=clock)
+    access = load_access(ApiServer(URL, token), clock=clock)
     token.write_text("second\n")
-    assert not access.credentials.due
-    assert await access.credentials.refresh() is False
+    assert not access.due
     clock.step(STEP)
-    assert access.credentials.due
-    assert await access.credentials.refresh() is True
-    assert access.credentials.headers == {"Authorization": "Bearer second"}
+    assert access.due
+    access.read_token()
+    assert not access.due
+    headers = access.headers
+    assert headers == {"Authorization": "Bearer second"}
+    access.read_token()
+    assert access.headers is headers, "unchanged"
     token.write_text("third\n")
-    assert await access.credentials.refresh(is_rejected=True) is True, "no wait for a rejected token"
+    access.read_token()
     token.unlink()
-    clock.step(STEP)
     with pytest.raises(CredentialsError, match="token: cannot be read"):
-        await access.credentials.refresh()
-    assert access.credentials.headers == {"Authorization": "Bearer third"}, "the old token may still be valid"
+        access.read_token()
+    assert access.headers == {"Authorization": "Bearer third"}, "the old token may still be valid"
 
 
-async def test_in_a_pod_its_service_account_is_used(service_account: Path) -> None:
+def test_in_a_pod_its_service_account_is_used(service_account: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    access = await load_access(environ=environ, service_account=service_account)
+    access = load_access(environ=environ, service_account=service_account)
     assert access.server == "https://[fd00::1]:443"
-    assert access.credentials.headers == {"Authorization": "Bearer pod-token"}
+    assert access.headers == {"Authorization": "Bearer pod-token"}
 
 
-async def test_outside_a_pod_the_flags_are_named() -> None:
+def test_outside_a_pod_the_flags_are_named() -> None:
     with pytest.raises(CredentialsError, match="pass --server, --token-file and --ca-file"):
-        await load_access(environ={"KUBECONFIG": "/home/me/.kube/config"})
+        load_access(environ={"KUBECONFIG": "/home/me/.kube/config"})
 
 
 @pytest.mark.parametrize(
@@ -91,10 +93,10 @@ async def test_outside_a_pod_the_flags_are_named() -> None:
         pytest.param("ca.crt", "nonsense", "ca.crt: holds no usable certificate authority", id="no certificate"),
     ],
 )
-async def test_a_broken_service_account(service_account: Path, file: str, content: str, expectation: str) -> None:
+def test_a_broken_service_account(service_account: Path, file: str, content: str, expectation: str) -> None:
     (service_account / file).write_text(content)
     with pytest.raises(CredentialsError, match=expectation):
-        await load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=service_account)
+        load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=service_account)
 
 
 @pytest.mark.looptime

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ApiStatus, NotFound
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.kube.resources import LEASES, Resource
@@ -23,7 +23,7 @@ class LateReplies(KubeClient):
     clock: SteppedClock
 
     def __init__(self) -> None:
-        super().__init__(ClusterAccess("http://none", cast(Credentials, None)), ClientOptions(clock=SteppedClock()))
+        super().__init__(load_access(ApiServer("http://none")), ClientOptions(clock=SteppedClock()))
         self.elector = LeaderElector(self, ObjectKey("default", "lease"), "one", TIMINGS, LeaseVersions())
         self.left: list[float] = []
 

@@ -9,7 +9,7 @@ import pytest
 
 from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.messages import Answer, Request
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import PODS, Selection
@@ -27,7 +27,7 @@ def line(event: str, name: str, version: int, content: bytes = b"{}") -> bytes:
 class OneWatch:
     """A transport with an empty list and one watch."""
 
-    answers, read_only = 0, False
+    answers = 0
 
     def __init__(self, lines: list[bytes]) -> None:
         self.lines = lines
@@ -80,7 +80,7 @@ async def test_what_is_reported(lines: list[bytes], concerned: str | None, expec
         return bool(item["metadata"]["name"] == concerned)
 
     transport = OneWatch(lines)
-    access = ClusterAccess("http://none", cast(Credentials, None))
+    access = load_access(ApiServer("http://none"))
     client = KubeClient(access, ClientOptions(transport=lambda *_: cast(Any, transport)))
     decoded: list[Any] = []
     client.unreadable.follow(lambda ref, why: decoded.append(ref))

@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bowline.kube.config import ApiServer, ClusterAccess, Credentials, load_access
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ConnectionFailed, NoResponse
 from bowline.kube.messages import Answer, Request, TransportOptions
 from bowline.kube.transport import HTTPTransport
 from bowline.localcluster.certs import LocalAuthority, write_pair
-from bowline.runtime.clock import SystemClock
 
 GET = Request("GET", "/api", "application/json")
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -60,11 +59,8 @@ async def server() -> AsyncIterator[tuple[ScriptedServer, str]]:
     listening.close()
 
 
-async def opened(url: str, token_file: Path | None = None, timeout_s: float = 5) -> HTTPTransport:
-    access = ClusterAccess(url, Credentials(token_file, SystemClock()))
-    transport = HTTPTransport(access, TransportOptions("test/1", timeout_s, 5))
-    await transport.open()
-    return transport
+def opened(url: str, token_file: Path | None = None, timeout_s: float = 5) -> HTTPTransport:
+    return HTTPTransport(load_access(ApiServer(url, token_file)), TransportOptions("test/1", timeout_s, 5))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +96,7 @@ async def test_what_is_received(
 ) -> None:
     scripted, url = server
     scripted.scripts = [(received, closes), ([ONE], False)]
-    transport = await opened(url)
+    transport = opened(url)
     if body is None:
         with pytest.raises(NoResponse, match="broke") as failure:
             await transport.send(GET)
@@ -116,7 +112,7 @@ async def test_what_is_received(
 async def test_what_is_sent(server: tuple[ScriptedServer, str], tmp_path: Path) -> None:
     scripted, url = server
     (tmp_path / "token").write_text("secret\n")
-    transport = await opened(url.replace("//", "//user:word@") + "/base", tmp_path / "token")
+    transport = opened(url.replace("//", "//user:word@") + "/base", tmp_path / "token")
     scripted.scripts = [([OK + b'Warning: 299 - "a"\r\nWarning: 299 - "b"\r\nContent-Length: 0\r\n\r\n'], False)]
     answer = await transport.send(
         Request("PATCH", "/x?y=1", "application/json", b"{}", "application/merge-patch+json")
@@ -144,7 +140,7 @@ async def test_no_line_of_a_request_ends_early(
     server: tuple[ScriptedServer, str], tmp_path: Path, path: str, token: str
 ) -> None:
     (tmp_path / "token").write_bytes(token.encode())
-    transport = await opened(server[1], tmp_path / "token")
+    transport = opened(server[1], tmp_path / "token")
     with pytest.raises(ValueError, match=r"path|line break"):
         await transport.send(Request("GET", path, "application/json"))
     assert server[0].requests == []
@@ -154,20 +150,20 @@ async def test_no_line_of_a_request_ends_early(
 async def test_the_time_of_an_answer_is_limited(server: tuple[ScriptedServer, str]) -> None:
     scripted, url = server
     scripted.scripts = [([], False), ([OK + b"Content-Length: 3\r\n\r\n{"], False), ([ONE], False)]
-    transport = await opened(url, timeout_s=0.05)
+    transport = opened(url, timeout_s=0.05)
     for _ in range(2):
         with pytest.raises(NoResponse, match="in time"):
             await transport.send(GET)
     assert (await transport.send(GET)).body == b"{}"
     await transport.close()
     with pytest.raises(ConnectionFailed):
-        await (await opened("http://127.0.0.1:1")).send(GET)
+        await opened("http://127.0.0.1:1").send(GET)
 
 
 async def test_no_more_of_an_answer_is_read_than_asked_for(server: tuple[ScriptedServer, str]) -> None:
     scripted, url = server
     scripted.scripts = [([OK + b"Content-Length: 5000000\r\n\r\n", BIG], False), ([ONE], False)]
-    transport = await opened(url)
+    transport = opened(url)
     answer = await transport.send(Request("GET", "/api", "application/json", max_body=1000))
     assert answer == Answer(200, answer.headers, b"", is_cut=True)
     answer = await transport.send(Request("GET", "/api", "application/json", max_body=2))
@@ -178,7 +174,7 @@ async def test_no_more_of_an_answer_is_read_than_asked_for(server: tuple[Scripte
 async def test_a_stream_that_is_silent_for_too_long_fails(server: tuple[ScriptedServer, str]) -> None:
     scripted, url = server
     scripted.scripts = [([WATCH, *[b"2\r\n{}\r\n"] * 3], False)]
-    transport = await opened(url)
+    transport = opened(url)
     chunks = b""
     async with aclosing(transport.stream("/x", accept="a", total_s=60, silence_s=0.05)) as stream:
         assert await anext(stream) == b"", "it has begun"
@@ -193,7 +189,7 @@ async def test_a_stream_that_is_silent_for_too_long_fails(server: tuple[Scripted
 async def test_a_cancelled_request_leaves_no_connection_for_the_next_one(server: tuple[ScriptedServer, str]) -> None:
     scripted, url = server
     scripted.scripts = [([], False), ([ONE], False)]
-    transport = await opened(url)
+    transport = opened(url)
     sent = asyncio.create_task(transport.send(GET))
     while not scripted.requests:  # noqa: ASYNC110 - another task's
         await asyncio.sleep(0.001)
@@ -229,7 +225,7 @@ async def test_an_address_that_does_not_answer_does_not_keep_the_others_from_bei
     addresses[:] = [("127.0.0.2", port), ("127.0.0.1", port)]
     with socket.create_server(addresses[0], backlog=0), socket.create_connection(addresses[0]):
         # The kernel answers no further attempt: the backlog is full.
-        transport = await opened(f"http://api.example:{port}")
+        transport = opened(f"http://api.example:{port}")
         assert (await transport.send(GET)).body == b"{}"
         await transport.close()
 
@@ -246,9 +242,8 @@ async def test_a_certificate_names_the_host_without_its_last_dot(
     listening = await asyncio.start_server(scripted.serve, "127.0.0.1", ssl=context)
     addresses.append(listening.sockets[0].getsockname())
     url = f"https://api.example.:{addresses[0][1]}"
-    access = await load_access(ApiServer(url, tmp_path / "token", tmp_path / "ca.crt"))
+    access = load_access(ApiServer(url, tmp_path / "token", tmp_path / "ca.crt"))
     transport = HTTPTransport(access, TransportOptions("test/1", 5, 5))
-    await transport.open()
     try:
         assert (await transport.send(GET)).body == b"{}"
     finally:

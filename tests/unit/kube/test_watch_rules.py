@@ -8,7 +8,7 @@ import pytest
 
 from bowline.kube import reflector
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ApiStatus, Cause, KubeError, NoResponse, from_response, from_status
 from bowline.kube.messages import Answer, Request
 from bowline.kube.reflector import Reflector, needs_list
@@ -36,7 +36,7 @@ def test_whether_to_list_again(error: KubeError, expectation: bool) -> None:
 class Silent:
     """A transport whose watches end without an event."""
 
-    answers, read_only = 0, False
+    answers = 0
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -66,7 +66,7 @@ async def test_after_minutes_without_an_event_it_lists_again(
     """etcd, restored from a backup, may not have reached the version again: a watch from there delivers nothing."""
     monkeypatch.setattr(reflector, "_MAX_SILENCE_S", max_silence_s)
     transport = Silent()
-    access = ClusterAccess("http://none", cast(Credentials, None))
+    access = load_access(ApiServer("http://none"))
     client = KubeClient(access, ClientOptions(transport=lambda *_: cast(Any, transport)))
     following = asyncio.create_task(Reflector(client, Selection(PODS)).run())
     await asyncio.wait_for(transport.is_complete.wait(), 5)

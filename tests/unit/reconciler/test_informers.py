@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess, Credentials
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.reflector import EventType
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
@@ -21,7 +21,7 @@ class TwoPages(KubeClient):
     """Lists two requests, each on a page of its own."""
 
     def __init__(self) -> None:
-        super().__init__(ClusterAccess("http://none", cast(Credentials, None)), ClientOptions(clock=SteppedClock()))
+        super().__init__(load_access(ApiServer("http://none")), ClientOptions(clock=SteppedClock()))
 
     async def pages(self, *args: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
         for name, minute in (("later", 2), ("earlier", 1)):

@@ -100,7 +100,7 @@ class Agent:
         probes = ProbeServer(self._options.listen, new_registry(), {"device": lambda: self._missing}, "agent")
         await probes.start()
         try:
-            async with KubeClient(await load_access(self._options.api_server), ClientOptions(name=PROGRAM)) as client:
+            async with KubeClient(load_access(self._options.api_server), ClientOptions(name=PROGRAM)) as client:
                 await self._watch_device(client, stop)
         finally:
             await probes.stop()
