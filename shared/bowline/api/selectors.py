@@ -47,57 +47,23 @@ def _terms(selector: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """The condition on one key. ``allowed_values``: None for any. The key has none of ``excluded_values``."""
-
-    allowed_values: frozenset[str] | None = None
-    excluded_values: frozenset[str] = frozenset()
-    may_be_present: bool = True
-    may_be_absent: bool = True
-
-    @property
-    def possible(self) -> bool:
-        """Whether any object can satisfy it."""
-        return self.may_be_absent or (self.may_be_present and self.allowed_values != frozenset())
-
-    def intersect(self, condition: "Condition") -> "Condition":
-        """Return the conjunction with another condition on the key."""
-        excluded_values = self.excluded_values | condition.excluded_values
-        sets = [values for values in (self.allowed_values, condition.allowed_values) if values is not None]
-        allowed_values = frozenset.intersection(*sets) - excluded_values if sets else None
-        present = self.may_be_present and condition.may_be_present
-        absent = self.may_be_absent and condition.may_be_absent
-        # Denied values are redundant beside allowed ones, and if the key must be absent.
-        excluded_values = frozenset() if allowed_values is not None or not present else excluded_values
-        return Condition(allowed_values, excluded_values, present, absent)
-
-    def admits(self, value: str | None) -> bool:
-        """Return whether a label may have this value; None is the absence of the label."""
-        if value is None:
-            return self.may_be_absent
-        return (
-            self.may_be_present
-            and value not in self.excluded_values
-            and (self.allowed_values is None or value in self.allowed_values)
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Conditions by key; without any it selects everything. ``required_keys``: labels that an object must have."""
+    """What each label must be. ``allowed``: one of these values; ``excluded``: none of these, if it is there."""
 
-    conditions: Mapping[str, Condition]
-    required_keys: frozenset[str] = field(init=False, compare=False)
+    allowed: Mapping[str, frozenset[str]]
+    excluded: Mapping[str, frozenset[str]]
+    required_keys: frozenset[str]
+    absent_keys: frozenset[str]
 
-    def __post_init__(self) -> None:
-        required_keys = frozenset(key for key, condition in self.conditions.items() if not condition.may_be_absent)
-        object.__setattr__(self, "required_keys", required_keys)
-
-    def selects(self, labels: Mapping[str, str]) -> bool:
+    def selects(self, labels: Labels) -> bool:
         """Return whether an object with these labels is selected."""
-        # An object has few labels, a selector perhaps hundreds of conditions: those of absent labels cost nothing.
-        return self.required_keys <= labels.keys() and all(
-            self.conditions[key].admits(labels[key]) for key in self.conditions.keys() & labels.keys()
+        # An object has few labels, a selector perhaps hundreds of requirements: those of absent labels cost nothing.
+        keys = labels.keys()
+        return (
+            self.required_keys <= keys
+            and self.absent_keys.isdisjoint(keys)
+            and all(labels[key] in values for key, values in self.allowed.items())
+            and not any(labels[key] in self.excluded[key] for key in self.excluded.keys() & keys)
         )
 
 
@@ -117,41 +83,36 @@ def is_too_large(selector: Mapping[str, Any] | None) -> bool:
 
 
 def compile_selector(selector: Mapping[str, Any] | None) -> LabelSelector | None:
-    """Return a LabelSelector in the form in which it is evaluated; None if it selects nothing.
+    """Return a LabelSelector in the form in which it is evaluated; None if it is invalid and selects nothing.
 
     An absent or empty one selects everything. Only call it if it is not too large.
     """
-    conditions: dict[str, Condition] = {}
-    expressions: Sequence[Mapping[str, Any]] = (selector or {}).get("matchExpressions") or ()
+    allowed: dict[str, frozenset[str]] = {}
+    excluded: dict[str, frozenset[str]] = {}
+    required_keys, absent_keys = set[str](), set[str]()
     equal: Labels = (selector or {}).get("matchLabels") or {}
-    parts = [(expression.get("key", ""), _condition(expression)) for expression in expressions]
-    parts += [(key, Condition(frozenset((value,)), may_be_absent=False)) for key, value in equal.items()]
-    for key, condition in parts:
-        if condition is None:
-            return None
-        conditions[key] = conditions.get(key, Condition()).intersect(condition)
-    return LabelSelector(conditions) if all(condition.possible for condition in conditions.values()) else None
+    expressions = [{"key": key, "operator": "In", "values": [value]} for key, value in equal.items()]
+    for expression in (*expressions, *((selector or {}).get("matchExpressions") or ())):
+        key, values = expression.get("key", ""), frozenset(expression.get("values") or ())
+        match expression.get("operator"):
+            case "In":
+                allowed[key] = allowed.get(key, values) & values
+                required_keys.add(key)
+            case "NotIn":
+                excluded[key] = excluded.get(key, values) | values
+            case "Exists":
+                required_keys.add(key)
+            case "DoesNotExist":
+                absent_keys.add(key)
+            case _:
+                return None
+    return LabelSelector(allowed, excluded, frozenset(required_keys), frozenset(absent_keys))
 
 
 def selector_admits(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
     """Return whether the labels match a label selector; an absent or empty one matches all."""
     compiled = compile_selector(selector)
     return compiled is not None and compiled.selects(labels)
-
-
-def _condition(expression: Mapping[str, Any]) -> Condition | None:
-    """Return the condition of a requirement; None if it is invalid."""
-    values = frozenset(expression.get("values") or ())
-    match expression.get("operator"):
-        case "In":
-            return Condition(values, may_be_absent=False)
-        case "NotIn":
-            return Condition(excluded_values=values)
-        case "Exists":
-            return Condition(may_be_absent=False)
-        case "DoesNotExist":
-            return Condition(may_be_present=False)
-    return None
 
 
 def topologies_admit(terms: Sequence[Mapping[str, Any]], labels: Labels) -> bool:

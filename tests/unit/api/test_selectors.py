@@ -77,10 +77,21 @@ def test_affinity(selector: Any, is_admitted: bool) -> None:
         pytest.param({"matchLabels": {"zone": "a"}}, True, id="equal"),
         pytest.param({"matchLabels": {"zone": "a", "absent": "x"}}, False, id="one label missing"),
         pytest.param({"matchLabels": {"zone": "a"}, "matchExpressions": [IS_B]}, False, id="both parts must fit"),
+        pytest.param({"matchExpressions": [IS_A, IS_B]}, False, id="two values of one label"),
+        pytest.param({"matchExpressions": [expression("NotIn", "b"), expression("NotIn", "a")]}, False,
+            id="one of two lists"),
+        pytest.param({"matchExpressions": [expression("Gt", "4", key="rank")]}, False, id="an operator of nodes"),
     ],
-)
+)  # fmt: skip
 def test_label_selector(selector: Any, is_admitted: bool) -> None:
     assert selector_admits(selector, NODE.labels) is is_admitted
+
+
+@pytest.mark.parametrize(("part", "is_admitted"), EXPRESSIONS)
+def test_expression_of_a_label_selector(part: dict[str, Any], is_admitted: bool) -> None:
+    assert selector_admits({"matchExpressions": [part]}, NODE.labels) is (
+        is_admitted and part["operator"] not in ("Gt", "Lt")
+    )
 
 
 def term(*values: str, key: str = "zone") -> dict[str, Any]:
