@@ -22,8 +22,8 @@ from bowline.framework.options import argument_type
 from bowline.kube import resources
 from bowline.kube.denial import Denial
 from bowline.kube.resources import Resource
-from bowline_cli.api import Api, ApiException, ClusterError
-from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected
+from bowline_cli.cluster import ERROR_REPLIES, Api, add_cluster_options, call, reported_errors, run_connected
+from bowline_cli.kubeconfig import ClusterError
 from bowline_cli.reader import Reader, Unread, leases_path, readable
 from bowline_cli.release import CHECKS_CRD, CRD, POD_HOOK, InstalledRelease, ReleaseFinding, Reply, findings
 from bowline_cli.terminal import printable
@@ -120,7 +120,7 @@ def as_json(
 
 
 def read_release(api: Api, namespace: str) -> InstalledRelease:
-    """Read what ``findings`` decides on. Raises ApiException, but for what is absent or not permitted."""
+    """Read what ``findings`` decides on. Raises one of ERROR_REPLIES, but for what is absent or not permitted."""
     reader = Reader(api)
     leases = leases_path(namespace)
     release = InstalledRelease(
@@ -209,8 +209,8 @@ def _reply(api: Api, path: str, body: Object) -> Reply | Unread:
     """Return the reply to an object that is created as a dry run."""
     try:
         return Reply(call(api, "POST", path, body, dryRun="All"))
-    except ApiException as error:
-        message, causes = message_of(error), error.causes
+    except ERROR_REPLIES as error:
+        message, causes = str(error), error.status.causes if error.status is not None else ()
     right = Denial.of(message).right
     if right is not None and (right.verb, right.resource) == ("create", path.rpartition("/")[2]):
         return Unread(f"missing permission: {message}")

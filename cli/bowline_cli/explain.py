@@ -16,11 +16,11 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.failed_decision import condition_of
 from bowline.api.meta import Object, ObjectKey, key_of, parse_time, status_of
-from bowline_cli.api import Api, ClusterError
-from bowline_cli.cluster import add_cluster_options, namespace_of, run_connected
+from bowline_cli.cluster import Api, add_cluster_options, namespace_of, run_connected
 from bowline_cli.diagnosis import explain
 from bowline_cli.explanations import ExplainedObject, as_json, as_table, as_text, for_reader, not_read
 from bowline_cli.facts import Facts, ReleaseInfo, creation_time, scheduler_of
+from bowline_cli.kubeconfig import ClusterError
 from bowline_cli.reader import Reader, Unread, readable
 from bowline_cli.reading import Reading, lacks_view, pod_name, read_facts, requests_path, time_of
 from bowline_cli.rights import Rights, plural_of

@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,6 @@ from urllib.parse import quote, urlsplit
 from urllib.request import getproxies_environment
 
 import yaml
-
-from bowline_cli.api import ClusterError, ServerAccess
 
 REMEDY = "pass a valid file with --kubeconfig, or set KUBECONFIG"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -34,6 +32,31 @@ EXEC_TIMEOUT_S = 300
 _HEADER_CHARACTERS, _CONTROL = "!#$&'*+-.^_`|~", re.compile(r"[\x00-\x1f\x7f]")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+class ClusterError(Exception):
+    """The cluster cannot be reached, or its API server gives no decision. The message states the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAccess:
+    """An API server, and the user's identity.
+
+    - ``server``: the URL without a trailing slash.
+    - ``namespace``: that of the context or of the pod.
+    - ``headers``: authentication of each request; ``impersonation``: further headers, some of them several times.
+    - ``tls``: with the client certificate, if the user has one; None: plain HTTP.
+    - ``server_name``: in the server's certificate; empty: the host of the URL.
+    - ``proxy``: URL of an HTTP proxy, with the user's credentials for it; empty: none.
+    """
+
+    server: str
+    namespace: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls: ssl.SSLContext | None = None
+    server_name: str = ""
+    proxy: str = field(default="", repr=False)
+    impersonation: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any
 from bowline.api.meta import Object, key_of, parse_time
 from bowline.kube.errors import Unreadable
 from bowline.kube.unreadable import reduced_page
-from bowline_cli.api import Api, ApiException
-from bowline_cli.cluster import call, call_raw, message_of
+from bowline_cli.cluster import ERROR_REPLIES, Api, call, call_raw
 from bowline_cli.terminal import printable
 
 _PAGE, _GROWTH = 500, 4
@@ -29,7 +28,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads raw objects by path. Methods raise ApiException, but for what is absent or not permitted."""
+    """Reads raw objects by path. Methods raise one of ERROR_REPLIES, but for what is absent or not permitted."""
 
     api: Api
 
@@ -98,10 +97,10 @@ class Reader:
     def _read(self, path: str, **query: str | int) -> Any:
         try:
             return call(self.api, "GET", path, **query)
-        except ApiException as error:
-            if error.status == 403:
-                return Unread(f"missing permission: {message_of(error)}")
-            if error.status != 404:
+        except ERROR_REPLIES as error:
+            if error.code == 403:
+                return Unread(f"missing permission: {error}")
+            if error.code != 404:
                 raise
         return None
 

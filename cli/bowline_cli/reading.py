@@ -14,7 +14,7 @@ from bowline.api.duration import parse_duration
 from bowline.api.gang import gang_of
 from bowline.api.meta import Object, ObjectKey, ObjectRef, parse_time, status_of
 from bowline.api.pod_volumes import pod_volumes
-from bowline_cli.api import ApiException, ClusterError
+from bowline_cli.cluster import ERROR_REPLIES
 from bowline_cli.facts import (
     KINDS,
     Facts,
@@ -25,6 +25,7 @@ from bowline_cli.facts import (
     node_of,
     scheduler_of,
 )
+from bowline_cli.kubeconfig import ClusterError
 from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
 from bowline_cli.rights import plural_of
 
@@ -81,8 +82,8 @@ class Reading:
         path = requests_path(namespace)
         try:
             return self.list("bindrequests", path, fieldSelector=f"spec.podName={pod}")
-        except ApiException as error:
-            if error.status != 400:
+        except ERROR_REPLIES as error:
+            if error.code != 400:
                 raise
         # KAI-Scheduler's CRD does not select by that field.
         requests = self.list("bindrequests", path)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bowline.api import names
-from bowline.kube.errors import Unreadable
-from bowline_cli.api import Api, ApiException, ClusterError
-from bowline_cli.cluster import call
+from bowline.kube.errors import KubeError
+from bowline_cli.cluster import Api, call
+from bowline_cli.kubeconfig import ClusterError
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # API groups of the resources that commands name; of the others the core group.
@@ -75,7 +75,7 @@ class Rights:
             try:
                 answer = call(self.api, "POST", _REVIEWS, body)
                 self.answers[right] = bool(answer["status"]["allowed"])
-            except (ApiException, ClusterError, Unreadable, LookupError, TypeError):
+            except (KubeError, ClusterError, LookupError, TypeError):
                 self.answers[right] = True
         return self.answers[right]
 

@@ -14,9 +14,9 @@ import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
-from bowline_cli.api import ClusterError
 from bowline_cli.check import check as check_release
 from bowline_cli.cluster import connect
+from bowline_cli.kubeconfig import ClusterError
 from bowline_cli.main import main
 from tests.waiting import LIMIT_S, wait_until
 

@@ -18,7 +18,7 @@ from bowline.kube.reflector import Reflector
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, PODS, RESOURCECLAIMS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import bind_request, configmap, pod, resource_claim
-from bowline_cli.api import Api
+from bowline_cli.cluster import Api
 from bowline_cli.kubeconfig import load_kubeconfig
 from bowline_cli.reader import Reader, Unread
 from tests import hostile

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline_cli.api import Api
-from bowline_cli.cluster import EXIT_UNKNOWN, add_cluster_options, namespace_of, run_connected
+from bowline_cli.cluster import EXIT_UNKNOWN, Api, add_cluster_options, namespace_of, run_connected
 from bowline_cli.kubeconfig import load_kubeconfig
 
 FREE_ADDRESS = "https://127.0.0.1:1"

@@ -11,10 +11,11 @@ from bowline.api import names
 from bowline.api.failed_decision import Decision, FailedDecision
 from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_time
 from bowline.api.request_facts import FailureFact, WaitFact
-from bowline_cli.api import Api, ApiAnswer, ClusterError, ServerAccess
+from bowline_cli.cluster import Api, ApiAnswer
 from bowline_cli.diagnosis import explain
 from bowline_cli.explanations import ExplainedObject, as_json, as_table, as_text, for_reader
 from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, current_request, named_objects
+from bowline_cli.kubeconfig import ClusterError, ServerAccess
 from bowline_cli.reader import Unread, acquired_at
 from bowline_cli.reading import Reading, info_of
 from bowline_cli.rights import Right, Rights, rights_of

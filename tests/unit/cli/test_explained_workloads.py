@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from bowline_cli.api import Api, ApiAnswer, ClusterError, ServerAccess
+from bowline_cli.cluster import Api, ApiAnswer
 from bowline_cli.explain import find_subject, stuck_subjects
+from bowline_cli.kubeconfig import ClusterError, ServerAccess
 from bowline_cli.reader import Reader
 from bowline_cli.reading import Reading
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline_cli.api import Api, ClusterError, ServerAccess
-from bowline_cli.kubeconfig import load_kubeconfig, load_service_account
+from bowline_cli.cluster import Api
+from bowline_cli.kubeconfig import ClusterError, ServerAccess, load_kubeconfig, load_service_account
 from bowline_webhook.tls.ca import to_pem
 from tests.unit.webhook.tls import authority
 
