@@ -1,6 +1,5 @@
-"""What ``bowline lint`` reports: findings, and the objects and files that they are about. Data."""
+"""What ``bowline lint`` reports itself, beside the webhook's errors and warnings. Data."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,16 +28,6 @@ class Finding:
     line: int
     message: str
     is_warning: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FindingSubject:
-    """An object that was read, or a file that could not be, and its findings."""
-
-    name: str
-    verdict: str
-    is_reviewed: bool
-    findings: Sequence[Finding] = ()
 
 
 def duplicate_text(line: int, key: str, *, is_rendered: bool = False) -> str:

@@ -23,11 +23,10 @@ from bowline.plugins.reads import unread_annotations
 from bowline_cli.embedded import embedded_manifests
 from bowline_cli.findings import UNREADABLE, Finding
 from bowline_cli.kustomize import Kustomizations
-from bowline_cli.lint_output import LintReading, as_json, as_text, counted, subjects
+from bowline_cli.lint_output import LintReading, as_github, as_json, as_text
 from bowline_cli.lint_settings import FILE, LintSettings, read_settings, require_rules
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
-from bowline_cli.reports import as_github
-from bowline_cli.schema import UNCHECKED, open_schema
+from bowline_cli.schema import open_schema
 from bowline_cli.sources import sources_of
 from bowline_cli.terminal import has_colours, printable
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
@@ -180,11 +179,7 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
             )
         )
     else:
-        listed = subjects(results, reading)
-        places = {finding.file for subject in listed for finding in subject.findings}
-        files = {file for file in places if os.path.isfile(file)}  # noqa: PTH113 - it raises no OSError
-        notes = [*counted(results), *filter(None, ("" if reading.schema else UNCHECKED,))]
-        print(as_github(listed, len(results), files, notes))
+        print(as_github(results, reading, os.path.isfile))
     if options.output != "github":  # it has them as annotations
         for finding in reading.unreadable:
             print(printable(finding.message), file=sys.stderr)

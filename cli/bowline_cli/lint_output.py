@@ -1,10 +1,11 @@
-"""What ``bowline lint`` prints of what it has read and reviewed: text, JSON, and subjects of ``reports``. Pure."""
+"""What ``bowline lint`` prints of what it has read and reviewed: text, JSON, annotations of GitHub. Pure."""
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
+from itertools import chain
 from typing import Any
 
 import jsonpatch
@@ -13,7 +14,7 @@ import yaml
 from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
-from bowline_cli.findings import DUPLICATE_KEY, Finding, FindingSubject
+from bowline_cli.findings import DUPLICATE_KEY, Finding
 from bowline_cli.manifests import Manifest
 from bowline_cli.schema import UNCHECKED
 from bowline_cli.terminal import GREEN, RED, YELLOW, inert_json, shown
@@ -75,24 +76,45 @@ def as_json(results: Iterable[LintResult], reading: LintReading) -> str:
     return inert_json(json.dumps(document, indent=2))
 
 
-def subjects(results: Iterable[LintResult], reading: LintReading) -> list[FindingSubject]:
-    """Return the results for a report: one subject per listed object, and one per file that is not read."""
-    listed_results = [
-        FindingSubject(
-            f"{result.manifest.place}: {result.manifest.kind} {result.name}",
-            _words(result),
-            result.verdict.is_review,
-            result.findings(),
-        )
-        for result in results
-        if result.is_listed
+def as_github(results: Sequence[LintResult], reading: LintReading, is_file: Callable[[str], bool]) -> str:
+    """Return a workflow command of GitHub Actions for each finding, and for what was not reviewed; then a summary.
+
+    ``is_file``: only in a file that exists an annotation has a place; of others the message has the path.
+    """
+    listed = [result for result in results if result.is_listed]
+    findings = [*chain.from_iterable(result.findings() for result in listed), *reading.unreadable]
+    unreviewed = [
+        f"{result.manifest.place}: {result.manifest.kind} {result.name}: {_words(result)}"
+        for result in listed
+        if not result.verdict.is_review
     ]
-    return [
-        *listed_results,
-        *(FindingSubject(finding.file, "unreadable", True, [finding]) for finding in reading.unreadable),
-        *(FindingSubject(file, "unrendered", False) for file, _ in reading.unrendered),
-        *(FindingSubject(charts, _CHART, False) for charts in _charts(reading)),
+    unreviewed += _unrendered(reading)
+    unchecked = [*counted(results), *([] if reading.schema else [UNCHECKED])]
+    errors = sum(not finding.is_warning for finding in findings)
+    counts = (("object", len(results)), ("error", errors), ("warning", len(findings) - errors))
+    words = [f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts]
+    lines = [
+        *(annotation(finding, has_place=is_file(finding.file)) for finding in findings),
+        *(f"::notice title=not reviewed::{_escaped(text)}" for text in unreviewed),
+        *(f"::notice title=not checked::{_escaped(text)}" for text in unchecked),
+        f"{words[0]}: {words[1]}, {words[2]}, {len(unreviewed)} not reviewed",
     ]
+    return "\n".join(lines)
+
+
+def annotation(finding: Finding, *, has_place: bool) -> str:
+    """Return the workflow command; what it cannot carry is escaped."""
+    place = {"file": finding.file, "line": str(finding.line)} if has_place else {}
+    settings = ",".join(
+        f"{key}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}"
+        for key, value in {**place, "title": finding.rule.id}.items()
+    )
+    message = finding.message if has_place else f"{finding.file}: {finding.message}"
+    return f"::{'warning' if finding.is_warning else 'error'} {settings}::{_escaped(message)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def as_text(
@@ -120,8 +142,7 @@ def as_text(
         lines += [(f"  warning: {error}  ({error.rule})", YELLOW) for error in result.review.warnings]
         lines += [(f"  warning: {finding.message}  ({DUPLICATE_KEY})", YELLOW) for finding in result.duplicates()]
         lines += [(line, "") for line in _changes(result)] if shows_changes else []
-    lines += [(f"{file}: unrendered ({reason.removeprefix(f'{file}: ')})", "") for file, reason in reading.unrendered]
-    lines += [(f"{charts}: {_CHART}", "") for charts in _charts(reading)]
+    lines += [(text, "") for text in _unrendered(reading)]
     lines.append((_summary(results, reading), ""))
     lines += [(note, "") for note in counted(results)] if not shows_all else []
     if results and not reading.schema:
@@ -134,12 +155,13 @@ def _origin(rule: Rule) -> str:
     return f"API server: {rule}" if rule.id.startswith("kubernetes/") else rule.id
 
 
-def _charts(reading: LintReading) -> list[str]:
-    """Return the charts that are not rendered, as one text; sub-charts are rendered with theirs."""
+def _unrendered(reading: LintReading) -> list[str]:
+    """Return a line for each file, and one for the charts, that were not rendered; sub-charts are with theirs."""
+    lines = [f"{file}: unrendered ({reason.removeprefix(f'{file}: ')})" for file, reason in reading.unrendered]
     charts = [chart for chart in reading.charts if not any(chart.startswith(f"{o}/charts/") for o in reading.charts)]
     rest = len(charts) - _NAMED_CHARTS
-    text = ", ".join(charts[:_NAMED_CHARTS])
-    return [f"{text} and {rest} more" if rest > 0 else text] if charts else []
+    more = f" and {rest} more" if rest > 0 else ""
+    return [*lines, f"{', '.join(charts[:_NAMED_CHARTS])}{more}: {_CHART}"] if charts else lines
 
 
 def counted(results: Sequence[LintResult]) -> list[str]:
