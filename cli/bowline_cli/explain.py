@@ -6,8 +6,9 @@ confidential arguments of plugins. ``diagnosis`` decides.
 """
 
 import argparse
+import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
@@ -15,17 +16,105 @@ from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.failed_decision import condition_of
-from bowline.api.meta import Object, ObjectKey, key_of, parse_time, status_of
+from bowline.api.meta import Object, ObjectKey, format_time, key_of, parse_time, status_of
 from bowline_cli.cluster import Api, add_cluster_options, namespace_of, run_connected
 from bowline_cli.diagnosis import explain
-from bowline_cli.explanations import ExplainedObject, as_json, as_table, as_text, for_reader, not_read
-from bowline_cli.facts import Facts, ReleaseInfo, creation_time, scheduler_of
+from bowline_cli.facts import Explanation, Facts, ReleaseInfo, age, creation_time, scheduler_of
 from bowline_cli.kubeconfig import ClusterError
 from bowline_cli.reader import Reader, Unread, readable
 from bowline_cli.reading import Reading, lacks_view, pod_name, read_facts, requests_path, time_of
 from bowline_cli.rights import Rights, plural_of
 from bowline_cli.terminal import printable
 from bowline_cli.undecided import explain_uncreated
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedObject:
+    """What is explained: an object of a kind, and what was read and follows. ``facts``: of the object's key."""
+
+    kind: str
+    facts: Facts
+    explanation: Explanation
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.facts.key}"
+
+
+def for_reader(rights: Rights, subject: ExplainedObject) -> ExplainedObject:
+    """Return the explanation with the commands that the user may run; the others are an administrator's."""
+    explanation = subject.explanation
+    commands = [command for command in explanation.commands if rights.allow(command)]
+    denied = [command for command in explanation.commands if command not in commands]
+    details = [*explanation.details, *(f"ask an administrator to run: {command}" for command in denied)]
+    if explanation.afterwards:
+        allowed = next(filter(rights.allow, explanation.afterwards), "")
+        who = "" if allowed else "ask an administrator to run, "
+        details.append(f"{who}once the cause is corrected: {allowed or explanation.afterwards[0]}")
+    return replace(subject, explanation=replace(explanation, commands=tuple(commands), details=tuple(details)))
+
+
+def as_text(subject: ExplainedObject) -> str:
+    """Return the explanation as text."""
+    facts, explanation = subject.facts, subject.explanation
+    lines = [f"{subject}: {explanation.cause}"]
+    if explanation.since is not None:
+        lines.append(f"  since  {format_time(explanation.since)} ({age(facts.now - explanation.since)})")
+    lines += [f"  until  {explanation.until}"] if explanation.until else []
+    lines += [f"  next   {command}" for command in explanation.commands]
+    lines += [f"  also   {detail}" for detail in explanation.details]
+    lines += [f"  {not_read(facts.unreadable)}"] if facts.unreadable else []
+    if facts.info is not None and facts.info.docs:
+        page = f"/stuck-pods.html#{explanation.section}" if explanation.section else ""
+        lines.append(f"  more   {facts.info.docs}{page}")
+    return "\n".join(map(printable, lines))
+
+
+def not_read(unreadable: Iterable[str]) -> str:
+    """Return the line that names what could not be read."""
+    return f"not read (rights): {', '.join(unreadable)}"
+
+
+def as_table(subjects: Sequence[ExplainedObject], now: datetime, unreadable: Sequence[str] = ()) -> str:
+    """Return one line for each subject, in columns, and below them what could not be read."""
+    note = f"\n{printable(not_read(unreadable))}" if unreadable else ""
+    if not subjects:
+        return f"no pod waits{note}"
+    rows = [("NAMESPACE", "NAME", "AGE", "CAUSE")]
+    for subject in subjects:
+        key, since = subject.facts.key, subject.explanation.since
+        name = key.name if subject.kind == "Pod" else f"{subject.kind.lower()}/{key.name}"
+        rows.append((key.namespace, name, age(now - since) if since else "", subject.explanation.cause))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return (
+        "\n".join(
+            printable("   ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
+            for row in rows
+        )
+        + note
+    )
+
+
+def as_json(subjects: Sequence[ExplainedObject], *, is_list: bool) -> str:
+    """Return the explanations as JSON: one object, or ``{"items": [...]}``."""
+    items: list[Mapping[str, Any]] = []
+    for subject in subjects:
+        explanation = subject.explanation
+        items.append(
+            {
+                "kind": subject.kind,
+                "namespace": subject.facts.key.namespace,
+                "name": subject.facts.key.name,
+                "cause": explanation.cause,
+                "since": format_time(explanation.since) if explanation.since is not None else None,
+                "until": explanation.until,
+                "next": list(explanation.commands),
+                "also": list(explanation.details),
+                "notRead": list(subject.facts.unreadable),
+                "isStuck": explanation.is_stuck,
+            }
+        )
+    return json.dumps({"items": items} if is_list else items[0], indent=2)
+
 
 EXIT_EXPLAINED, EXIT_NOT_FOUND = 0, 1
 

@@ -3,34 +3,44 @@
 It runs the webhook's admission chain over the same objects, so an error has the same rule, path and message in both.
 Not checked is what requires a cluster (whether referenced objects exist, which namespaces are excluded, other
 policies), and what the API server itself requires beyond its schema and amounts: names, references, selectors. The
-schema needs the extra ``schema``; without it the output says that it was not checked.
+schema needs the extra ``schema``; without it the output says that it was not checked. What a repository has decided
+is in the file `.bowline-lint.yaml` of the present folder, whose comments give the reasons: a flag adds to its lists,
+and precedes its other values.
 """
 
 import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
 
 from bowline.api import names
+from bowline.api.field_error import FieldError
+from bowline.api.schema import schema_errors
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.config import ConfigurationError, load_settings
-from bowline.framework.strict_yaml import YamlBudget
+from bowline.framework.config import SCHEMA, ConfigurationError, load_settings
+from bowline.framework.strict_yaml import StrictLoader, YamlBudget
 from bowline.plugins.offline import offline_plugins
 from bowline.plugins.reads import unread_annotations
 from bowline_cli.embedded import embedded_manifests
 from bowline_cli.findings import UNREADABLE, Finding
 from bowline_cli.kustomize import Kustomizations
 from bowline_cli.lint_output import LintReading, as_github, as_json, as_text
-from bowline_cli.lint_settings import FILE, LintSettings, read_settings, require_rules
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
 from bowline_cli.schema import open_schema
 from bowline_cli.sources import sources_of
 from bowline_cli.terminal import has_colours, printable
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 
+FILE: Final = ".bowline-lint.yaml"
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 EXAMPLES = f"""examples:
   bowline lint deploy/                                    the manifests of a folder
@@ -39,6 +49,46 @@ EXAMPLES = f"""examples:
   bowline lint . -o github --require-scheduler            in CI: every GPU pod names a scheduler of the cluster
   bowline lint . --fail-on warning --ignore RULE          with a warning that is accepted; {FILE} keeps such decisions
 """
+
+
+class LintSettings(BaseModel):
+    """``ignore``: ids of rules; ``exclude``: patterns of files; the others as the flags of the same names."""
+
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    ignore: list[str] = []
+    exclude: list[str] = []
+    assume_scheduler: str = ""
+    require_scheduler: bool = False
+
+
+def read_settings(file: Path) -> LintSettings:
+    """Return the settings in the file; the defaults if it does not exist. Raises ConfigurationError."""
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), StrictLoader)  # noqa: S506 - it is a SafeLoader
+        return LintSettings.model_validate({} if content is None else content)
+    except FileNotFoundError:
+        return LintSettings.model_construct()
+    except ValidationError as error:
+        errors = schema_errors(SCHEMA, "", error.errors())
+        raise ConfigurationError([replace(each, path=f"{file}: {each.path}") for each in errors]) from error
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigurationError([FieldError(SCHEMA, str(file), "", " ".join(str(error).split()))]) from error
+
+
+def require_rules(ids: Iterable[str]) -> None:
+    """Raise ConfigurationError for ids of rules that do not exist."""
+    if not ids:
+        return
+    module = import_module("bowline_cli.rule")  # of the whole product; lint needs its own rules only
+    rules = module.all_rules()
+    hints = {name: ", ".join(module.similar_rules(name, list(rules))) for name in ids if name not in rules}
+    texts = {name: f"did you mean {hint}?" if hint else "bowline rule lists all" for name, hint in hints.items()}
+    if texts:
+        errors = [
+            FieldError(SCHEMA, "ignore", name, f"there is no such rule; {text}") for name, text in texts.items()
+        ]
+        raise ConfigurationError(errors)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

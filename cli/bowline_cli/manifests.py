@@ -10,16 +10,88 @@ import codecs
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from bowline.api.field_error import join_path
 from bowline.framework.strict_yaml import StrictLoader, YamlBudget
 from bowline_cli.kustomize import Part
-from bowline_cli.lines import DocumentText, TextNodes
+
+
+@dataclass
+class TextNodes:
+    """The nodes of a text, by document, up to where it is not YAML; composed once, when a line is asked for."""
+
+    text: str
+
+    @cached_property
+    def nodes(self) -> Sequence[Any]:
+        return tuple(self._compose())
+
+    def _compose(self) -> Iterator[Any]:
+        loader = StrictLoader(self.text)
+        try:
+            while loader.check_node():
+                yield loader.get_node()
+        except (yaml.YAMLError, RecursionError):
+            return
+        finally:
+            loader.dispose()
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentText:
+    """A document: a text and its number among the documents in it. ``path``: of the object in the document."""
+
+    text: TextNodes
+    index: int
+    path: str = ""
+
+    def below(self, path: str) -> "DocumentText":
+        """Return the place of a part of this object."""
+        return replace(self, path=join_path(self.path, path))
+
+    def line_of(self, path: str, default: int) -> int:
+        """Return the line of a field, or of the nearest one around it that exists; ``default`` if the text is not
+        YAML.
+        """
+        nodes = self.text.nodes
+        return _line(nodes[self.index], join_path(self.path, path)) if self.index < len(nodes) else default
+
+
+def _line(node: Any, path: str) -> int:
+    """Return the line of the field below a node."""
+    line = node.start_mark.line + 1
+    while path:
+        step = _step(node, path)
+        if step is None:
+            break
+        line, node, path = step
+    return int(line)
+
+
+def _step(node: Any, path: str) -> tuple[int, Any, str] | None:
+    """Return line, node and remaining path of the first field of a path; None if the node does not have it."""
+    if isinstance(node, yaml.MappingNode):
+        # The longest key first: a key may contain dots and brackets.
+        pairs = sorted(node.value, key=lambda pair: -len(str(pair[0].value)))
+        for key, value in pairs:
+            for form in (str(key.value), f"[{key.value}]"):
+                rest = path.removeprefix(form)
+                if path.startswith(form) and (not rest or rest[0] in ".["):
+                    return key.start_mark.line + 1, value, rest.removeprefix(".")
+    elif isinstance(node, yaml.SequenceNode) and path.startswith("["):
+        number, _, rest = path[1:].partition("]")
+        if number.isdigit() and int(number) < len(node.value):
+            item = node.value[int(number)]
+            return item.start_mark.line + 1, item, rest.removeprefix(".")
+    return None
+
 
 STANDARD_INPUT = "-"
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -4,13 +4,15 @@ The one that starts a local cluster needs an extra, so that its module is import
 """
 
 import argparse
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from bowline.runtime.version import DISTRIBUTION
-from bowline_cli import plugin_access, plugin_new, plugin_target
+from bowline_cli import plugin_access, plugin_new
 
 EXIT_USAGE = 2
 
@@ -29,12 +31,24 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         "Check a plugin: its class, its admission, and its binding while processes end and requests fail. "
         "Exit status: 0 no findings, 1 findings, 2 the plugin or the API server cannot be started."
     )
-    plugin_target.add_arguments(parser)
+    parser.add_argument("plugin", help="the name of an installed or built-in plugin, or module:Class")
+    what = "the plugin's arguments, as in the configuration"
+    parser.add_argument("--args", type=_object, default={}, metavar="JSON", help=what)
     what = "a file with pods that concern the plugin, instead of those of its distribution; may be repeated"
     parser.add_argument("--pod", type=Path, action="append", dest="pods", default=[], metavar="FILE", help=what)
     parser.add_argument("--no-cluster", action="store_true", help="only what needs no API server")
     parser.add_argument("--limit", type=float, default=10.0, metavar="SECONDS", help="of an attempt (default: 10)")
     parser.set_defaults(run=_lazily("plugin_check"))
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("must be a JSON object")
+    return value
 
 
 def _lazily(module: str) -> Callable[[argparse.Namespace], int]:

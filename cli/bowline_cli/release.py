@@ -16,7 +16,7 @@ from bowline.api.meta import Object, ObjectKey, key_of, parse_time
 from bowline.framework.config import Settings
 from bowline.kube.denial import Denial
 from bowline_cli.reader import COMPONENT, Unread, acquired_at, component_of, readable
-from bowline_cli.rules import admission_rules
+from bowline_cli.rule import admission_rules
 from bowline_webhook.tls.bundle import bundle_of, entries
 from bowline_webhook.tls.ca import from_pem, is_valid_at
 

@@ -1,21 +1,24 @@
-"""The API server's schema of its own kinds, by the library ``kubernetes-validate``, which is the extra ``schema``.
+"""The API server's own rules: its schema of its own kinds, and of quantities in pods of every scheduler.
 
-In a cluster the API server itself applies it, and kubectl asks it to deny unknown fields. Fields that Bowline reads
-are checked by its own rules as well, whose messages name the remedy; the caller keeps one error for each path.
+In a cluster the API server itself applies them, and kubectl asks it to deny unknown fields; of an object of another
+kind it denies the pods, later. Fields that Bowline reads are checked by its own rules as well, whose messages name
+the remedy; the caller keeps one error for each path.
 
 Types and names of fields are checked everywhere except in ``status``, which a client does not write. That a field
 must be given is checked in pods and workloads only: elsewhere the API server has defaults that the schema does not
-show. The library is an extra, because it has 108 MB.
+show. Its library ``kubernetes-validate`` is the extra ``schema``, because it has 108 MB.
 """
 
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
 from typing import Any, Final
 
-from bowline.api.field_error import FieldError, join_path
+from bowline.api.field_error import FieldError, format_value, join_path
 from bowline.api.meta import Object
+from bowline.api.quantity import as_stored, parse_quantity
 from bowline.api.rule import DenialCause, Rule
 from bowline.framework.structure import MAX_ERRORS
 
@@ -44,8 +47,6 @@ REQUIRED: Final = Rule(
     valid="volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]",
     needs_whole=True,
 )
-RULES: Final = (UNKNOWN_FIELD, TYPE, REQUIRED)
-
 # Whose kinds are Kubernetes' own.
 KUBERNETES_GROUPS: Final = frozenset(
     {
@@ -179,3 +180,94 @@ def _types(schema: Any) -> Iterator[str]:
     yield from (types,) if isinstance(types, str) else types
     for alternative in schema.get("oneOf", ()):
         yield from _types(alternative)
+
+
+QUANTITY: Final = Rule(
+    "kubernetes/quantity",
+    "a container's quantity is none, is negative, or is not whole although it counts devices; only offline: in "
+    "a cluster the API server itself denies it",
+    invalid="limits: {memory: much}",
+    valid="limits: {memory: 1Gi}",
+)
+LIMIT: Final = Rule(
+    "kubernetes/limit",
+    "a container's request is above its limit, or counts devices and has no limit or another one; only offline",
+    invalid="limits: {cpu: 1}\nrequests: {cpu: 2}",
+    valid="limits: {cpu: 2}\nrequests: {cpu: 1}",
+    needs_whole=True,
+)
+POD_LEVEL: Final = Rule(
+    "kubernetes/resource",
+    "a pod requests for all its containers another resource than CPU, memory and huge pages; only offline",
+    invalid="resources: {limits: {example.com/device: 1}}",
+    valid="resources: {limits: {cpu: 1}}",
+)
+RULES: Final = (QUANTITY, LIMIT, POD_LEVEL, UNKNOWN_FIELD, TYPE, REQUIRED)
+
+_LISTS = ("initContainers", "containers")
+
+
+def quantity_errors(spec: Object) -> Iterator[FieldError]:
+    """Yield the errors of a pod spec whose structure is valid; paths begin with ``spec``."""
+    for field in _LISTS:
+        for index, container in enumerate(spec.get(field) or ()):
+            resources = container.get("resources") or {}
+            yield from _container_errors(resources, f"spec.{field}[{index}].resources")
+    for part in ("limits", "requests"):
+        for resource, value in ((spec.get("resources") or {}).get(part) or {}).items():
+            if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
+                message = "must be cpu, memory or hugepages-SIZE: other resources are those of a container"
+                yield FieldError(POD_LEVEL, f"spec.resources.{part}[{resource}]", value, message)
+
+
+def _container_errors(resources: Object, path: str) -> Iterator[FieldError]:
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name, entries in (("limits", limits), ("requests", requests)):
+        for resource, value in entries.items():
+            error = _value_error(resource, value)
+            if error:
+                yield FieldError(QUANTITY, f"{path}.{name}[{resource}]", value, error)
+    for resource, value in requests.items():
+        request, limit = _quantity(value), _quantity(limits[resource]) if resource in limits else None
+        if request is None:
+            continue
+        is_device = not _is_overcommitted(resource)
+        if resource not in limits and is_device:
+            amount = "a corrected request" if _value_error(resource, value) else format_value(value)
+            message = f"is required, because {resource} is not overcommitted; set it to {amount}"
+            yield FieldError(LIMIT, f"{path}.limits[{resource}]", None, message)
+        elif limit is not None and (request > limit or (is_device and request != limit)):
+            rule = "the same as" if is_device else "at most"
+            message = f"must be {rule} the limit, {format_value(limits[resource])}"
+            yield FieldError(LIMIT, f"{path}.requests[{resource}]", value, message)
+
+
+def _value_error(resource: str, value: Any) -> str:
+    quantity = _quantity(value)
+    if quantity is None:
+        return 'must be a quantity, such as 1, "500m" or "16Gi"'
+    if quantity < 0:
+        return "must be 0 or more"
+    if _is_extended(resource) and quantity != quantity.to_integral_value():
+        return "must be a whole number"
+    return ""
+
+
+def _quantity(value: Any) -> Decimal | None:
+    """Return the quantity as the API server stores it, null as 0; None if it cannot be parsed."""
+    try:
+        return as_stored(parse_quantity(value))
+    except ValueError:
+        return None
+
+
+def _is_native(resource: str) -> bool:
+    return "/" not in resource or "kubernetes.io/" in resource
+
+
+def _is_extended(resource: str) -> bool:
+    return not _is_native(resource) and not resource.startswith("requests.")
+
+
+def _is_overcommitted(resource: str) -> bool:
+    return _is_native(resource) and not resource.startswith("hugepages-")

@@ -28,8 +28,7 @@ from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
 from bowline_cli.findings import DUPLICATE_KEY, SCHEDULER, Finding, duplicate_text
 from bowline_cli.kustomize import Part
 from bowline_cli.manifests import Manifest
-from bowline_cli.quantities import quantity_errors
-from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema
+from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema, quantity_errors
 from bowline_cli.traces import gpu_trace, requests_gpu
 from bowline_webhook.placement import misplaced, unknown_devices
 from bowline_webhook.review import display_name

@@ -19,7 +19,7 @@ from bowline.localcluster.api import ApiClient
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.errors import LocalApiError
 from bowline_cli.manifests import Manifest, UnreadableError
-from bowline_cli.rules import admission_rules
+from bowline_cli.rule import admission_rules
 from bowline_cli.schema import open_schema
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
 from tests.live import Live

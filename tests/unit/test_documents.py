@@ -24,7 +24,7 @@ from bowline.framework.interface.metrics import PluginMetrics
 from bowline.framework.interface.plugin import AdmissionPlugin, Plugin
 from bowline.kube.object_client import ObjectClient
 from bowline_cli.facts import Section
-from bowline_cli.rules import admission_rules
+from bowline_cli.rule import admission_rules
 from tests import hostile
 from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, blocks, without_blocks
 

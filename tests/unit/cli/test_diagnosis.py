@@ -13,7 +13,7 @@ from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_tim
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline_cli.cluster import Api, ApiAnswer
 from bowline_cli.diagnosis import explain
-from bowline_cli.explanations import ExplainedObject, as_json, as_table, as_text, for_reader
+from bowline_cli.explain import ExplainedObject, as_json, as_table, as_text, for_reader
 from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, current_request, named_objects
 from bowline_cli.kubeconfig import ClusterError, ServerAccess
 from bowline_cli.reader import Unread, acquired_at

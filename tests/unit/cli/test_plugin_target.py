@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bowline_cli.plugin_target import TargetError, pods
+from bowline_cli.plugin_check import TargetError, pods
 
 POD = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: main, image: i}]}\n"
 

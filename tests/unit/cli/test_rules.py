@@ -16,7 +16,7 @@ from bowline.framework.registry import Registry, installed_plugins
 from bowline.plugins.catalog import BUILTINS
 from bowline_cli.main import main
 from bowline_cli.manifests import Manifest
-from bowline_cli.rules import admission_rules, all_rules
+from bowline_cli.rule import admission_rules, all_rules
 from bowline_cli.schema import open_schema
 from bowline_cli.verdicts import review_manifest
 from tests.rule_examples import example_object
