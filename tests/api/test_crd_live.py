@@ -6,8 +6,7 @@ import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
-from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
-from tools.generate.crd import UNREPORTED
+from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, STRICT, bind_request, spec
 
 
 def denial(cluster: Cluster, body: dict[str, Any]) -> str:
@@ -18,18 +17,6 @@ def denial(cluster: Cluster, body: dict[str, Any]) -> str:
 
 
 # --- creation ---
-
-
-@pytest.mark.parametrize("body", ON_THE_WIRE)
-def test_what_the_scheduler_writes_is_stored_as_written(crd_cluster: Cluster, body: dict[str, Any]) -> None:
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"}
-    annotations = {"example.kai.scheduler/key": "value"}
-    request_body = bind_request("good", body, ownerReferences=[owner], annotations=annotations)
-    stored_request = crd_cluster.api.post(ALL + STRICT, request_body)
-    assert stored_request["spec"] == request_body["spec"], "neither defaulted nor pruned"
-    assert stored_request["metadata"]["labels"] == request_body["metadata"]["labels"]
-    assert stored_request["metadata"]["ownerReferences"] == [owner]
-    assert stored_request["status"] == {"reason": UNREPORTED}
 
 
 REFUSED = [

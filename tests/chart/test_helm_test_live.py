@@ -1,4 +1,4 @@
-"""`helm test` and the example scheduler of its values, on a real API server: with the chart's hooks and the pair.
+"""The account of `helm test`, and the example scheduler of its values, on a real API server: with the pair.
 
 Only kubelets are missing: the pods of hooks, both processes and the example scheduler run as local processes. The
 commands of the pages, from install to uninstall, are in `test_operations_live`; every object of every preset is
@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import CommandError, LocalApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import Helm
 from bowline.localcluster.pair import LOCAL_VALUES, Pair, PairOptions
 from bowline.localcluster.podsplace import has_pods_place
@@ -69,17 +69,6 @@ def objects(cluster: Cluster, name: str, namespace: str) -> list[str]:
     return [line for each in commands for line in cluster.kubectl(*each, selector, "-o", "name").stdout.splitlines()]
 
 
-def helm_test(cluster: Cluster, helm: Helm, name: str = "bowline") -> str:
-    """Run `helm test`; return the output of its pod. CommandError if it fails."""
-    helm.run(["test", name, f"--namespace={name}-system"], cluster.kubeconfig)
-    return log_of_the_test(cluster, name)
-
-
-def log_of_the_test(cluster: Cluster, name: str = "bowline") -> str:
-    """The output of the last pod, which Helm reads from the kubelet."""
-    return (cluster.layout.logs / f"{name}-test-check.log").read_text()
-
-
 def bound_node(cluster: Cluster, name: str) -> Any:
     return cluster.api.get(f"/api/v1/namespaces/default/pods/{name}")["spec"].get("nodeName")
 
@@ -101,22 +90,6 @@ def test_the_example_scheduler_of_its_values_schedules(cluster: Cluster, release
         wait_until(lambda: bound_node(cluster, "example"), "the example scheduler decides, the pair binds")
     finally:
         scheduler.stop()
-
-
-def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
-    cluster: Cluster, helm_command: Helm, release_pair: Pair
-) -> None:
-    assert release_pair.webhook is not None
-    release_pair.webhook.stop()
-    try:
-        with pytest.raises(CommandError, match="bowline-test"):
-            helm_test(cluster, helm_command)
-        assert "missing: an answer of the webhook" in log_of_the_test(cluster)
-        accounts = cluster.kubectl("get", "serviceaccounts", "-n", NAMESPACE, "-o", "name").stdout
-        assert "serviceaccount/bowline-test" not in accounts.splitlines()
-    finally:
-        release_pair.launch_webhook().wait_ready()
-    assert "all is well" in helm_test(cluster, helm_command)
 
 
 def test_a_stolen_token_of_the_test_creates_nothing(cluster: Cluster, helm_command: Helm, release_pair: Pair) -> None:

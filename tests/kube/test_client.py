@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bowline.kube.calls import Call
-from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import (
     AlreadyExists,
@@ -24,14 +24,12 @@ from bowline.kube.errors import (
 from bowline.kube.messages import PatchType
 from bowline.kube.permits import limited_to
 from bowline.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS, SECRETS, Resource, Selection
-from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.kube.conftest import connect
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S
@@ -161,20 +159,6 @@ async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired:
     with pytest.raises(ConnectionFailed) as refusal:
         await wired.get(NAMESPACES, "", namespace)
     assert not refusal.value.may_have_been_applied
-
-
-async def test_a_reply_after_the_deadline_is_a_timeout(
-    bare_cluster: Cluster, access: ClusterAccess, namespace: str
-) -> None:
-    async with KubeClient(access, ClientOptions(timeout_s=0.3)) as client:
-        await connect(client)
-        bare_cluster.process(Tool.APISERVER).pause()
-        try:
-            with pytest.raises(NoResponse, match="did not answer in time"):
-                await client.create(CONFIGMAPS, namespace, configmap("a"))
-        finally:
-            bare_cluster.process(Tool.APISERVER).resume()
-        await connect(client)
 
 
 async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(

@@ -212,7 +212,6 @@ STEPS = (
         f"{_DECIDE}step.py",
         "if (is_ok and facts.is_acknowledged) or",
         "if is_ok or",
-        live=("tests/reconciler/test_prepared.py",),
     ),
     Mutant(
         "altered-write-counts",
@@ -497,7 +496,6 @@ ATTEMPTS = (
         f"{_DRIVE}requeue.py",
         "        attempt.pending_outcome, attempt.failed_before = action.outcome, request.failed_attempts\n",
         "",
-        live=("tests/reconciler/test_isolation.py",),
         simulation=_RANDOM,
     ),
     Mutant(

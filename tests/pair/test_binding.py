@@ -48,33 +48,6 @@ def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) ->
     assert bound == "False"
 
 
-def test_the_same_wait_of_another_request_repeats_the_event_on_the_pod(pair: Live) -> None:
-    pair.create_pod(schedulingGates=[{"name": "example.com/hold"}])
-    for count in (1, 2):
-        pair.request_bind()
-        until_reported(pair, count)
-        pair.cluster.api.delete(pair.request_path())
-        pair.until("the request is deleted", lambda: pair.not_found(pair.request_path()))
-
-
-def until_reported(pair: Live, count: int) -> None:
-    """Wait until the event of the pod's wait has occurred so often, as one object."""
-    path = f"/apis/events.k8s.io/v1/namespaces/{pair.namespace}/events"
-
-    def counts() -> list[int]:
-        events = [event for event in pair.cluster.api.get(path)["items"] if event["regarding"]["kind"] == "Pod"]
-        waits = [event for event in events if event["reason"] == "BindingWaiting"]
-        return [(event.get("series") or {}).get("count", 1) for event in waits]
-
-    pair.until(f"report {count}", lambda: counts() == [count])
-
-
-def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
-    pair.create_pod(schedulerName="other-scheduler")
-    pair.request_bind()
-    assert pair.phase("pod", "Failed")["status"]["failure"]["reason"] == "NotOurs"
-
-
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace, which this machine does not allow")
 def test_a_pods_own_credentials_are_sufficient(pair: Live) -> None:
     standby = pair.pair.launch_reconciler(WorkloadOptions(name="in-a-pods-place", in_pod=True))

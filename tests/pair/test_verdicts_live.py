@@ -1,6 +1,7 @@
-"""What a verdict leaves beside its message: the page that it names, and the audit log."""
+"""What a verdict leaves beside its message: the page that it names, and the audit log; what runs has no finding."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from bowline.api import names
 from bowline.testing.builders import pod
 from bowline_cli.main import main
 from tests.live import Live
+from tests.plugins.sharing import Shares
 
 
 def shared_pod(annotations: dict[str, str]) -> Any:
@@ -41,6 +43,24 @@ def test_a_denial_and_explain_name_the_published_documentation(
         pair.pair.webhook.stop()
         pair.pair.upgrade({"config.docsURL": ""})
         pair.pair.launch_webhook().wait_ready()
+
+
+def test_what_runs_in_the_cluster_has_no_finding(
+    pair: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares = Shares(pair)
+    shares.share("half", "lint-agrees")
+    pair.until("the share runs", lambda: pair.pod("half")["status"].get("phase") == "Running" or None)
+    dump = pair.cluster.kubectl("get", "pods,bindrequests", "--all-namespaces", "-o", "yaml")
+    path = tmp_path / "dump.yaml"
+    path.write_text(dump.stdout)
+    assert main(["lint", str(path), "-o", "json"]) == 0
+    objects = json.loads(capsys.readouterr().out)["objects"]
+    assert [entry for entry in objects if entry["errors"]] == []
+    (half,) = [entry for entry in objects if (entry["kind"], entry["name"]) == ("Pod", "half")]
+    assert (half["verdict"], half["warnings"]) == ("allowed", [])
+    shares.delete("half")
+    shares.await_release("lint-agrees")
 
 
 # --- the audit log ---

@@ -30,29 +30,3 @@ def test_an_ephemeral_container_gets_no_gpu(strict_pair: Live) -> None:
     assert debug(strict_pair, container("two", VOID)).returncode == 0
     ephemeral_containers = strict_pair.pod()["spec"]["ephemeralContainers"]
     assert {c["name"]: c["env"] for c in ephemeral_containers} == {"one": [VOID], "two": [VOID]}
-
-
-# --- without the plugin, which is off by default ---
-
-
-def test_without_the_plugin_another_container_of_a_share_sees_no_device(pair: Live) -> None:
-    half = {names.GPU_FRACTION: "0.5"}
-    pair.create_pod(annotations=half, initContainers=[container("init")], containers=[container(), container("side")])
-    spec = pair.pod()["spec"]
-    assert [spec["initContainers"][0]["env"], spec["containers"][1]["env"]] == [[VOID], [VOID]]
-    completion = debug(pair, container("one", ALL))
-    assert completion.returncode != 0
-    assert "spec.ephemeralContainers[0].env[0].value" in completion.stderr
-    assert debug(pair, container("one")).returncode == 0
-    assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [VOID]
-    side = {"schedulerName": "example-scheduler", "containers": [container(), container("side", ALL)]}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": half}, "spec": side}
-    result = pair.kubectl("create", "-f", "-", objects=body, check=False)
-    assert result.returncode != 0
-    assert "spec.containers[1].env[0].value" in result.stderr
-
-
-def test_other_schedulers_pods_are_not_changed(strict_pair: Live) -> None:
-    strict_pair.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
-    assert debug(strict_pair, container("one", ALL)).returncode == 0
-    assert strict_pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

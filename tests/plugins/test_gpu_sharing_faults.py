@@ -74,21 +74,6 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(
     assert "the GPU of group lost is reserved again" in shares.live.event("runs", "SharedGPUReserved")
 
 
-def test_a_device_that_its_node_offers_twice_is_that_of_one_group(shares: Shares) -> None:
-    """As with time slicing: the kubelet gives two reservation pods one GPU."""
-    shares.make("first", tolerations=SILENT)
-    shares.ask("first", ["replica-0"])
-    report_device(shares, silent_reservation(shares, "replica-0"), "GPU-1")
-    shares.live.phase("first", "Succeeded")
-    shares.make("second", tolerations=SILENT)
-    shares.ask("second", ["replica-1"])
-    report_device(shares, silent_reservation(shares, "replica-1"), "GPU-1")
-    status = shares.live.phase("second", "Failed")["status"]
-    assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
-    assert "device GPU-1 of group replica-1 on node gpu-node-0 is that of group replica-0" in status["reason"]
-    shares.await_release("replica-1")
-
-
 def test_a_lost_device_is_reserved_again_when_the_node_offers_gpus_again(shares: Shares) -> None:
     """As after a restart of a kubelet, which rejects every reservation pod until the device plugin has registered."""
     status, node = "/api/v1/nodes/gpu-node-3/status", {"node": "gpu-node-3"}

@@ -12,11 +12,12 @@ from bowline.testing.builders import pod
 from tests.live import Live
 from tests.plugins.sharing import Shares
 from tests.plugins.test_gpu_sharing import FRESH
-from tests.plugins.test_hami_core import RESERVED_MIB
 
 MAIN = f"{names.NV_CONTAINER}main"
 REQUEST, LIMIT = f"{MAIN}{names.NV_MEMORY_REQUEST}", f"{MAIN}{names.NV_MEMORY_LIMIT}"
 DEVICES = f"{MAIN}{names.NV_DEVICES}"
+# Of each device, by default.
+RESERVED_MIB = 1024
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import pytest
 from bowline.api import names
 from bowline.framework.config import Binding
 from bowline.framework.interface.binding_plugin import Budgets
-from bowline.framework.interface.context import BindContext
-from bowline.framework.interface.status import Status
 from bowline.kube.client import ClientOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import NAMESPACES
@@ -102,20 +100,3 @@ async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert (status["phase"], status.get("failedAttempts", 0)) == ("Succeeded", 0)
     assert "reason" not in status
-
-
-async def test_a_failed_attempt_whose_report_is_not_stored_is_neither_forgotten_nor_repeated(
-    stage: Stage, proxy_route: Proxied
-) -> None:
-    async def fails_first(ctx: BindContext) -> Status:
-        return Status.retry("no luck") if ctx.attempt == 1 else Status.ok()
-
-    proxy, access = proxy_route
-    proxy.add(FaultRule(FaultAnswer(500), CallMatch(("patch",), "bindrequests", "status"), nth=1))
-    plugin = Scripted(pre_bind=fails_first)
-    async with stage.working(plugin, access=access):
-        await stage.create_pod()
-        await stage.request_bind()
-        status = await stage.phase("pod", "Succeeded", "Failed")
-    assert (status["phase"], status["failedAttempts"]) == ("Succeeded", 1)
-    assert plugin.points("pod") == ["pre_bind", "pre_bind", "post_bind"]

@@ -10,7 +10,6 @@ from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Done, Status, Transient
 from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
-from tests.waiting import until_awaited
 
 
 def prepared(status: Mapping[str, Any]) -> tuple[str, str]:
@@ -110,16 +109,3 @@ async def test_a_bind_is_verified_whoever_has_bound(
     assert await stage.events() == ["NotPrepared" if named else "Bound"]
     (condition,) = (entry for entry in status["conditions"] if entry["type"] == "Prepared")
     assert named in condition["message"]
-
-
-async def test_the_ok_of_a_plugin_that_has_bound_nothing_is_its_defect(stage: Stage) -> None:
-    async def return_ok(_: BindContext) -> Status:
-        return Status.ok()
-
-    async with stage.working(Scripted(bind=return_ok)):
-        await stage.create_pod()
-        await stage.request_bind(backoffLimit=0)
-        status = await until_awaited(stage.status, lambda status: "wait" in status)
-    assert "nodeName" not in (await stage.pod())["spec"]
-    assert (status["phase"], status["wait"]["cause"]) == ("Pending", "plugin scripted")
-    assert not status.get("failedAttempts")

@@ -18,7 +18,7 @@ from bowline.kube.resources import NAMESPACES, PODS
 from bowline.testing.builders import pod
 from bowline_reconciler.term.uninstall import Uninstall
 from tests.reconciler.stage import Stage
-from tests.waiting import until, until_awaited
+from tests.waiting import until_awaited
 
 MINE = {"seat": "yes"}
 
@@ -84,23 +84,6 @@ async def test_a_bound_pod_keeps_its_seat_and_the_record_of_it(stage: Stage) -> 
         await end_pod(stage)
         await stage.request_deleted()
     assert [call for call, _, _ in seats.calls] == ["release"]
-
-
-@pytest.mark.parametrize("end", [end_pod, remove_pod])
-async def test_the_seat_is_returned_if_the_reconciler_was_down_when_the_pod_ended(stage: Stage, end: Any) -> None:
-    async with stage.working(Seats()) as working:
-        uid = await bound(stage)
-        await working.crash()
-    await end(stage)
-    assert await finalizers(stage) == [names.FINALIZER]
-    seats = Seats()
-    async with stage.working(seats):
-        await until(lambda: len(seats.calls) == 1)
-        if end is remove_pod:
-            await stage.request_deleted()
-        else:
-            await until_awaited(partial(finalizers, stage), lambda value: value is None)
-    assert seats.calls == [("release", uid, end is end_pod)]
 
 
 async def test_a_seat_that_cannot_be_returned_is_reported_and_returned_by_the_next_process(stage: Stage) -> None:

@@ -212,7 +212,6 @@ MANY_SOURCES = [f"127.0.{number // 200}.{number % 200 + 3}" for number in range(
 @pytest.mark.parametrize(
     ("process", "sources"),
     [
-        pytest.param(False, [CALLER], id="from the callers' own address"),
         pytest.param(True, MANY_SOURCES, id="from 620 addresses, client certificates required"),
     ],
     indirect=["process"],
@@ -309,20 +308,3 @@ def test_the_peak_memory_is_below_the_limit(process: Running) -> None:
     peak = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert peak is not None
     assert int(peak[1]) * 1024 < memory_limit() * 3 // 4, "leaves a reserve for later releases"
-
-
-async def test_callers_of_one_request_displace_no_caller_of_their_address(attack: Attack) -> None:
-    """620 connections complete one review each and stay open, while others of the address connect and review."""
-    limit = asyncio.Semaphore(32)
-
-    async def hold() -> None:
-        async with limit:
-            with contextlib.suppress(OSError):
-                reader, writer = await attack.connect(CALLER)
-                writer.write(with_headers(SHARE))
-                await reader.readline()
-
-    holding = asyncio.gather(*(hold() for _ in range(620)))
-    statuses = [await attack.review_status() for _ in range(48)]
-    await holding
-    assert statuses + [await attack.review_status() for _ in range(48)] == [200] * 96

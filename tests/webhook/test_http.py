@@ -14,7 +14,6 @@ from bowline.framework.config import Settings
 from bowline_webhook.bodies import MAX_BODY
 from bowline_webhook.hooks import Hook
 from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
-from tests.waiting import until
 from tests.webhook.served import JSON, Served, head
 
 POD = encode(review(pod()))
@@ -115,23 +114,6 @@ async def test_a_failure_outside_of_a_review_is_a_500_counted_and_logged_once(
 
 
 class TestStopping:
-    async def test_a_request_in_flight_gets_its_response_and_a_new_one_no_connection(self, listener: Served) -> None:
-        reader, writer = await listener.connect()
-        # A complete request first: afterwards the server has accepted the connection.
-        writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
-        await reader.readuntil(b"}}")
-        writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD[:10])
-        await writer.drain()
-        await until(lambda: listener.sample("bowline_admission_under_way"))
-        stopping = asyncio.create_task(listener.server.stop())
-        await until_refused(listener)
-        writer.write(POD[10:])
-        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-        assert b'"allowed":true' in await reader.read()
-        await stopping
-        writer.close()
-        await writer.wait_closed()
-
     @pytest.mark.parametrize("turns", [pytest.param(0, id="not accepted"), pytest.param(10, id="in its handshake")])
     async def test_a_client_that_is_connecting_gets_its_response(self, listener: Served, turns: int) -> None:
         address = listener.server.address

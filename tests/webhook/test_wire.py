@@ -53,10 +53,8 @@ async def until_in_flight(listener: Served, count: int) -> None:
 @pytest.mark.parametrize(
     ("data", "statuses"),
     [
-        pytest.param(ASK + POD + head_with(LENGTH, END) + POD, [200, 200], id="two pipelined requests"),
         pytest.param(head_with(CHUNKS, END) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(POD), POD), [200], id="chunks"),
         pytest.param(head_with(LENGTH, END, "Expect: 100-continue") + POD, [100, 200], id="100-continue"),
-        pytest.param(head_with(LENGTH, version="1.0") + POD, [200], id="HTTP/1.0"),
         pytest.param(
             head_with(LENGTH, END, target=f"{Hook.VALIDATE_PODS}?{'a=1&' * 1000}") + POD, [200], id="a query"
         ),

@@ -1,6 +1,6 @@
 """Each example manifest gets the verdict that it states.
 
-The API server's is the same: tests/pair/test_lint_agrees_live.py applies each of them.
+The valid ones run in tests/examples/test_examples_run_live.py.
 """
 
 import pytest

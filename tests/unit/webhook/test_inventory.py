@@ -15,7 +15,6 @@ from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, I
 from bowline_webhook.hooks import Hook
 from bowline_webhook.inventory import inventory_of, transform_node
 from bowline_webhook.review import decode_review, review_object
-from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encode, pod, response_of, review
 
 COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
@@ -141,13 +140,3 @@ def test_plugins_never_get_a_malformed_old_pod(old: dict[str, Any], name: str) -
     verdict = review_object(Hook.VALIDATE_EPHEMERAL_CONTAINERS, decode_review(encode(document)), chain)
     assert [warning.path for warning in verdict.warnings] == [name]
     assert bugs == []
-
-
-def test_a_request_that_no_node_can_serve_gets_a_warning() -> None:
-    limits = {"limits": {"nvidia.com/gpu": "9"}}
-    gpu_pod = pod(containers=[{"name": "main", "image": "x", "resources": limits}])
-    document = review(gpu_pod)
-    response = response_of(Hook.VALIDATE_PODS, document, built_in(), Inventory(8, 0))
-    assert response["allowed"]
-    assert response["auditAnnotations"]["rules"] == "gpu_request/whole-inventory"
-    assert "warnings" not in response_of(Hook.VALIDATE_PODS, document, built_in())
