@@ -48,8 +48,8 @@ FRAMEWORK = (
         "missing-effects-after-failure",
         "A plugin that fails to state whether it may have side effects is taken to have none.",
         f"{_FRAMEWORK}binding/runner.py",
-        "return isinstance(result, Failed) or result",
-        "return not isinstance(result, Failed) and result",
+        "return isinstance(result, Status) or result",
+        "return not isinstance(result, Status) and result",
     ),
     Mutant(
         "release-without-effects",

@@ -88,15 +88,16 @@ class Calls(PluginCaller):
         point: str,
         check: Callable[[Any], Status | None],
         budget_s: float,
-        ctx: BindContext,
-        method: Callable[[BindContext, Unpack[Ts]], Awaitable[Any]],
+        ctx: BindContext | None,
+        method: Callable[[Unpack[Ts]], Awaitable[Any]],
         *arguments: *Ts,
     ) -> Status:
         """Call a method; see ``PluginCaller``."""
         status = await super().run(plugin, point, check, budget_s, ctx, method, *arguments)
         if isinstance(status, Done):
             self._keys.update(status.annotations or (), status.labels or ())
-        self.results.append((plugin.name, status))
+        if ctx is not None:
+            self.results.append((plugin.name, status))
         return status
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:

@@ -15,12 +15,15 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import ObjectKey, ObjectUID
-from bowline.framework.binding.declared import permit_of
 from bowline.framework.binding.post import denied_status, not_stored_status
+from bowline.framework.interface.access import is_declared
+from bowline.framework.interface.binding_plugin import BindingPlugin
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import Plugin
 from bowline.framework.interface.status import (
@@ -36,9 +39,17 @@ from bowline.framework.interface.status import (
 )
 from bowline.framework.reason import Reason
 from bowline.kube.accounting import Budget
+from bowline.kube.calls import Call
 from bowline.kube.denial import Denial
-from bowline.kube.errors import ApiError, Forbidden, InfrastructureError, NotStoredError, Unreadable
-from bowline.kube.permits import limited_to
+from bowline.kube.errors import (
+    ApiError,
+    Forbidden,
+    InfrastructureError,
+    NotStoredError,
+    UndeclaredWriteError,
+    Unreadable,
+)
+from bowline.kube.permits import Permit, limited_to
 from bowline.runtime.metrics import Durations
 from bowline.runtime.tasks import raise_foreign_cancellation
 
@@ -60,13 +71,6 @@ _ABANDONED = "ignores its cancellation: its task continues without an attempt, a
 
 class InvalidResult(TypeError):  # noqa: N818 - the plugin's error, not this package's
     """What a plugin returned, or how its call ended, is invalid at its extension point."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The failure of a synchronous call that returned no usable value."""
-
-    status: Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,45 +134,24 @@ class PluginCaller:
         ctx: BindContext | None,
         method: Callable[[Unpack[Ts]], Any],
         *arguments: *Ts,
-    ) -> T | Failed:
-        """Call a synchronous method. Returns its checked result, or ``Failed`` after an exception or an invalid
-        result. ``ctx``: None outside of an attempt.
+    ) -> T | Status:
+        """Call a synchronous method. Returns its checked result, or the failure: an exception or an invalid result.
+
+        ``ctx``: None outside of an attempt.
         """
         self._query = (plugin.name, point, request)
         try:
             return check(method(*arguments))
         except BaseException as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
-            return Failed(self._failure_status(plugin, point, ctx, _as_exception(error)))
+            return self._failure_status(plugin, point, ctx, _as_exception(error))
         finally:
             self._query = None
 
-    def defect(self, plugin: Plugin, point: str, ctx: BindContext, what: str) -> Status:
+    def defect(self, plugin: Plugin, point: str, ctx: BindContext, error: InvalidResult) -> Status:
         """Report a defect that shows after the call, and return its Status."""
-        return self._failure_status(plugin, point, ctx, InvalidResult(what))
+        return self._failure_status(plugin, point, ctx, error)
 
     async def run(
-        self,
-        plugin: Plugin,
-        point: str,
-        check: Callable[[Any], Status | None],
-        budget_s: float,
-        ctx: BindContext,
-        method: Callable[[BindContext, Unpack[Ts]], Awaitable[Any]],
-        *arguments: *Ts,
-    ) -> Status:
-        """Call an asynchronous method with its context, within its budget.
-
-        Returns its checked result, OK for None, or the failure. Its duration is recorded, also on cancellation.
-        """
-        since, status = self._monotonic(), _CANCELLED
-        try:
-            status = await self.run_unobserved(plugin, point, check, budget_s, ctx, method, ctx, *arguments)
-        finally:
-            if self._durations is not None:
-                self._durations.observe(self._monotonic() - since, plugin.name, point, status.code)
-        return status
-
-    async def run_unobserved(
         self,
         plugin: Plugin,
         point: str,
@@ -178,7 +161,28 @@ class PluginCaller:
         method: Callable[[Unpack[Ts]], Awaitable[Any]],
         *arguments: *Ts,
     ) -> Status:
-        """Like ``run``, for a call that belongs to no attempt: only its errors are reported."""
+        """Call an asynchronous method within its budget. ``ctx``: None outside of an attempt.
+
+        Returns its checked result, OK for None, or the failure. Its duration is recorded, also on cancellation.
+        """
+        since, status = self._monotonic(), _CANCELLED
+        try:
+            status = await self._run(plugin, point, check, budget_s, ctx, method, *arguments)
+        finally:
+            if self._durations is not None:
+                self._durations.observe(self._monotonic() - since, plugin.name, point, status.code)
+        return status
+
+    async def _run(
+        self,
+        plugin: Plugin,
+        point: str,
+        check: Callable[[Any], Status | None],
+        budget_s: float,
+        ctx: BindContext | None,
+        method: Callable[[Unpack[Ts]], Awaitable[Any]],
+        *arguments: *Ts,
+    ) -> Status:
         budget = Budget(budget_s)
 
         def report_abandonment() -> None:
@@ -198,9 +202,6 @@ class PluginCaller:
             return self._failure_status(plugin, point, ctx, late)
         except Exception as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
             return self._failure_status(plugin, point, ctx, error)
-        # The reasons of a Done count where they name what is not undone.
-        if isinstance(status, Done) and not _adds(status) and not (status.reasons and point in _UNDOING):
-            return Status.ok()
         return status.from_plugin(plugin.name) if status is not None else Status.ok()
 
     async def _in_task(
@@ -212,8 +213,9 @@ class PluginCaller:
         *arguments: *Ts,
     ) -> Any:
         """Call an asynchronous method in the present task. What is no Exception would end a worker or the process."""
-        task = asyncio.current_task()
-        self._calls[task] = self._new_call(plugin, point, ctx)
+        task, request = asyncio.current_task(), ctx.request if ctx is not None else None
+        key, uid = (request.key, request.uid) if request is not None else (None, ObjectUID(""))
+        self._calls[task] = PluginCall(plugin.name, point, key, uid, self._monotonic())
         try:
             with limited_to(permit_of(plugin)):
                 return await method(*arguments)
@@ -223,10 +225,6 @@ class PluginCaller:
             raise _as_exception(error) from error
         finally:
             del self._calls[task]
-
-    def _new_call(self, plugin: Plugin, point: str, ctx: BindContext | None) -> PluginCall:
-        key, uid = (ctx.request.key, ctx.request.uid) if ctx is not None else (None, ObjectUID(""))
-        return PluginCall(plugin.name, point, key, uid, self._monotonic())
 
     def _failure_status(self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception) -> Status:
         if isinstance(error, InfrastructureError):
@@ -252,6 +250,25 @@ class PluginCaller:
         return defect(plugin.name, f"{point} {denial.message if denial is not None else what}")
 
 
+def permit_of(plugin: Plugin) -> Permit | None:
+    """Return the limit of the plugin's writes; None for a built-in one, and where no policy limits the account.
+
+    A policy does not know which plugin sends a write, so each is limited to those that its own class declares.
+    """
+    if not isinstance(plugin, BindingPlugin) or isinstance(plugin, BuiltinBindingPlugin):
+        return None
+    return partial(_require_declared, plugin) if plugin.settings.granted_plugins is not None else None
+
+
+def _require_declared(plugin: BindingPlugin, call: Call) -> None:
+    (namespace, name), arguments = call.key, plugin.args.model_dump()
+    if not is_declared(plugin.access, arguments, call.verb, call.resource.group, call.label, namespace, name):
+        raise UndeclaredWriteError(
+            f"plugin {plugin.name} may not {call.write}: its `access` does not declare it; add a rule, and install "
+            "the chart with what `bowline plugin access` prints"
+        )
+
+
 def _is_denial(error: Exception) -> TypeGuard[ApiError]:
     """Return whether a right, a policy or a webhook denies the call; the last two with any code, by default 422."""
     if not isinstance(error, ApiError):
@@ -271,7 +288,7 @@ def _as_exception(error: BaseException) -> Exception:
 
 def as_status(result: Any) -> Status:
     status = as_prepared(result)
-    if isinstance(status, Done) and _adds(status):
+    if isinstance(status, Done) and (status.annotations is not None or status.labels is not None):
         raise InvalidResult("returned annotations or labels; only the OK of pre_bind may have them")
     return status
 
@@ -279,10 +296,6 @@ def as_status(result: Any) -> Status:
 def as_prepared(result: Any) -> Status:
     """Check the result of pre_bind: if it is Done, it may have annotations and labels."""
     return _one_of(_RESULTS, result)
-
-
-def _adds(status: Done) -> bool:
-    return status.annotations is not None or status.labels is not None
 
 
 def as_demands(result: Any) -> frozenset[AllocationKind]:

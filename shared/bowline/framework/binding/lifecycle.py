@@ -1,22 +1,24 @@
 """Lifecycle of the plugins in the reconciler: setup with the process, queues and ``run`` with leadership, watches.
 
 A plugin that cannot be set up prevents the process from working: the remaining plugins would bind pods without their
-devices. What raises later is tried again.
+devices. What raises later, in a queue or in ``run``, is logged with the plugin's name, counted and continues after a
+backoff: a plugin's own task would end unnoticed. An error of the API server, such as a denial by a quota, is logged
+with its cause in one line, every other exception as a defect with its traceback.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from bowline.api.meta import Object, ObjectKey, ObjectUID, key_of
-from bowline.framework.binding.calls import PluginCall
-from bowline.framework.binding.declared import permit_of
-from bowline.framework.binding.worker import PluginWorker, run_in_term
+from bowline.framework.binding.calls import PluginCall, permit_of
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.handle import EventSource, Handle, Reconcile
@@ -24,12 +26,15 @@ from bowline.framework.interface.metrics import PluginMetrics
 from bowline.framework.interface.plugin import Plugin, overriding
 from bowline.kube.callbacks import Callback, Callbacks
 from bowline.kube.client import KubeClient
+from bowline.kube.errors import KubeError
 from bowline.kube.permits import limited_to
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import Resource, Selection
+from bowline.runtime.backoff import ItemBackoff
 from bowline.runtime.clock import Clock
 from bowline.runtime.tasks import LimitExceededError, raise_foreign_cancellation, turns_timeout
-from bowline.runtime.workers import failure_of, wait_failed
+from bowline.runtime.workers import Result, failure_of, run_worker, wait_failed
+from bowline.runtime.workqueue import RETRY_BACKOFF, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +44,12 @@ _STOP_S = 40.0
 _LONG_S = 1.0
 # How the name of a queue's task begins.
 _WORKER = "worker "
+# Keys of one queue that are reconciled at a time; slow ones do not count (see ``WorkQueue``).
+WORKERS = 32
+# The shortest pause of a ``run`` that has raised.
+_PAUSE = timedelta(seconds=1)
+# The shortest delay of a requeue: a queue without one would keep the event loop.
+_SHORTEST = timedelta(milliseconds=100)
 
 
 class PluginError(Exception):
@@ -51,6 +62,46 @@ class Watch:
 
     reflector: Reflector
     may_end_wait: Callable[[ObjectKey, Object], bool]
+
+
+class PluginWorker:
+    """A plugin's own leader-only queue; keys added on a standby are dropped.
+
+    It isolates its keys as the queue of requests does: a reconcile that hangs delays its own key only, and ends after
+    a limit; those of one namespace leave room for every other.
+    """
+
+    def __init__(
+        self,
+        plugin: BindingPlugin,
+        name: str,
+        reconcile: Reconcile,
+        failed: Callable[[], None],
+        jitter: Callable[[], float],
+    ) -> None:
+        self.name, self.permit = name, permit_of(plugin)
+        self._reconcile = reconcile
+        self._limit_s = plugin.budgets.reconcile_s
+        self._failed = failed
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(
+            group=lambda key: key.namespace,
+            workers=WORKERS,
+            backoff=ItemBackoff(*RETRY_BACKOFF, random=jitter),
+            is_open=False,
+        )
+
+    async def run(self) -> None:
+        """Work as one of the queue's ``capacity`` workers, until the queue is shut down."""
+        await run_worker(self.queue, self._process, self._on_error)
+
+    async def _process(self, key: ObjectKey) -> Result:
+        async with turns_timeout(self._limit_s):
+            delay = await self._reconcile(key)
+        return Result(None if delay is None else max(delay, _SHORTEST))
+
+    def _on_error(self, key: ObjectKey) -> None:
+        self._failed()
+        _log_error({"worker": self.name, "key": str(key)})
 
 
 class PluginLifecycle:
@@ -139,7 +190,7 @@ class PluginLifecycle:
         for plugin in overriding(self._plugins, BindingPlugin.run):
             name, failed = f"{plugin.name}/run", self._errors.labels(plugin.name, "run").inc
             with limited_to(permit_of(plugin)):
-                running = run_in_term(name, plugin.run, failed, self._jitter)
+                running = _run_in_term(name, plugin.run, failed, self._jitter)
                 self._tasks.append(asyncio.create_task(running, name=name))
         await asyncio.sleep(0)
 
@@ -186,9 +237,35 @@ class PluginLifecycle:
         if full in self._workers:
             raise ValueError(f"plugin {plugin.name} registers worker {name!r} twice")
         failed = self._errors.labels(plugin.name, name).inc
-        limit_s = plugin.budgets.reconcile_s
-        worker = self._workers[full] = PluginWorker(full, reconcile, limit_s, failed, self._jitter, permit_of(plugin))
+        worker = self._workers[full] = PluginWorker(plugin, full, reconcile, failed, self._jitter)
         return worker.queue.add
+
+
+async def _run_in_term(
+    name: str,
+    run: Callable[[], Awaitable[None]],
+    failed: Callable[[], None],
+    jitter: Callable[[], float],
+) -> None:
+    """Call a plugin's ``run`` until it returns."""
+    backoff: ItemBackoff[str] = ItemBackoff(*RETRY_BACKOFF, random=jitter)
+    while True:
+        try:
+            return await raise_foreign_cancellation(run())
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # noqa: BLE001 - anything else would end the work of all others
+            failed()
+            _log_error({"worker": name})
+        await asyncio.sleep(backoff.next_delay(name, _PAUSE).total_seconds())
+
+
+def _log_error(fields: Mapping[str, str]) -> None:
+    error = sys.exception()
+    if isinstance(error, KubeError):
+        log.warning("a plugin's call fails, its worker retries", extra={**fields, "error": str(error)})
+    else:
+        log.exception("plugin worker failed", extra=fields)
 
 
 def _call_outside(plugin: str, point: str) -> PluginCall:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar
 
 import orjson
 
@@ -19,7 +19,6 @@ from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.framework.binding.calls import (
-    Failed,
     InvalidResult,
     PluginCaller,
     as_demands,
@@ -52,7 +51,6 @@ from bowline.kube.binding import addition_errors, label_errors
 from bowline.runtime.tasks import all_done
 
 P = TypeVar("P", bound=BindingPlugin)
-Ts = TypeVarTuple("Ts")
 
 
 @dataclass(slots=True)
@@ -127,8 +125,8 @@ class Runner:
             applies = self._caller.ask(
                 plugin, "applies", as_flag, request, None, plugin.applies, pod_copy or {}, request_copy
             )
-            if isinstance(applies, Failed):
-                defects.append(applies.status)
+            if isinstance(applies, Status):
+                defects.append(applies)
             elif not applies:
                 idle.add(plugin.name)
         effects = {
@@ -142,8 +140,8 @@ class Runner:
             result = self._caller.ask(
                 plugin, "supported_allocations", as_demands, request, None, method, request_copy
             )
-            if isinstance(result, Failed):
-                errors.append(f"{plugin.name}: {result.status.message}")
+            if isinstance(result, Status):
+                errors.append(f"{plugin.name}: {result.message}")
             else:
                 demands.update(result)
         return Answers(
@@ -155,7 +153,7 @@ class Runner:
             return True
         method = plugin.has_side_effects
         result = self._caller.ask(plugin, "has_side_effects", as_flag, request, None, method, request, pod)
-        return isinstance(result, Failed) or result
+        return isinstance(result, Status) or result
 
     def _applying(self, plugins: Iterable[P], ctx: BindContext) -> list[P]:
         """Return the plugins that apply; a failure to state it is that of the attempt's pre_bind."""
@@ -203,11 +201,10 @@ class Runner:
             return self._notified(ctx, failure)
         binders = self._applying(self._plugins[BindingPlugin.bind], ctx)
         for plugin in binders:
-            status = await self._caller.run(
-                plugin, "bind", as_status, plugin.budgets.call_s, self._of_plugin(plugin, ctx), plugin.bind
-            )
+            budget_s, plugin_ctx = plugin.budgets.call_s, self._of_plugin(plugin, ctx)
+            status = await self._caller.run(plugin, "bind", as_status, budget_s, ctx, plugin.bind, plugin_ctx)
             if isinstance(status, Done):
-                return status.from_plugin(plugin.name)
+                return status
             if not isinstance(status, Skipped):
                 return self._notified(ctx, status)
         names = ", ".join(plugin.name for plugin in binders) or "none is enabled"
@@ -217,7 +214,7 @@ class Runner:
     def bound_nothing(self, ctx: BindContext, name: str, why: str) -> Status:
         """Report that the bind of the plugin is Done, and the pod is not bound; returns the attempt's Status."""
         plugin = next(plugin for plugin in self._plugins[BindingPlugin.bind] if plugin.name == name)
-        return self._caller.defect(plugin, "bind", ctx, why)
+        return self._caller.defect(plugin, "bind", ctx, InvalidResult(why))
 
     def _collect(self, ctx: BindContext) -> Status | None:
         """Add the plugins' annotations and labels to those of the Binding; return the first failure.
@@ -231,28 +228,17 @@ class Runner:
             if (status := ctx.prepared.get(plugin.name)) is None:
                 continue
             for additions, added in ((annotations, status.annotations), (labels, status.labels)):
-                failure = self._add(plugin, "pre_bind", ctx, additions, lambda result: result, added or {})
-                if failure is not None:
-                    return failure
+                try:
+                    additions.add(plugin.name, added or {})
+                except InvalidResult as error:
+                    return self._caller.defect(plugin, "pre_bind", ctx, error)
         for builtin in self._applying(self._builtins[BuiltinBindingPlugin.binding_annotations], ctx):
-            method, plugin_ctx = builtin.binding_annotations, self._of_plugin(builtin, ctx)
-            failure = self._add(builtin, "binding_annotations", ctx, annotations, method, plugin_ctx)
+            add, plugin_ctx = partial(annotations.add, builtin.name), self._of_plugin(builtin, ctx)
+            call = builtin.binding_annotations
+            failure = self._caller.ask(builtin, "binding_annotations", add, ctx.request, ctx, call, plugin_ctx)
             if failure is not None:
                 return failure
         return None
-
-    def _add(
-        self,
-        plugin: BindingPlugin,
-        point: str,
-        ctx: BindContext,
-        additions: Additions,
-        method: Callable[[Unpack[Ts]], Any],
-        *arguments: *Ts,
-    ) -> Status | None:
-        add = partial(additions.add, plugin.name)
-        outcome = self._caller.ask(plugin, point, add, ctx.request, ctx, method, *arguments)
-        return outcome.status if isinstance(outcome, Failed) else None
 
     async def run_post_bind(self, ctx: BindContext) -> None:
         """Call every plugin that applies after the pod is bound. Errors are counted; the pod stays bound.
@@ -261,7 +247,7 @@ class Runner:
         """
         for plugin in self._applying(self._plugins[BindingPlugin.post_bind], ctx):
             budget_s, plugin_ctx = plugin.budgets.post_bind_s, self._of_plugin(plugin, ctx)
-            await self._caller.run(plugin, "post_bind", as_none, budget_s, plugin_ctx, plugin.post_bind)
+            await self._caller.run(plugin, "post_bind", as_none, budget_s, ctx, plugin.post_bind, plugin_ctx)
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Done | Retriable | Transient:
         """Roll back in reverse order. A failure does not stop the others; Done only if all are Done or Skipped.
@@ -290,8 +276,9 @@ class Runner:
         try:
             for plugin in self._recorded(point, ctx):
                 name, budget_s, plugin_ctx = point.__name__, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
-                call = self._caller.run(plugin, name, as_status, budget_s, plugin_ctx, method_of(plugin), *arguments)
-                results.append(await call)
+                call = method_of(plugin)
+                status = await self._caller.run(plugin, name, as_status, budget_s, ctx, call, plugin_ctx, *arguments)
+                results.append(status)
         finally:  # no state of the reconciler outlives a release, so nobody else drops it after a cancellation
             self._states.pop(ctx.request.uid, None)
         return undone([*results, *self._left_by(ctx.request)])
@@ -315,7 +302,7 @@ class Runner:
         self._states.pop(uid, None)
         for plugin in self._plugins[BindingPlugin.forget]:
             budget_s = plugin.budgets.rollback_s
-            await self._caller.run_unobserved(plugin, "forget", as_none, budget_s, None, plugin.forget, key)
+            await self._caller.run(plugin, "forget", as_none, budget_s, None, plugin.forget, key)
 
     # --- groups ---
 
@@ -357,7 +344,7 @@ class Runner:
 
     async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
         budget_s, plugin_ctx = plugin.budgets.call_s, self._of_plugin(plugin, ctx)
-        status = await self._caller.run(plugin, "pre_bind", as_prepared, budget_s, plugin_ctx, plugin.pre_bind)
+        status = await self._caller.run(plugin, "pre_bind", as_prepared, budget_s, ctx, plugin.pre_bind, plugin_ctx)
         if isinstance(status, Done) and (status.annotations or status.labels):
             ctx.prepared[plugin.name] = status
         # A plugin with nothing to do may return either.
