@@ -109,8 +109,6 @@ GPU_SHARING = (
         f"{_SHARING}plugin.py",
         "={self._client.spec.namespace},{UNENDED}",
         "={self._client.spec.namespace}",
-        live=_SHARING_LIVE,
-        simulation=("releases",),
     ),
     Mutant(
         "ended-reservation-is-forgotten",

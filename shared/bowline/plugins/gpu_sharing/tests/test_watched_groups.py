@@ -1,10 +1,15 @@
 """Which devices are unused, change by change."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bowline.api.meta import Object
+from bowline.kube.client import KubeClient
+from bowline.kube.resources import ENDED, UNENDED
+from bowline.plugin import Settings
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.gpu_sharing.reservation import may_be_on, reservation_name
 from bowline.plugins.gpu_sharing.watched_groups import (
     WatchedGroups,
@@ -12,6 +17,7 @@ from bowline.plugins.gpu_sharing.watched_groups import (
     transform_reservation,
     transform_user,
 )
+from bowline.testing.handles import handle_for
 
 NODE = "node-0"
 
@@ -160,3 +166,12 @@ def test_changes_that_decide_nothing_about_a_reserved_device(
         return transform_reservation({"metadata": {**identity, **metadata}})
 
     assert is_same_reservation(cached(before, "1"), cached(after, "2")) is expected
+
+
+async def test_a_reservation_that_ends_leaves_the_watch_of_those_that_hold_a_device() -> None:
+    """A change of its status changes nothing that the cache keeps, so only its deletion from the watch is noticed."""
+    plugin = GpuSharing(GpuSharingConfig(), Settings())
+    await plugin.setup(handle_for(plugin.name, cast(KubeClient, None)))
+    reserved, ended, *_ = [source.field_selector for source in plugin.event_sources()]
+    namespace = f"metadata.namespace={Settings().gpu_sharing.reservation_namespace}"
+    assert (reserved, ended) == (f"{namespace},{UNENDED}", f"{namespace},{ENDED}")
