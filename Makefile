@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-gpu storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-quick bench-bind bench-binders bench-costs bench-admission recording lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-gpu storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-quick bench-bind bench-binders bench-costs bench-admission bench-scheduler bench-beside recording lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -122,7 +122,7 @@ verify: setup ## Check that generated files match their sources
 generate: setup ## Write the generated files: CRD, pod policy, workload kinds, docs/reference.md
 	$(BIN)/python -m tools.generate
 
-bench: bench-bind bench-binders bench-costs bench-admission ## Measure; not tests
+bench: bench-bind bench-binders bench-costs bench-admission bench-scheduler bench-beside ## Measure; not tests
 
 bench-quick: setup ## What this commit costs beside BASE (the last tag, else the commit before), in three minutes
 	$(BIN)/python -m bowline.localcluster assets
@@ -146,6 +146,15 @@ bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with
 bench-admission: setup ## Verdicts a second of the webhook, beside KAI-Scheduler's admission
 	$(BIN)/python -m bowline.localcluster assets --kai-peers
 	$(BIN)/python -m tests.benchmarks webhooks --record
+
+bench-scheduler: setup ## Pods with a volume or a device each, beside kube-scheduler, built with Go
+	$(BIN)/python -m bowline.localcluster assets --scheduler
+	$(BIN)/python -m tests.benchmarks scheduler --record
+
+bench-beside: setup ## Changes of the leader, and healthy requests beside those that hang or wait
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m tests.benchmarks hand-over --record
+	$(BIN)/python -m tests.benchmarks beside --record
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt

@@ -12,13 +12,16 @@ from typing import Any
 import uvloop
 
 from bowline.runtime.gc import freeze_startup_objects
+from tests.benchmarks.beside import BesideSizes, bench_beside
 from tests.benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_node_fit
 from tests.benchmarks.binders import BinderSizes, bench_binders
 from tests.benchmarks.costs import CostSizes, bench_costs
 from tests.benchmarks.figures_page import record, result_of
+from tests.benchmarks.hand_over import HandOverSizes, bench_hand_over
 from tests.benchmarks.latency import LatencySizes, bench_latency
 from tests.benchmarks.quick import QuickSizes, bench_quick, checkout_of
 from tests.benchmarks.report import Report, as_text
+from tests.benchmarks.scheduler import SchedulerSizes, bench_scheduler
 from tests.benchmarks.soak import SoakSizes, bench_soak
 from tests.benchmarks.webhooks import WebhookSizes, bench_webhooks
 
@@ -49,6 +52,21 @@ SCENARIOS = {
         "the reconciler beside KAI-Scheduler's binder",
         bench_binders,
         {"quick": BinderSizes(100, 20, 2.0, 1), "full": BinderSizes()},
+    ),
+    "scheduler": Scenario(
+        "pods with a volume or a device each, beside kube-scheduler",
+        bench_scheduler,
+        {"quick": SchedulerSizes(40, 10, 1), "full": SchedulerSizes()},
+    ),
+    "hand-over": Scenario(
+        "how long nothing is bound when the leader goes",
+        bench_hand_over,
+        {"quick": HandOverSizes(1), "full": HandOverSizes()},
+    ),
+    "beside": Scenario(
+        "healthy requests beside hanging namespaces, a hanging group, 10,000 that wait",
+        bench_beside,
+        {"quick": BesideSizes(20, 10, 2, 5, 300, seconds=2.0, turns=1), "full": BesideSizes()},
     ),
     "soak": Scenario(
         "50,000 requests through one process: its memory and CPU time",

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from bowline.kube.client import KubeClient
 from bowline.localcluster.podsplace import has_pods_place
 from tests.benchmarks.drain import NODES, bare_drain, drain, until_succeeded, warm_up
-from tests.benchmarks.latency import floor_latency, our_latency, percentiles
+from tests.benchmarks.latency import BUDGETS, floor_latency, our_latency, percentiles
 from tests.benchmarks.load import clear, make, make_bound, make_nodes, make_pending
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import READY_S, Rig, resident_mb, rig
-
-# Fresh requests a second beside waiting ones.
-RATE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +29,12 @@ class Sizes:
     bound: tuple[int, ...]  # pods on nodes, for memory
     pending: tuple[int, ...]  # pods that wait for their scheduler, for memory
     nodes: int
-    waiting: int
 
 
-FULL = Sizes(2000, 20000, 3, (40, 100, 300), 10.0, (0, 30_000, 100_000), (20_000, 50_000), 5000, 5000)
+FULL = Sizes(2000, 20000, 3, (40, 100, 300), 10.0, (0, 30_000, 100_000), (20_000, 50_000), 5000)
 # For a quick run: fewer repetitions, and no 100,000 pods.
-MEDIUM = Sizes(2000, 5000, 2, (40, 100, 300), 5.0, (0, 30_000), (20_000,), 5000, 1000)
-QUICK = Sizes(300, 600, 2, (40, 100), 3.0, (0, 1000), (1000,), 100, 200)
+MEDIUM = Sizes(2000, 5000, 2, (40, 100, 300), 5.0, (0, 30_000), (20_000,), 5000)
+QUICK = Sizes(300, 600, 2, (40, 100), 3.0, (0, 1000), (1000,), 100)
 
 
 async def bench_bind(sizes: Sizes) -> Report:
@@ -94,7 +90,7 @@ async def _drain(stage: Rig, client: KubeClient, count: int, ceiling: str, repor
     await make(client, "drain", count, NODES)
     with stage.reconciler() as process:
         rate = (await drain(process, count, began=lambda: None)).rate
-    report.add(Figure(f"drain of {count}", "binds/s", (rate,), ceiling, ">= 0.85"))
+    report.add(Figure(f"drain of {count}", "binds/s", (rate,), ceiling, ">= 0.9"))
     await clear(client)
 
 
@@ -103,21 +99,13 @@ async def _latency(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Size
         name = f"at {rate}/s: floor"
         floor = percentiles(name, await floor_latency(client, bare, rate, sizes.seconds))
         await clear(client)
-        ours = percentiles(f"at {rate}/s: ours", await _at_rate(stage, client, rate, sizes.seconds), name)
+        with stage.reconciler() as process:
+            process.wait_ready(READY_S)
+            milliseconds = await our_latency(client, rate, sizes.seconds)
+        await clear(client)
+        ours = percentiles(f"at {rate}/s: ours", milliseconds, name, BUDGETS if rate == 40 else ("", ""))
         for figure in itertools.chain.from_iterable(zip(floor, ours, strict=True)):
             report.add(figure)
-    await make(client, "waiting", sizes.waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
-    name = f"beside {sizes.waiting} waiting, at {RATE}/s:"
-    for figure in percentiles(name, await _at_rate(stage, client, RATE, sizes.seconds), f"at {RATE}/s: floor"):
-        report.add(figure)
-
-
-async def _at_rate(stage: Rig, client: KubeClient, rate: int, seconds: float) -> list[float]:
-    with stage.reconciler() as process:
-        process.wait_ready(READY_S)
-        milliseconds = await our_latency(client, rate, seconds)
-    await clear(client)
-    return milliseconds
 
 
 async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) -> None:
@@ -131,7 +119,7 @@ async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) 
         await make_bound(client, count, bound - count, NODES)
         count = bound
         name = f"{place} at {bound} bound pods" + (f", {sizes.nodes} nodes" if bound else "")
-        budget = "<= 90 MB" if bound == 30_000 else "<= 105 MB" if bound else ""
+        budget = "<= 90 MB" if bound == 30_000 else ""
         report.add(Figure(name, "MB", (await _used_mb(stage, client, f"memory-{bound}"),), empty, budget))
         empty = empty or name
     before_mb = await _used_mb(stage, client, "pending-0")
@@ -143,7 +131,7 @@ async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) 
         name = f"{pending} pending pods of {size} bytes"
         report.add(Figure(f"{place} at {name}", "MB", (used_mb,), "", "<= 110 MB" if pending == 20_000 else ""))
         each_b = (used_mb - before_mb) * 1e6 / pending
-        report.add(Figure(f"of that for each of {name}", "bytes", (each_b,), "", "<= 1024"))
+        report.add(Figure(f"of that for each of {name}", "bytes", (each_b,)))
 
 
 async def _used_mb(stage: Rig, client: KubeClient, prefix: str) -> float:

@@ -30,8 +30,8 @@ _ENVIRONMENT = [{"name": f"SETTING_{number}", "value": "x" * 64} for number in r
 class BindTarget:
     """A pod and its request, as stored."""
 
-    pod: dict[str, Any]
-    request: dict[str, Any]
+    pod: Object
+    request: Object
 
 
 async def each(count: int, act: Callable[[int], Awaitable[None]]) -> float:
@@ -56,18 +56,31 @@ def big_pod(name: str, **spec: Any) -> dict[str, Any]:
     return body
 
 
+async def create_all(client: KubeClient, resource: Resource, bodies: Sequence[Object]) -> list[Object]:
+    """Create objects, those with a namespace in that of their body; return them as stored, in the same order."""
+    stored: dict[int, Object] = {}
+
+    async def create(number: int) -> None:
+        namespace = bodies[number]["metadata"].get("namespace", "")
+        stored[number] = await client.create(resource, namespace, bodies[number])
+
+    await each(len(bodies), create)
+    return [stored[number] for number in range(len(bodies))]
+
+
+def requests_for(pods: Sequence[Object], nodes: int) -> list[Object]:
+    """A request for each stored pod; the nodes take turns."""
+    return [
+        bind_request(metadata["name"], f"gpu-node-{number % nodes}", metadata["namespace"], metadata["uid"])
+        for number, metadata in enumerate(body["metadata"] for body in pods)
+    ]
+
+
 async def make(client: KubeClient, prefix: str, count: int, nodes: int, **spec: Any) -> list[BindTarget]:
     """Create unbound pods and their requests."""
-    targets: list[BindTarget | None] = [None] * count
-
-    async def create_target(number: int) -> None:
-        name = f"{prefix}-{number}"
-        stored_pod = await client.create(PODS, NAMESPACE, big_pod(name, **spec))
-        request = bind_request(name, f"gpu-node-{number % nodes}", NAMESPACE, stored_pod["metadata"]["uid"])
-        targets[number] = BindTarget(stored_pod, await client.create(BINDREQUESTS, NAMESPACE, request))
-
-    await each(count, create_target)
-    return [target for target in targets if target is not None]
+    pods = await create_all(client, PODS, [big_pod(f"{prefix}-{number}", **spec) for number in range(count)])
+    requests = await create_all(client, BINDREQUESTS, requests_for(pods, nodes))
+    return [BindTarget(*target) for target in zip(pods, requests, strict=True)]
 
 
 async def bind(client: KubeClient, target: BindTarget) -> None:

@@ -55,14 +55,14 @@ class Rig:
 
     @contextmanager
     def reconciler(
-        self, *, in_pod: bool = False, checkout: Path | None = None, plugin: str = ""
+        self, *, name: str = "", in_pod: bool = False, checkout: Path | None = None, plugin: str = ""
     ) -> Iterator[LocalProcess]:
         """Run the chart's reconciler until the block ends.
 
-        ``in_pod``: as in a pod; ``checkout``: another checkout's code, from the objects of its own chart; ``plugin``:
-        enabled beside those that are by default.
+        ``name``: of one beside another; ``in_pod``: as in a pod; ``checkout``: another checkout's code, from the
+        objects of its own chart; ``plugin``: enabled beside those that are by default.
         """
-        pair, options = self._pair, WorkloadOptions(in_pod=in_pod)
+        pair, options = self._pair, WorkloadOptions(name, in_pod=in_pod)
         if checkout is not None:
             pair, options = self._of_checkout(checkout, options)
         pair.upgrade({"config.plugins": [{"name": plugin}] if plugin else []})
@@ -94,9 +94,9 @@ def source_roots(checkout: Path) -> Sequence[Path]:
 
 
 @contextmanager
-def rig(nodes: int) -> Iterator[Rig]:
+def rig(nodes: int, spec: ClusterSpec | None = None) -> Iterator[Rig]:
     """Start everything; stopped at the end of the block."""
-    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+    with Cluster.start(spec or ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_nodes(nodes)
         helm = find_helm()
         pair = Pair.install(cluster, helm, PairOptions(set_values=VALUES))

@@ -1,0 +1,166 @@
+"""Pods that need a volume or a device each: Bowline beside kube-scheduler.
+
+Every drain has its own control plane with the controller that acts for these pods, and the sides take turns. Volumes,
+claims and devices exist before the clock starts. It starts with the first decision: for Bowline the first request of
+pods that exist, for kube-scheduler the first pod, which is when it may decide. A pod counts when a watch reports it
+on its node.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from bowline.api import names
+from bowline.api.meta import Object
+from bowline.kube.client import KubeClient
+from bowline.kube.resources import (
+    BINDREQUESTS,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    PODS,
+    RESOURCECLAIMS,
+    RESOURCESLICES,
+    STORAGECLASSES,
+    Resource,
+)
+from bowline.localcluster.spec import ClusterSpec
+from bowline.testing import builders
+from tests.benchmarks.latency import bound_pods
+from tests.benchmarks.load import create_all, requests_for
+from tests.benchmarks.report import Figure, Report
+from tests.benchmarks.rig import NAMESPACE, POLL_S, READY_S, rig
+
+SCHEDULER, BOWLINE = "kube-scheduler", "Bowline"
+DEVICECLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+DRIVER = "dra.example.com"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSizes:
+    """How many pods onto how many nodes, and how often each side has its turn."""
+
+    pods: int = 400
+    nodes: int = 100
+    turns: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What each pod needs: how it is made, and what the spec of a pod and of its request have for it, by number."""
+
+    name: str
+    controller: str
+    budget: str
+    make: Callable[[KubeClient, SchedulerSizes], Awaitable[None]]
+    pod: Callable[[int], dict[str, Any]]
+    request: Callable[[int, SchedulerSizes], dict[str, Any]]
+
+
+async def bench_scheduler(sizes: SchedulerSizes) -> Report:
+    """Measure both sides for the same final state; takes four minutes in full."""
+    report = Report("Pods with a volume or a device each, beside kube-scheduler")
+    for turn in range(sizes.turns):
+        for need in NEEDS:
+            rate = f"{sizes.pods} pods with a {need.name} each"
+            # Neither is always the first.
+            for side in (SCHEDULER, BOWLINE) if turn % 2 == 0 else (BOWLINE, SCHEDULER):
+                against, budget = (f"{SCHEDULER}: {rate}", need.budget) if side == BOWLINE else ("", "")
+                value = await _drain(need, sizes, by_scheduler=side == SCHEDULER)
+                report.add(Figure(f"{side}: {rate}", "pods/s", (value,), against, budget))
+    return report
+
+
+async def _drain(need: Need, sizes: SchedulerSizes, *, by_scheduler: bool) -> float:
+    """Return the pods per second of one side."""
+    spec = ClusterSpec(kwok=False, controllers=(need.controller,), scheduler=by_scheduler)
+    with rig(sizes.nodes, spec) as stage, ExitStack() as stack:
+        if not by_scheduler:
+            stack.enter_context(stage.reconciler()).wait_ready(READY_S)
+        async with await stage.client() as client, bound_pods(client) as bound:
+            await need.make(client, sizes)
+            scheduler = "default-scheduler" if by_scheduler else "bowline"
+            pods = [
+                builders.pod(_name(number), NAMESPACE, schedulerName=scheduler, **need.pod(number))
+                for number in range(sizes.pods)
+            ]
+            if by_scheduler:
+                began = time.perf_counter()
+                await create_all(client, PODS, pods)
+            else:
+                requests = requests_for(await create_all(client, PODS, pods), sizes.nodes)
+                decisions = [
+                    _decided(request, need.request(number, sizes)) for number, request in enumerate(requests)
+                ]
+                began = time.perf_counter()
+                await create_all(client, BINDREQUESTS, decisions)
+            await bound.wait(sizes.pods, READY_S)
+            return sizes.pods / (max(bound.at.values()) - began)
+
+
+def _decided(request: Object, decision: dict[str, Any]) -> Object:
+    """The request with the decision on what the pod needs, and the finalizer that the webhook would set."""
+    metadata = {**request["metadata"], "finalizers": [names.FINALIZER]}
+    return {**request, "metadata": metadata, "spec": {**request["spec"], **decision}}
+
+
+async def _make_volumes(client: KubeClient, sizes: SchedulerSizes) -> None:
+    await create_all(client, STORAGECLASSES, [builders.storage_class("late")])
+    volumes, claims = [], []
+    for number in range(sizes.pods):
+        node = f"gpu-node-{number % sizes.nodes}"
+        volumes.append(builders.persistent_volume(_name(number), node=node, storageClassName="late"))
+        claims.append(builders.persistent_volume_claim(_name(number), NAMESPACE, storageClassName="late"))
+    await create_all(client, PERSISTENTVOLUMES, volumes)
+    await create_all(client, PERSISTENTVOLUMECLAIMS, claims)
+    async with asyncio.timeout(READY_S):
+        while not await _all_available(client):  # noqa: ASYNC110 - written by another process
+            await asyncio.sleep(POLL_S)
+
+
+async def _all_available(client: KubeClient) -> bool:
+    volumes = await client.list_all(PERSISTENTVOLUMES, "")
+    return all((volume.get("status") or {}).get("phase") == "Available" for volume in volumes)
+
+
+async def _make_devices(client: KubeClient, sizes: SchedulerSizes) -> None:
+    await create_all(client, DEVICECLASSES, [{"metadata": {"name": "gpu.example.com"}, "spec": {}}])
+    devices = [f"d{number}" for number in range(-(-sizes.pods // sizes.nodes))]
+    slices = [builders.resource_slice(f"gpu-node-{number}", devices, DRIVER) for number in range(sizes.nodes)]
+    await create_all(client, RESOURCESLICES, slices)
+    claims = [builders.resource_claim(_name(number), NAMESPACE) for number in range(sizes.pods)]
+    await create_all(client, RESOURCECLAIMS, claims)
+
+
+def _allocation(number: int, sizes: SchedulerSizes) -> dict[str, Any]:
+    node = f"gpu-node-{number % sizes.nodes}"
+    device = {"request": "dev", "driver": DRIVER, "pool": node, "device": f"d{number // sizes.nodes}"}
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
+    return {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation}]}
+
+
+def _name(number: int) -> str:
+    return f"p-{number}"
+
+
+NEEDS = (
+    Need(
+        "local volume",
+        "persistentvolume-binder-controller",
+        ">= 3",
+        _make_volumes,
+        lambda number: {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": _name(number)}}]},
+        lambda number, sizes: {},
+    ),
+    Need(
+        "device",
+        "resourceclaim-controller",
+        ">= 1.1",
+        _make_devices,
+        lambda number: {"resourceClaims": [{"name": "dev", "resourceClaimName": _name(number)}]},
+        _allocation,
+    ),
+)
