@@ -26,6 +26,7 @@ from bowline.kube.resources import (
     STORAGECLASSES,
     Resource,
 )
+from bowline.localcluster.scheduler import SCHEDULER as EXAMPLE
 from bowline.localcluster.spec import ClusterSpec
 from bowline.testing import builders
 from tests.benchmarks.latency import bound_pods
@@ -81,7 +82,7 @@ async def _drain(need: Need, sizes: SchedulerSizes, *, by_scheduler: bool) -> fl
             stack.enter_context(stage.reconciler()).wait_ready(READY_S)
         async with await stage.client() as client, bound_pods(client) as bound:
             await need.make(client, sizes)
-            scheduler = "default-scheduler" if by_scheduler else "bowline"
+            scheduler = "default-scheduler" if by_scheduler else EXAMPLE
             pods = [
                 builders.pod(_name(number), NAMESPACE, schedulerName=scheduler, **need.pod(number))
                 for number in range(sizes.pods)

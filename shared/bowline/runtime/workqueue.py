@@ -257,16 +257,16 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """End the processing of a key; if it was added meanwhile, it becomes ready again."""
+        """End the processing of a key; if it was added meanwhile, it becomes ready again.
+
+        The worker calls ``get`` next: what a limit has held back and is available now, it takes or wakes others for.
+        """
         self._stop(key)
         if self._rest_until.get(key) == _NEVER:
             del self._rest_until[key]
         again = self._again.pop(key, None)
         if again is not None and self.is_open and not self._delay_if_held(key):
             self._enqueue(key, again[0], low_priority=again[1])
-        elif self._ready:
-            # Keys that a limit has held back may be available now.
-            self._wake_one()
 
     def open(self) -> None:
         """Accept keys, after ``shut_down`` again. Every key of before must have been marked done."""

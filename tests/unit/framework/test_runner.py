@@ -518,11 +518,13 @@ async def test_a_plugin_that_does_not_apply_is_not_called_and_separates_nothing(
     assert run.answers(ctx.request, ctx.pod).effects == set()
 
 
-class Changes(RecordingPlugin):
-    """Changes the arguments of one pure query."""
+class Changes(BindingPlugin):
+    """Changes the arguments of one pure query. Bowline's own plugins change none, and share the objects."""
 
-    def __init__(self, point: str, calls: Calls) -> None:
-        super().__init__(f"changes_{point}", calls, effects=True)
+    name = "changes"
+
+    def __init__(self, point: str) -> None:
+        super().__init__(PluginConfig(), Settings())
         self.point = point
 
     def _change(self, point: str, *arguments: Any) -> None:
@@ -537,9 +539,8 @@ class Changes(RecordingPlugin):
         self._change("has_side_effects", pod, request.raw)
         return True
 
-    def supported_allocations(self, request: Any) -> Collection[AllocationKind]:
-        self._change("supported_allocations", request.raw)
-        return ()
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return Status.ok()
 
 
 class Reads(RecordingPlugin):
@@ -555,14 +556,14 @@ class Reads(RecordingPlugin):
         return tuple(AllocationKind) if request.raw["metadata"] else ()
 
 
-@pytest.mark.parametrize("point", ["applies", "has_side_effects", "supported_allocations"])
+@pytest.mark.parametrize("point", ["applies", "has_side_effects"])
 def test_a_pure_query_that_changes_its_arguments_changes_no_answer_and_no_cached_object(point: str) -> None:
-    run, _ = runner(Changes(point, []), Reads("reads", []))
+    run, _ = runner(Changes(point), Reads("reads", []))
     ctx = context()
     before = copy.deepcopy((ctx.request.raw, ctx.pod))
     answers = run.answers(ctx.request, ctx.pod)
     assert (answers.demands, answers.idle) == (frozenset(AllocationKind), frozenset())
-    assert answers.effects == {f"changes_{point}", "reads"}
+    assert answers.effects == {"changes", "reads"}
     assert (ctx.request.raw, ctx.pod) == before
 
 

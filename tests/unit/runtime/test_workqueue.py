@@ -168,9 +168,9 @@ async def test_keys_of_low_priority_follow_others_in_bounded_number() -> None:
     await asyncio.sleep(0)
     assert not third.done()
     queue.done("late-1")
-    assert await third == "late-3"
+    assert await queue.get() == "late-3"
     queue.add("fresh")
-    assert await queue.get() == "fresh"
+    assert await third == "fresh"
 
 
 @pytest.mark.parametrize(
@@ -369,6 +369,7 @@ async def test_workers_that_a_limit_held_back_continue_when_a_key_is_done() -> N
     assert not any(getter.done() for getter in getters)
     for key in held[:4]:
         queue.done(key)
+        getters.append(asyncio.create_task(queue.get()))  # the worker of the key
     await asyncio.sleep(0.1)
     # One for each of them, and one more: the namespace has shown that its keys end.
     assert sum(getter.done() for getter in getters) == 5

@@ -96,6 +96,7 @@ class Runner:
             point: [plugin for plugin in self._plugins[point] if isinstance(plugin, BuiltinBindingPlugin)]
             for point in BUILTIN_POINTS
         }
+        self._has_others = any(not isinstance(plugin, BuiltinBindingPlugin) for plugin in plugins)
         # The in-memory state of each request, by plugin.
         self._states: dict[ObjectUID, dict[str, dict[str, Any]]] = {}
 
@@ -105,11 +106,13 @@ class Runner:
         """Return what the plugins state of the request. ``pod``: None if it is not known.
 
         A plugin whose call fails serves nothing, and may leave side effects: an unnecessary finalizer costs a write,
-        a missing one a leak. The plugins receive one copy of request and pod. If it is not the same afterwards, a
-        plugin has changed it, and each is asked again with copies of its own.
+        a missing one a leak. Where one is not Bowline's own, all receive one copy of request and pod. If it is not the
+        same afterwards, a plugin has changed it, and each is asked again with copies of its own.
         """
         if request.spec is None:
             return Answers(holders=self.holders(request))
+        if not self._has_others:
+            return self._ask(request, pod, lambda: (request, pod))
         copies = _copies(request, pod)
         answers = self._ask(request, pod, lambda: copies)
         if copies == (request, pod):
@@ -359,12 +362,17 @@ class Runner:
         return status
 
     def _of_plugin(self, plugin: Plugin, ctx: BindContext) -> BindContext:
-        """Return this plugin's own view: its own state, and copies of the objects made when it is called first."""
+        """Return this plugin's own view: its own state, and copies of the objects made when it is called first.
+
+        Bowline's own plugins change no object, and share the framework's.
+        """
         state = self._states.setdefault(ctx.request.uid, {}).setdefault(plugin.name, {})
         view = ctx.views.get(plugin.name)
         if view is None or view.state is not state:
-            request, pod = _copies(ctx.request, ctx.pod)
-            node = _copied(ctx.node) if ctx.node is not None else None
+            request, pod, node = ctx.request, ctx.pod, ctx.node
+            if not isinstance(plugin, BuiltinBindingPlugin):
+                request, pod = _copies(request, pod)
+                node = _copied(node) if node is not None else None
             view = ctx.views[plugin.name] = replace(
                 ctx, request=request, pod=pod, node=node, state=state, annotations={}, labels={}, views={}
             )

@@ -9,7 +9,10 @@ from bowline.framework.interface.plugin import Args_co
 
 
 class BuiltinBindingPlugin(BindingPlugin[Args_co]):
-    """A plugin of the reconciler with the extension points that are not public."""
+    """A plugin of the reconciler with the extension points that are not public.
+
+    The objects of its context are no copies: they are the framework's, and read-only.
+    """
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         """Return the allocation kinds of the request that this plugin provides.
