@@ -315,10 +315,12 @@ class WorkQueue(Generic[K]):
         """Return whether the group may have another key in progress."""
         if self._workers is None:
             return True
-        free, idle = self.capacity - self.processing, self._workers - len(self._started_at)
+        busy = len(self._started_at)
+        processing, idle = busy + len(self._slow), self._workers - busy
+        free = self.capacity - processing
         if free <= 0 or idle <= 0:
             return False
-        if self.processing < self._workers // 2:
+        if processing < self._workers // 2:
             return True
         if free <= self.capacity // _RESERVE and group in self._slow_groups:
             return False
