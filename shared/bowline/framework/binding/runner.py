@@ -106,8 +106,8 @@ class Runner:
         """Return what the plugins state of the request. ``pod``: None if it is not known.
 
         A plugin whose call fails serves nothing, and may leave side effects: an unnecessary finalizer costs a write,
-        a missing one a leak. Where one is not Bowline's own, all receive one copy of request and pod. If it is not the
-        same afterwards, a plugin has changed it, and each is asked again with copies of its own.
+        a missing one a leak. Where one is not Bowline's own, all receive one copy of request and pod. If it is not
+        the same afterwards, a plugin has changed it, and each is asked again with copies of its own.
         """
         if request.spec is None:
             return Answers(holders=self.holders(request))
