@@ -133,6 +133,12 @@ class Snapshot:
     was_delayed: bool = False  # in this process: it has waited, or its calls have failed
     ending: Fail | None = None  # the terminal failure whose execution has begun
 
+    @property
+    def own_pod(self) -> Object | None:
+        """The pod that the request names, by its UID; None if there is none or another one."""
+        pod = self.pod
+        return pod.raw if isinstance(pod, PodView) and pod.uid == self.request.pod_uid else None
+
 
 def is_finished(request: BindRequest) -> bool:
     """Return whether the request has ended, and nothing is left to undo."""

@@ -160,7 +160,7 @@ class Reads:
         running = running or Running(request)
         return BindContext(
             request=request,
-            pod=None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw,
+            pod=snapshot.own_pod,
             node=None if isinstance(snapshot.node, Absent) else snapshot.node.raw,
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
@@ -182,8 +182,7 @@ class Reads:
         """Return the snapshot with the answers of the plugins, which are asked if they were not."""
         if snapshot.answers is not None:
             return snapshot
-        raw = None if isinstance(snapshot.pod, Absent) else snapshot.pod.raw
-        return replace(snapshot, answers=self._runner.answers(snapshot.request, raw))
+        return replace(snapshot, answers=self._runner.answers(snapshot.request, snapshot.own_pod))
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | Absent:
         try:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
-from bowline.api.meta import Object
 from bowline.api.request_facts import WaitFact, wait_of
 from bowline.framework.interface.status import Status
 from bowline.kube.errors import Forbidden
@@ -29,7 +28,7 @@ from bowline_reconciler.decide.report import (
     waiting_event,
     waiting_status,
 )
-from bowline_reconciler.decide.snapshot import PodView, Snapshot, is_bound_as_asked
+from bowline_reconciler.decide.snapshot import Snapshot, is_bound_as_asked
 from bowline_reconciler.decide.step import AtEnd, ReportCause, ReportEffect, ReportFailed, ReportRolledBack
 from bowline_reconciler.drive.state import RequestState, RollbackState
 from bowline_reconciler.drive.writer import Writer
@@ -68,7 +67,7 @@ class Reporter:
 
     async def _succeeded(self, snapshot: Snapshot, state: RequestState, started_at: datetime | None) -> None:
         """Report that the pod is bound as asked."""
-        request, pod, now = snapshot.request, _named_pod(snapshot), self.clock.now()
+        request, pod, now = snapshot.request, snapshot.own_pod, self.clock.now()
         assert pod is not None  # noqa: S101 - it is bound as asked
         preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
         report = success_report(request, preparation_status, pod, started_at, now)
@@ -81,7 +80,7 @@ class Reporter:
 
     async def _failed(self, snapshot: Snapshot, fail: Fail, rollback: RollbackState) -> None:
         """Report a terminal failure."""
-        request, pod, now = snapshot.request, _named_pod(snapshot), self.clock.now()
+        request, pod, now = snapshot.request, snapshot.own_pod, self.clock.now()
         report = failure_report(request, fail, rollback.is_complete, pod, now, rollback.remains)
         fields = {"reason": failure_name(fail), "plugin": fail.status.plugin, "why": fail.status.message}
         await self.writer.write_report(request, report, pod)
@@ -111,7 +110,7 @@ class Reporter:
         # After a restart the status already reports it: the previous process has sent the event.
         if not rollback.is_reported and not request.is_rollback_incomplete:
             event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {result.message}")
-            self.writer.record_event(request, event, on_pod=_named_pod(snapshot) is not None)
+            self.writer.record_event(request, event, on_pod=snapshot.own_pod is not None)
         rollback.is_reported = True
 
     async def unfinished(
@@ -138,11 +137,11 @@ class Reporter:
 
     async def retrying(self, snapshot: Snapshot, report: Report) -> None:
         """Report a failed attempt that another one follows."""
-        await self.writer.write_report(snapshot.request, report, _named_pod(snapshot))
+        await self.writer.write_report(snapshot.request, report, snapshot.own_pod)
 
     async def waiting(self, snapshot: Snapshot, state: RequestState, wait: Wait) -> None:
         """Report a wait; while an attempt waits, the pod is nominated to its node."""
-        request, pod, now = snapshot.request, _named_pod(snapshot), self.clock.now()
+        request, pod, now = snapshot.request, snapshot.own_pod, self.clock.now()
         began = now - timedelta(seconds=max(0.0, self.clock.monotonic() - state.wait.began))
         # Otherwise reported by the previous process, with its event.
         is_reported = not state.wait.last_report and WaitFact(wait.cause, wait.on).is_same(wait_of(request.status))
@@ -157,7 +156,7 @@ class Reporter:
 
     def withdraw_nomination(self, snapshot: Snapshot) -> None:
         """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
-        request, pod = snapshot.request, _named_pod(snapshot)
+        request, pod = snapshot.request, snapshot.own_pod
         if pod is not None and not is_bound_as_asked(request, snapshot.pod):
             self.writer.nominate(pod, Nomination(request.selected_node, is_withdrawn=True))
 
@@ -166,9 +165,3 @@ class Reporter:
         former, state.rollback.blocked_by = state.rollback.blocked_by, why
         if why != former:
             self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
-
-
-def _named_pod(snapshot: Snapshot) -> Object | None:
-    """Return the pod that the request names, by its UID; None if there is none or another one."""
-    pod = snapshot.pod
-    return pod.raw if isinstance(pod, PodView) and pod.uid == snapshot.request.pod_uid else None

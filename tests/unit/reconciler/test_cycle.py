@@ -10,6 +10,7 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Status
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
+from bowline.testing.builders import pod, stored
 from bowline_reconciler.drive.driver import DEFER, MAX_DEFERRED, Work
 from tests.unit.reconciler.cycle import Act, Cycle, bound
 
@@ -215,3 +216,18 @@ async def test_a_rollback_with_a_write_that_may_still_take_effect_is_repeated() 
     cycle.log.clear()
     await cycle.attempt()
     assert cycle.log[:4] == ["read pod", "rollback", "drop finalizer", "status Failed"]
+
+
+async def test_a_rollback_sees_no_pod_that_has_taken_the_name_of_the_requests_pod() -> None:
+    seen: list[Any] = []
+
+    async def record(c: BindContext) -> Status:
+        seen.append(c.pod)
+        return Status.ok()
+
+    cycle = Cycle(rollback=record)
+    cycle.show(cycle.held())
+    cycle.pod = dict(stored(pod("train"), uid="successor"))
+    await cycle.attempt()
+    assert seen == [None]
+    assert cycle.log[-4:] == ["rollback", "drop finalizer", "status Failed", "event BindingFailed"]
