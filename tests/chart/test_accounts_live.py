@@ -10,10 +10,11 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey
+from bowline.framework.config import GpuSharingSettings
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest, NodeFacts
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.reservation_pod import reservation_object
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, SECRET, WEBHOOK, Policies, installation, remove
 from tests.chart.rendering import Chart
 
@@ -53,8 +54,7 @@ def reservation(container: dict[str, Any] | None = None, **spec: Any) -> dict[st
     key, node = ObjectKey("default", "share"), NodeFacts(has_fake_gpus=True)
     request = DeviceRequest(key, key, "node", "g", node_facts=node)
     settings = GpuSharingConfig(reservation_priority_class_name="bowline-shares")
-    pods_spec = ReservationSpec("kai-resource-reservation", IMAGE, settings=settings)
-    body = reservation_object(request, pods_spec, name="new")
+    body = reservation_object(request, GpuSharingSettings(agent_image=IMAGE), settings, name="new")
     body["spec"]["containers"][0].update(container or {})
     body["spec"].update(spec)
     return body

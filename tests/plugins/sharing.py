@@ -10,9 +10,11 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey
+from bowline.framework.config import GpuSharingSettings
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.reservation_pod import reservation_object
 from bowline.testing.builders import bind_request, pod
 from tests.audit import WRITES, audit_events, call_of, once_logged
 from tests.live import Live
@@ -26,7 +28,8 @@ def reservation(namespace: str, group: str, node: str = "gpu-node-0", name: str 
     """Return a reservation pod, as the reconciler creates it for a pod of the namespace that has ended."""
     pod_key = ObjectKey(namespace, "ended")
     request = DeviceRequest(pod_key, pod_key, node, group)
-    return reservation_object(request, ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1"), name=name)
+    sharing = GpuSharingSettings(agent_image="registry.example/agent:1")
+    return reservation_object(request, sharing, GpuSharingConfig(), name=name)
 
 
 class Shares:

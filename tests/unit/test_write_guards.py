@@ -14,7 +14,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import Object, ObjectKey, ObjectUID, pod_owner
-from bowline.framework.config import Settings
+from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import NotFound, NotStoredError
@@ -33,7 +33,6 @@ from bowline.plugins.gpu_sharing.configmaps import _replace_own
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.gpu_sharing.reservation import view_reservation
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.plugins.gpu_sharing.tests.pods import claim as device_request
 from bowline.plugins.volume_binding.binder import VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage
@@ -95,7 +94,7 @@ def written_claim(write: Write) -> Call:
 
 
 def reservations(client: KubeClient) -> ReservationClient:
-    return ReservationClient(client, ReservationSpec("default", "image"), "")
+    return ReservationClient(client, GpuSharingSettings(reservation_namespace="default"), GpuSharingConfig())
 
 
 async def labelled_share(client: KubeClient) -> None:

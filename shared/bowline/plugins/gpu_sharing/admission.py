@@ -7,8 +7,7 @@ the request's UID (``seed``), so that a repeated review has the same result.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from bowline.api import names
@@ -179,36 +178,30 @@ def prepare(pod: MutablePod, seed: str) -> None:
     if target is None:
         return
     _pin(pod, target)
-    prefix = configmap_prefix(pod.raw)
-    if prefix:
-        _clean_others(pod, target, prefix)
-    else:
-        prefix = generated_prefix(pod.raw, target, seed)
-        pod.set_annotation(names.SHARED_GPU_CONFIGMAP, prefix)
+    prefix = configmap_prefix(pod.raw) or generated_prefix(pod.raw, target, seed)
     capabilities = capabilities_map(prefix, target)
+    if configmap_prefix(pod.raw):
+        _remove_former(pod, prefix, capabilities)
+    else:
+        pod.set_annotation(names.SHARED_GPU_CONFIGMAP, prefix)
     container = ("spec", target.field, target.index)
     env = target.container.get("env") or []
-    former = [index for index, entry in enumerate(env) if entry.get("name") in _SHARE_VARIABLES]
-    if not former or not _has_env(env, capabilities):
-        if former:
-            _warn_of_replaced(pod, target, former, prefix)
-            # Replacing the list would repeat every user-written entry in the patch.
-            _remove(pod, former, *container, "env")
+    if not _has_env(env, capabilities):
+        replaced = [index for index, entry in enumerate(env) if entry.get("name") in _SHARE_VARIABLES]
+        _warn_of_replaced(pod, target, [i for i in replaced if env[i] != _env_entry(env[i]["name"], capabilities)])
+        if replaced:
+            _remove(pod, replaced, *container, "env")
         pod.extend([_env_entry(name, capabilities) for name in SHARE_ENV], *container, "env")
     if not _has_env_from(target, capabilities):
-        _remove_former(pod, _direct, target.container.get("envFrom"), prefix, *container, "envFrom")
         pod.append(_direct(capabilities), *container, "envFrom")
     if not _has_volume(pod.raw, capabilities):
-        _remove_former(pod, _volume, pod.raw["spec"].get("volumes"), prefix, "spec", "volumes")
         pod.append(_volume(capabilities), "spec", "volumes")
 
 
-def _warn_of_replaced(pod: MutablePod, target: ShareTarget, former: Sequence[int], prefix: str) -> None:
-    """Warn about entries that the author wrote, not an earlier review of the pod."""
-    env = target.container.get("env") or ()
-    own = [i for i in former if not _is_former(env[i], partial(_env_entry, env[i]["name"]), prefix)]
-    for index in own[: len(SHARE_ENV)]:
-        entry = env[index]
+def _warn_of_replaced(pod: MutablePod, target: ShareTarget, indices: Sequence[int]) -> None:
+    """Warn about entries that the author wrote."""
+    for index in indices[: len(SHARE_ENV)]:
+        entry = target.container["env"][index]
         field = "value" if "value" in entry else "valueFrom"
         path = f"spec.{target.field}[{target.index}].env[{index}].{field}"
         message = f"{entry['name']} is replaced: the share sets it for its own device; remove the entry"
@@ -315,67 +308,52 @@ def _pin(pod: MutablePod, target: ShareTarget) -> None:
         pod.set_annotation(names.GPU_FRACTION_CONTAINER, name)
 
 
-def _remove_former(
-    pod: MutablePod,
-    make_entry: Callable[[str], dict[str, Any]],
-    entries: Sequence[Object] | None,
-    prefix: str,
-    *array: str | int,
-) -> None:
-    """Remove entries of an earlier review for another container index.
+def _remove_former(pod: MutablePod, prefix: str, capabilities: str) -> None:
+    """Remove what an earlier review has added for another container index.
 
-    The ConfigMap of that index is never written, and the kubelet would wait for it indefinitely.
+    The ConfigMap of that index is never written, and the kubelet would wait for it indefinitely. A reference to the
+    current ConfigMap is user-written in other containers: it is kept, and denied by the validation.
     """
-    former = [i for i, entry in enumerate(entries or ()) if _is_former(entry, make_entry, prefix)]
-    if former:
-        _remove(pod, former, *array)
+    spec = pod.raw["spec"]
+    arrays: list[tuple[str | int, ...]] = [("volumes",)]
+    for field in ("initContainers", "containers"):
+        for index in range(len(spec.get(field) or ())):
+            arrays += [(field, index, "env"), (field, index, "envFrom")]
+    for array in arrays:
+        former = [i for i, entry in enumerate(_entries(pod, array)) if _is_former(entry, prefix, capabilities)]
+        if former:
+            _remove(pod, former, "spec", *array)
 
 
-def _is_former(entry: Object, make_entry: Callable[[str], dict[str, Any]], prefix: str) -> bool:
+def _is_former(entry: Object, prefix: str, capabilities: str) -> bool:
     source = (
         entry.get("configMapRef") or entry.get("configMap") or (entry.get("valueFrom") or {}).get("configMapKeyRef")
     )
     name = str((source or {}).get("name") or "").removesuffix("-evar")
-    return name.startswith(prefix) and bool(_PLACE.fullmatch(name, len(prefix))) and entry == make_entry(name)
-
-
-def _clean_others(pod: MutablePod, target: ShareTarget, prefix: str) -> None:
-    """Remove the share's environment from containers that an earlier review took for the share's.
-
-    A reference to the current ConfigMap is user-written there: it is kept, and denied by the validation.
-    """
-    current = capabilities_map(prefix, target)
-    for field in ("initContainers", "containers"):
-        for index, container in enumerate(pod.raw["spec"].get(field) or ()):
-            if (field, index) == (target.field, target.index):
-                continue
-            place = ("spec", field, index)
-            former = [
-                at
-                for at, entry in enumerate(container.get("env") or ())
-                if entry.get("name") in _SHARE_VARIABLES
-                and not _refers(entry, current)
-                and _is_former(entry, partial(_env_entry, entry["name"]), prefix)
-            ]
-            if former:
-                _remove(pod, former, *place, "env")
-                _remove_former(pod, _direct, container.get("envFrom"), prefix, *place, "envFrom")
+    if name == capabilities or not name.startswith(prefix) or not _PLACE.fullmatch(name, len(prefix)):
+        return False
+    return entry in (_direct(name), _volume(name), *(_env_entry(variable, name) for variable in SHARE_ENV))
 
 
 def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
-    """Remove entries of an array: a few one by one, more by replacing the array.
-
-    The API server copies the array for each operation on it.
+    """Remove entries of an array: a few one by one, more by replacing the array, which would repeat the others in the
+    patch. The API server copies the array for each operation on it.
     """
     if len(indices) <= _REMOVED_ONE_BY_ONE:
         for index in reversed(indices):
             pod.remove(*array, index)
         return
-    entries: Any = pod.raw
-    for token in array:
-        entries = entries[token]
     removals = set(indices)
-    pod.set([entry for index, entry in enumerate(entries) if index not in removals], *array)
+    kept = [entry for index, entry in enumerate(_entries(pod, array[1:])) if index not in removals]
+    pod.set(kept, *array)
+
+
+def _entries(pod: MutablePod, array: Iterable[str | int]) -> Any:
+    """Return the entries of an array in the pod's spec."""
+    entries: Any = pod.raw["spec"]
+    for token in array:
+        entries = entries[token] if isinstance(token, int) else entries.get(token) or ()
+    return entries
 
 
 def _has_env(env: Sequence[Object], capabilities: str) -> bool:

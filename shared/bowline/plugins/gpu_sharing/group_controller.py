@@ -6,11 +6,12 @@ one pass at a time, different groups have theirs concurrently:
 - a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
   that makes the pod a user. It is answered with the device, what to wait for, or the pods that leave it no room;
 - a *release* is answered when the group has been checked and unused reservations are deleted;
-- an *event* (a sharing pod ended or lost its label) triggers a check if the watch shows no other user; pods are read
-  live only before a delete. So does a group that the watches show idle or unreserved for a while, and at the start of
-  a term: a watch may have been silent, or another binder's pods lack the label that it selects, which they get then.
+- an *event* (a sharing pod ended or lost its label) triggers a check; pods are read live only before a delete, and
+  only if the watch shows no other user. So is a group that the watches show idle or unreserved, from time to time and
+  at the start of a term: a watch may have been silent, or another binder's pods lack the label that it selects, which
+  they get then.
 
-The device of a group that pods use without a reservation is recovered first (``lost_devices``).
+The device of a group that pods use without a reservation is recovered first (``recovery``).
 A pass waits for API responses only. If an agent has not reported its device, the claim is answered with Pending, and
 the request waits without a worker.
 
@@ -23,20 +24,16 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from http import HTTPStatus
 
-from bowline.api.meta import ObjectKey, ObjectUID, uid_of
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.interface.handle import Handle
-from bowline.framework.interface.status import Status
+from bowline.framework.interface.status import Status, Transient
 from bowline.kube.accounting import turn_at
-from bowline.kube.errors import ApiError, ApiStatus, Conflict, KubeError, NotStoredError
+from bowline.kube.errors import ApiError, KubeError, NotStoredError
 from bowline.plugins.gpu_sharing.group import Group
-from bowline.plugins.gpu_sharing.labels import label_changes
-from bowline.plugins.gpu_sharing.lost_devices import LostDevices
-from bowline.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.plugins.gpu_sharing.recovery import LostDevices
 from bowline.plugins.gpu_sharing.reservation import (
     ELSEWHERE,
-    NO_UID,
     RELEASE_RETRY,
     REQUEUE_DELAY,
     Create,
@@ -45,15 +42,14 @@ from bowline.plugins.gpu_sharing.reservation import (
     Pending,
     Reservation,
     Unreleased,
+    User,
     check_reservations,
     excess,
-    is_named_for,
     no_room,
-    overdue_reason,
     unused_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups, groups_of
+from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
 
 log = logging.getLogger(__name__)
 
@@ -61,34 +57,29 @@ log = logging.getLogger(__name__)
 DELETE_TIMEOUT_S = 2.0
 # How often groups are looked for that stay idle or unreserved without an event; while shares are off.
 PERIOD, PERIOD_OFF = timedelta(seconds=30), timedelta(minutes=10)
-# The group of reservation pods that have lost their label.
+# The group of reservation pods that have lost their label, and are of no group in use.
 UNLABELLED = ""
 
 
 class GroupController:
     """Answers for all groups of the cluster while this process is the leader. Methods raise the client's errors."""
 
-    def __init__(
-        self,
-        handle: Handle,
-        client: ReservationClient,
-        agent_timeout: timedelta,
-        metrics: SharingMetrics,
-        watched: WatchedGroups,
-    ) -> None:
+    def __init__(self, handle: Handle, client: ReservationClient, watched: WatchedGroups) -> None:
         self._client = client
         self._watched = watched
-        self._metrics = metrics
         self._clock = handle.clock
-        self._agent_timeout = agent_timeout
         self._enqueue = handle.worker("groups", self._reconcile)
         self._groups: dict[str, Group] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
-        self._looked_at: frozenset[str] = frozenset()  # what ``look`` has found last
-        self._leads = False
-        self._lost_devices = LostDevices(client, watched, handle.clock, self._remove_all)
+        self._lost_devices = LostDevices(client, watched, handle.clock, self._remove)
+        help_text = "Reservation pods, by whether the agent reported the device."
+        reservations = handle.metrics.gauge("reservations", help_text, state=("held", "waiting"))
+        unreserved = handle.metrics.gauge("groups_unreserved", "Groups that pods use and no reservation pod holds.")
+        unreserved.set_function(lambda: watched.unreserved)
+        reservations.labels("held").set_function(lambda: sum(bool(entry.device) for entry in watched.reservations))
+        reservations.labels("waiting").set_function(lambda: sum(not entry.device for entry in watched.reservations))
 
     # --- called by requests ---
 
@@ -97,25 +88,16 @@ class GroupController:
         self._withdrawn.pop(claim.request, None)
         group = self._group(claim.group)
         former = group.claims.get(claim.request, claim)
-        claim = replace(claim, awaited_uid=former.awaited_uid, joined_uid=former.joined_uid)
         # What an earlier attempt was given is no device that a pod is about to be bound with.
-        group.claims[claim.request] = replace(claim, joined_uid=NO_UID)
+        group.claims[claim.request] = claim
         self._claimed_by.setdefault(claim.request, set()).add(claim.group)
         async with self._pass(group):
-            orphan = await self._lost_devices.recover(group, claim)
-            answer = orphan if orphan is not None else await self._answer(group, claim)
-            if claim.request in group.claims:  # not released meanwhile
-                awaited_uid = answer.reservation.uid if isinstance(answer, Pending) else NO_UID
-                joined_uid = answer.uid if isinstance(answer, Held) else NO_UID
-                group.claims[claim.request] = replace(claim, awaited_uid=awaited_uid, joined_uid=joined_uid)
-        self._schedule(group, claim.request.namespace)
+            answer = await self._answer(group, replace(claim, answer=former.answer))
+            if claim.request in group.claims and isinstance(answer, Held | Pending):  # not released meanwhile
+                group.claims[claim.request] = replace(claim, answer=answer)
+        if group.loss is not None:
+            self._enqueue(ObjectKey(claim.request.namespace, group.name))
         return answer
-
-    def time_left(self, reservation: Reservation) -> timedelta:
-        """Return how long the agent of a reservation may still take to report its device, at least REQUEUE_DELAY."""
-        group = self._groups.get(reservation.group)
-        now = self._clock.monotonic()
-        return max(self._agent_timeout if group is None else group.time_left(reservation, now), REQUEUE_DELAY)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -128,10 +110,8 @@ class GroupController:
         for name in self._claimed_by.pop(request, ()):
             group = self._groups[name]
             del group.claims[request]
-            if not group.claims:
-                group.timeouts.clear()
-                if group.is_unchecked:
-                    self._enqueue(ObjectKey(request.namespace, name))
+            if group.is_check_due and not group.claims:
+                self._enqueue(ObjectKey(request.namespace, name))
             self._drop_empty(group)
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str], node: str) -> None:
@@ -161,119 +141,62 @@ class GroupController:
 
     def enqueue(self, groups: Iterable[str], tenant: str = "") -> None:
         """Enqueue the groups for a check, because of a pod of ``tenant``. On a standby no effect."""
-        for name in groups if self._leads else ():
-            if name != UNLABELLED:
-                self._group(name).is_unchecked = True
+        for name in groups:
             self._enqueue(ObjectKey(tenant, name))
 
     async def run(self) -> None:
-        """Lead until cancelled. The watches are synced."""
-        self.begin()
-        # While shares are off, no watch shows the users of another binder's groups: all of these look idle.
-        period = PERIOD if self._client.spec.releases_foreign else PERIOD_OFF
-        try:
-            while True:
-                self.look()
-                await asyncio.sleep(period.total_seconds())
-        finally:
-            self.clear()
-
-    def begin(self) -> None:
-        """Record that this process is the leader."""
-        self._leads, self._looked_at = True, self._watched.to_look_at
-
-    def clear(self) -> None:
-        """Drop all state: this process is not the leader any more."""
-        self._leads = False
-        for memory in (self._groups, self._claimed_by, self._withdrawn):
-            memory.clear()
-
-    def look(self) -> None:
-        """Enqueue the groups that the watches show idle or unreserved now and at the last call.
+        """Look for groups that the watches show idle or unreserved for a while, until cancelled. They are synced.
 
         The last user of such a group may have come and gone while a watch was silent. An unfinished request that
         lists it may have ended without having asked for it, such as one whose pod was deleted.
         """
-        before, self._looked_at = self._looked_at, self._watched.to_look_at
-        self.enqueue(before & self._looked_at)
+        # While shares are off, no watch shows the users of another binder's groups: all of these look idle.
+        period = PERIOD if self._client.sharing.enabled else PERIOD_OFF
+        try:
+            self.enqueue(self._watched.to_look_at)
+            while True:
+                before = self._watched.to_look_at
+                await asyncio.sleep(period.total_seconds())
+                self.enqueue(before & self._watched.to_look_at)
+        finally:
+            for memory in (self._groups, self._claimed_by, self._withdrawn):
+                memory.clear()
 
     # --- one pass over one group ---
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
-        """Check the group if an event or its time asks for it; returns the delay until its next pass."""
-        if key.name == UNLABELLED:
-            await self._remove_unlabelled()
-            return None
-        group = self._groups.get(key.name)
-        if group is None:
-            return None  # of an earlier term, or nothing is left to do
-        due = group.due_in(self._clock.monotonic())
-        if group.is_unchecked or (due is not None and due <= timedelta(0)):
-            await self._check(group)
-            await self._adopt(group)
-            due = group.due_in(self._clock.monotonic())
-        return None if due is None else max(due, REQUEUE_DELAY)
-
-    async def _adopt(self, group: Group) -> None:
-        """Add the labels for watch and schedulers to pods of another binder that the check has found."""
-        pods, group.to_adopt = group.to_adopt, ()
-        for user in pods:
-            try:
-                pod = await self._client.pod(user.key)
-                labels = (pod["metadata"].get("labels") or {}) if pod is not None else {}
-                if pod is not None and uid_of(pod) == user.uid and groups_of(pod):
-                    await self._client.label(pod, label_changes(labels, sorted(groups_of(pod))))
-            except (ApiError, NotStoredError) as error:
-                # For example denied by a policy: the next check retries.
-                log.warning("a sharing pod cannot be labelled", extra={"pod": str(user.key), "error": str(error)})
-
-    async def _remove_unlabelled(self) -> None:
-        """Delete reservation pods that have lost their label and are, by their names, those of no group in use.
-
-        A group is in use by a pod, or by a request that claims its device: its reservation pod gets the label again
-        when the device is recovered. A pod that is not decoded stays: neither its node nor its group is known.
-        """
-        for reservation in await self._client.unlabelled():
-            if reservation.deleting or not reservation.node:
-                continue
-            groups_in_use = await self._client.groups_on(reservation.node)
-            groups_in_use |= {name for name, group in self._groups.items() if group.claims}
-            if any(is_named_for(reservation.key.name, reservation.node, group) for group in groups_in_use):
-                continue
-            about = {"reservation": str(reservation.key)}
-            try:
-                if await self._client.remove(reservation):
-                    log.info("unlabelled reservation released", extra=about)
-            except ApiError as error:
-                # For example denied by a policy, which keeps no other one: the next look retries.
-                log.warning("an unlabelled reservation cannot be released", extra={**about, "error": str(error)})
-
-    def _schedule(self, group: Group, tenant: str) -> None:
-        if group.due_in(self._clock.monotonic()) is not None:
-            self._enqueue(ObjectKey(tenant, group.name))
+        """Check the group; returns the delay until its next check without an event."""
+        group = self._group(key.name)
+        failure = await self._check(group)
+        pauses = [failure.retry_after] if failure is not None and failure.retry_after is not None else []
+        if group.loss is not None:
+            pauses.append(timedelta(seconds=group.loss.until - self._clock.monotonic()))
+        return max(min(pauses), REQUEUE_DELAY) if pauses else None
 
     async def _release(self, name: str, tenant: str, nodes: Collection[str] = ()) -> Unreleased | None:
+        """Check the group; what fails is repeated without the caller, whose request may be gone by then."""
         group = self._group(name)
         try:
             failure = await self._check(group, nodes, is_release=True)
         except BaseException:
-            self._enqueue(ObjectKey(tenant, name))  # the caller may not ask again: its request may be gone
+            self._enqueue(ObjectKey(tenant, name))
             raise
-        self._schedule(group, tenant)
+        if group.loss is not None or (failure is not None and failure.retry_after is not None):
+            self._enqueue(ObjectKey(tenant, name))
         return failure
 
     async def _check(
         self, group: Group, nodes: Collection[str] = (), *, is_release: bool = False
     ) -> Unreleased | None:
         """Recover a lost device, and delete unused reservations; returns one that cannot be deleted now."""
-        group.is_unchecked = True
         async with self._pass(group, nodes, is_check=True):
-            await self._lost_devices.recover(group, is_release=is_release)
+            group.is_check_due = True
+            await self._lost_devices.recover(group)
             # A release is answered from live reads, so watch lag does not matter.
-            if is_release or not self._watched.has_users(group.name):
-                return await self._delete_unused(group)
-            group.retry_at = None
-        return None
+            is_due = is_release or not self._watched.has_users(group.name)
+            failure = await self._delete_unused(group) if is_due else None
+            group.is_check_due = bool(group.claims)
+            return failure
 
     @asynccontextmanager
     async def _pass(
@@ -287,41 +210,52 @@ class GroupController:
         asked_at = self._clock.monotonic()
         try:
             async with turn_at(group.lock):
-                if is_check:
-                    group.is_unchecked = False  # an event of a later moment asks for another check
                 if is_check or group.read_at <= asked_at:
                     read_at = self._clock.monotonic()
-                    group.reservations = await self._client.reservations(group.name, nodes)
+                    group.reservations = (
+                        await self._client.unlabelled({name for name, other in self._groups.items() if other.claims})
+                        if group.name == UNLABELLED
+                        else await self._client.reservations(group.name, nodes)
+                    )
                     group.read_at = read_at
-                    await self._delete_overdue(group)
                 yield
-                group.is_unchecked |= is_check and bool(group.claims)
-                group.note_unreported(self._clock.monotonic())
-        except BaseException:
-            group.is_unchecked |= is_check
-            raise
         finally:
             group.passes -= 1
             self._drop_empty(group)
 
     async def _answer(self, group: Group, claim: DeviceRequest) -> Held | Pending | Status:
-        verdict = check_reservations(claim, group.reservations, group.timeouts)
+        verdict = check_reservations(claim, group.reservations)
+        lost = await self._lost_devices.recover(group, claim.node if isinstance(verdict, Create) else "")
+        if lost is not None:
+            return lost
         if isinstance(verdict, Create):
-            if any(other.joined_uid and other.node == claim.node for other in group.claims.values()):
-                raise _conflict(f"a pod that was given its device, which group {group.name} has lost, is being bound")
             return await self._create(group, claim, verdict)
-        if isinstance(verdict, Held):
-            other = self._other_holder(group, claim, verdict.device)
-            if other:
-                return no_room(
-                    f"device {verdict.device} of group {claim.group} on node {claim.node} is that of group {other}: "
-                    "the node offers it several times, as with time slicing; choose that group, or another node"
-                )
-            full = await self._excess(group, claim)
-            if full is not None:
-                return full
-            await self._join(group, claim, verdict)
-        return verdict
+        return await self._give(group, claim, verdict) if isinstance(verdict, Held) else verdict
+
+    async def _give(self, group: Group, claim: DeviceRequest, held: Held) -> Held | Status:
+        """Return the device, or who leaves no room on it.
+
+        The reservation is changed for it, unless the request's last attempt has done so. Whoever has found the device
+        unused, such as a former leader that was stopped, deletes the version that it has read: a delete that arrives
+        from here on is refused.
+        """
+        other = self._other_holder(group, claim, held.device)
+        if other:
+            return no_room(
+                f"device {held.device} of group {claim.group} on node {claim.node} is that of group {other}: "
+                "the node offers it several times, as with time slicing; choose that group, or another node"
+            )
+        full = await self._excess(group, claim)
+        if full is not None:
+            return full
+        if isinstance(claim.answer, Held) and held.uid == claim.answer.uid:
+            return held
+        reservation = next(entry for entry in group.reservations if entry.uid == held.uid)
+        joined = await self._client.touch(reservation)
+        if joined is None or not joined.holds:
+            return Transient((f"pod {reservation.key} has just been deleted, or has another device",))
+        group.reservations[group.reservations.index(reservation)] = joined
+        return held
 
     def _other_holder(self, group: Group, claim: DeviceRequest, device: str) -> str:
         """Return the group, other than those of the request, that has the device already; empty if none.
@@ -336,40 +270,27 @@ class GroupController:
     def _is_given(self, name: str) -> bool:
         """Return whether a pod has the group's device, or is about to."""
         group = self._groups.get(name)
-        return self._watched.has_users(name) or (
-            group is not None and any(c.joined_uid for c in group.claims.values())
-        )
+        return self._watched.has_users(name) or (group is not None and bool(group.joined))
 
     async def _excess(self, group: Group, claim: DeviceRequest) -> Status | None:
         """Return why the device has no room for the claim, beside the pods on the node and those about to be bound.
 
         The latter are read first: one that is bound meanwhile is listed.
         """
-        others = [other for other in group.claims.values() if other.joined_uid and other.node == claim.node]
-        portions = {other.pod: other.portion for other in others}
+        portions = {other.pod: other.portion for other in group.joined if other.node == claim.node}
         users = await self._client.users(claim.group, claim.node, claim.node_facts.device_memory)
         portions |= {user.key: user.portion for user in users if not user.has_ended}
-        return excess(claim, portions, self._client.spec.settings.overcommit)
-
-    async def _join(self, group: Group, claim: DeviceRequest, held: Held) -> None:
-        """Change the reservation whose device the request is given; raises Conflict if it has lost that device.
-
-        Whoever has found the device unused, such as a former leader that was stopped, deletes the version that it has
-        read: a delete that arrives from here on is refused.
-        """
-        if held.uid == claim.joined_uid:
-            return
-        reservation = next(entry for entry in group.reservations if entry.uid == held.uid)
-        joined = await self._client.touch(reservation)
-        if joined is None or not joined.holds:
-            raise _conflict(f"pod {reservation.key} has just been deleted, or has another device")
-        group.reservations[group.reservations.index(reservation)] = joined
+        return excess(claim, portions, self._client.args.overcommit)
 
     async def _create(self, group: Group, claim: DeviceRequest, verdict: Create) -> Pending | Status:
+        if any(other.node == claim.node for other in group.joined):
+            why = f"a pod that was given its device, which group {group.name} has lost, is being bound"
+            return Transient((why,))
         scaling = await self._client.scaling_up()
         if scaling is not None:
             return scaling
-        await self._remove_all(group, verdict.instead_of)
+        for former in verdict.instead_of:
+            await self._remove(group, former)
         reservation = await self._client.create(claim)
         if isinstance(reservation, str):
             return Status.retry(reservation, suggestion=ELSEWHERE)
@@ -378,79 +299,61 @@ class GroupController:
         group.reservations.append(reservation)
         return Pending(reservation)
 
-    async def _remove_all(self, group: Group, targets: Iterable[Reservation]) -> None:
-        for target in targets:
-            await self._remove(group, target)
-
     async def _remove(self, group: Group, target: Reservation) -> bool:
         """Delete the pod as read, and from the group. False if it has changed: a later pass deletes it."""
         if not await self._client.remove(target):
             return False
         group.reservations.remove(target)
-        if target.has_ended and not target.device:
-            self._metrics.ended_reservations.inc()
         return True
-
-    async def _delete_overdue(self, group: Group) -> None:
-        """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
-        for late in group.overdue(self._clock.monotonic()):
-            if await self._remove(group, late):
-                why = overdue_reason(late, self._agent_timeout)
-                group.timeouts |= {late.uid: why} if group.claims else {}
-                self._metrics.silent_reservations.inc()
-                log.warning("reservation released", extra={"group": group.name, "why": why})
 
     async def _delete_unused(self, group: Group) -> Unreleased | None:
         """Delete unused reservations; returns a reservation that cannot be deleted now."""
-        group.retry_at = None
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
         failure = next((Unreleased(entry, entry.deletion) for entry in deleting), None)
-        releasable = [
-            entry for entry in group.reservations if self._client.spec.releases_foreign or not entry.is_foreign
-        ]
+        releasable = [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
         idle = unused_reservations(releasable, (), group.claimed_nodes, ())
         nodes = {reservation.node for reservation in idle}
         users = [user for node in nodes for user in await self._client.users(group.name, node)]
-        group.to_adopt = [user for user in users if not user.is_adopted]
+        await self._adopt(users)
         idle = unused_reservations(idle, users, group.claimed_nodes, ())
         if not idle:
             return failure
         requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
-        pauses: list[timedelta] = []
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for reservation in idle:
             if not unused_reservations([reservation], users, group.claimed_nodes, requested_nodes):
                 continue
+            about = {"group": group.name, "node": reservation.node, "reservation": str(reservation.key)}
             try:
                 async with asyncio.timeout(DELETE_TIMEOUT_S):
                     is_removed = await self._remove(group, reservation)
             except (KubeError, TimeoutError) as error:
                 why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
-                failure = Unreleased(reservation, why)
-                pauses.append(RELEASE_RETRY)
-                log.warning("a device cannot be released", extra={"reservation": str(reservation.key), "error": why})
+                failure = Unreleased(reservation, why, RELEASE_RETRY)
+                log.warning("a device cannot be released", extra={**about, "error": why})
                 continue
             if is_removed:
-                released = {"group": group.name, "node": reservation.node, "reservation": str(reservation.key)}
-                log.info("device released", extra=released)
+                log.info("device released", extra=about)
             else:
                 # It exists still: a pod that needs its device waits for its deletion.
-                failure = Unreleased(reservation, "it has changed meanwhile")
-                pauses.append(REQUEUE_DELAY)
-        group.retry_at = self._clock.monotonic() + min(pauses).total_seconds() if pauses else None
+                failure = Unreleased(reservation, "it has changed meanwhile", REQUEUE_DELAY)
         return failure
+
+    async def _adopt(self, users: Iterable[User]) -> None:
+        """Add the labels for watch and schedulers to pods of another binder."""
+        for user in users:
+            try:
+                if user.missing_labels:
+                    await self._client.patch_metadata(user.key, {"uid": user.uid, "labels": user.missing_labels})
+            except (ApiError, NotStoredError) as error:
+                # For example denied by a policy: the next check retries.
+                log.warning("a sharing pod cannot be labelled", extra={"pod": str(user.key), "error": str(error)})
 
     def _group(self, name: str) -> Group:
         """Return the group, which is kept until it is empty."""
-        return self._groups.setdefault(name, Group(name, self._agent_timeout))
+        return self._groups.setdefault(name, Group(name))
 
     def _drop_empty(self, group: Group) -> None:
-        # Checks are the leader's. A group of an earlier term is not in the dictionary.
-        is_over = group.is_empty or not (self._leads or group.claims or group.passes)
-        if is_over and self._groups.get(group.name) is group:
+        # A group of an earlier term is not in the dictionary.
+        if group.is_empty and self._groups.get(group.name) is group:
             del self._groups[group.name]
-
-
-def _conflict(why: str) -> Conflict:
-    """Return the error of a request that is processed again, from what is stored then."""
-    return Conflict(ApiStatus(HTTPStatus.CONFLICT, "Conflict", why))

@@ -77,10 +77,8 @@ def is_labelled(pod: Object, groups: Sequence[str], request_uid: ObjectUID) -> b
 
 
 def is_labelled_by_other(pod: Object, request_uid: ObjectUID) -> bool:
-    """Return whether another request has labelled the pod, or, as far as an earlier version shows, has bound it."""
-    annotations = pod["metadata"].get("annotations") or {}
-    prepared_for = annotations.get(names.PREPARED_FOR) if pod["spec"].get("nodeName") else None
-    return annotations.get(names.LABELLED_FOR, prepared_for) not in (None, request_uid)
+    """Return whether another request has labelled the pod."""
+    return (pod["metadata"].get("annotations") or {}).get(names.LABELLED_FOR) not in (None, request_uid)
 
 
 def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, None]:
@@ -92,13 +90,14 @@ def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str
     return dict.fromkeys(removals)
 
 
-def needs_relabeling(labels: Mapping[str, str]) -> bool:
-    """Return whether the labels of a sharing pod hide a group from a watch or a scheduler.
+def missing_labels(labels: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the labels that show the groups of a sharing pod to a watch and to schedulers; empty if it has them.
 
-    Pods bound by KAI-Scheduler's binder lack the label that the plugin's watch selects, or the
-    plain group label.
+    Pods bound by KAI-Scheduler's binder lack the label that the plugin's watch selects, or the plain group label.
     """
-    return names.LABEL_GPU_SHARING not in labels or names.LABEL_GPU_GROUP not in labels
+    groups = sorted(gpu_groups(labels))
+    is_complete = names.LABEL_GPU_SHARING in labels and names.LABEL_GPU_GROUP in labels
+    return label_changes(labels, groups) if groups and not is_complete else {}
 
 
 def group_labels(groups: Sequence[str]) -> dict[str, str]:

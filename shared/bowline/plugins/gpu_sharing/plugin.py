@@ -9,23 +9,23 @@ Waiting for an agent to report its device holds neither worker nor lock: pre_bin
 Decision 116.
 """
 
-import logging
+import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
 from bowline.api import names
-from bowline.api.bindrequest import AllocationKind
+from bowline.api.bindrequest import AllocationKind, ResourceType
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, operator_mode, transform_policy
-from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
+from bowline.api.gpu_share import SHARED_DEVICES, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.binding.post import denied_status
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
-from bowline.framework.interface.status import Transient
+from bowline.framework.interface.status import UNLIMITED, Fatal, Transient
+from bowline.framework.reason import Reason
 from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
 from bowline.kube.reflector import Reflector
-from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, ENDED, PODS, UNENDED
+from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, PODS
 from bowline.plugin import (
     BindContext,
     BindRequest,
@@ -34,12 +34,19 @@ from bowline.plugin import (
     Handle,
     Object,
     ObjectKey,
+    ObjectRef,
     Settings,
     Status,
+    Suggestion,
 )
-from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
+from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission, nri_errors
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
+from bowline.plugins.gpu_sharing.configmaps import (
+    delete_configmaps,
+    share_configmaps,
+    visible_devices,
+    write_configmaps,
+)
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.labels import (
     SHARING,
@@ -50,40 +57,28 @@ from bowline.plugins.gpu_sharing.labels import (
     label_removals,
     least_portion,
 )
-from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending, facts_of
-from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
-from bowline.plugins.gpu_sharing.rules import Share, is_prepared, share_of, takes_whole_gpus
-from bowline.plugins.gpu_sharing.share_maps import share_configmaps
-from bowline.plugins.gpu_sharing.statuses import (
-    pending_status,
-    undecided_status,
-    unreleased_status,
-    unsharable_status,
+from bowline.plugins.gpu_sharing.reservation import (
+    ELSEWHERE,
+    RELEASE_RETRY,
+    DeviceRequest,
+    Held,
+    Pending,
+    Unreleased,
+    facts_of,
 )
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.rules import is_prepared, request_error, share_of, takes_whole_gpus
 from bowline.plugins.gpu_sharing.watched_groups import (
     WatchedGroups,
-    group_of,
-    is_same_reservation,
     transform_other,
     transform_reservation,
     transform_user,
 )
 from bowline.runtime.tasks import shield_write
 
-log = logging.getLogger(__name__)
-
 # Tries to label a pod that others write as well: its scheduler, its nomination.
 LABEL_TRIES = 5
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What the attempts of a request hand on. It saves writes and names what is awaited; it is no evidence."""
-
-    waits_since: float | None = None  # monotonic
-    granted: Mapping[str, str] | None = None  # the devices of which the pod was made a user, by group
+_COUNT = re.compile(r"[0-9]{1,4}")
 
 
 class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
@@ -109,18 +104,9 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     # --- lifecycle ---
 
     async def setup(self, handle: Handle) -> None:
-        sharing = self._sharing
-        spec = ReservationSpec(
-            namespace=sharing.reservation_namespace,
-            image=sharing.agent_image,
-            releases_foreign=sharing.enabled,
-            settings=self.args,
-        )
-        self._clock = handle.clock
-        self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
+        self._client = ReservationClient(handle.client, self._sharing, self.args)
         self._watched = WatchedGroups()
-        metrics = SharingMetrics(handle.metrics, self._watched)
-        self._controller = GroupController(handle, self._client, sharing.agent_timeout, metrics, self._watched)
+        self._controller = GroupController(handle, self._client, self._watched)
 
     async def run(self) -> None:
         await self._controller.run()
@@ -131,18 +117,10 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     def event_sources(self) -> Iterable[EventSource]:
         """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
         yield EventSource(
-            PODS.as_metadata(),
-            # The kubelet gives away the device of one that has ended, so that is shown as its deletion is.
-            field_selector=f"metadata.namespace={self._client.spec.namespace},{UNENDED}",
+            PODS,
+            field_selector=f"metadata.namespace={self._client.namespace}",
             transform=transform_reservation,
             on_change=self._reservation_changed,
-        )
-        yield EventSource(
-            PODS.as_metadata(),
-            # They hold nothing, but whoever should have deleted one may have failed or stopped.
-            field_selector=f"metadata.namespace={self._client.spec.namespace},{ENDED}",
-            transform=transform_reservation,
-            on_change=self._watched.ended_changed,
         )
         yield EventSource(
             PODS.as_metadata(),
@@ -161,13 +139,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         self._policies = reflector.store
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
-        self._watched.reservation_changed(old, new)
-        if is_same_reservation(old, new):
-            return
-        group = group_of(new or old or {"group": ""})
-        # The device may have been lost, or this reservation may recover a lost one.
-        if self._watched.has_users(group):
-            self._controller.enqueue([group])
+        self._controller.enqueue(self._watched.reservation_changed(old, new))
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
         groups, pod = self._watched.user_changed(old, new), new or old
@@ -204,26 +176,18 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         return self._watched.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
 
     async def _share(self, ctx: BindContext) -> Status:
-        share = share_of(ctx.pod or {"metadata": {}})
-        assert share is not None  # noqa: S101 - a pod without one has failed before
         try:
-            progress: _Progress = ctx.state.setdefault("progress", _Progress())
-            answers: list[Held | Pending] = []
+            answers: dict[str, Held | Pending] = {}
             for group in ctx.spec.gpu_groups:
                 answer = await self._controller.claim(_claim(ctx, group))
                 if not isinstance(answer, Held | Pending):
                     return answer
-                answers.append(answer)
-            now = self._clock.monotonic()
-            progress.waits_since = now if progress.waits_since is None else progress.waits_since
-            waited = timedelta(seconds=now - progress.waits_since)
-            missing = pending_status(answers, waited + self._agents_time_left(answers))
+                answers[group] = answer
+            missing = pending_status(answers.values(), self._sharing.agent_timeout)
             if missing is not None:
                 return missing
-            progress.waits_since = None
-            held = zip(ctx.spec.gpu_groups, answers, strict=True)
-            devices = {group: answer.device for group, answer in held if isinstance(answer, Held)}
-            return await shield_write(self._grant(ctx, share, progress, devices))
+            devices = {group: answer.device for group, answer in answers.items() if isinstance(answer, Held)}
+            return await shield_write(self._grant(ctx, devices))
         except Conflict as error:
             return Transient((error.message,))
         except Unreadable:
@@ -231,40 +195,32 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         except ApiError as error:
             return denied_status(error.message)
 
-    def _agents_time_left(self, answers: list[Held | Pending]) -> timedelta:
-        """Return how long it takes until the first agent is overdue."""
-        pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
-        return min(map(self._controller.time_left, pending), default=self._sharing.agent_timeout)
-
-    async def _grant(self, ctx: BindContext, share: Share, progress: _Progress, devices: Mapping[str, str]) -> Status:
+    async def _grant(self, ctx: BindContext, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group).
 
         An attempt after the one that has written reads what it relies on, and writes what is missing. The Binding
         carries the labels, too: the bound pod is compared with it, and has them whatever has changed since.
         """
-        pod = ctx.pod
-        assert pod is not None  # noqa: S101 - an attempt has a pod
-        is_labelled_pod = progress.granted == devices and is_labelled(pod, ctx.spec.gpu_groups, ctx.request.uid)
+        pod = ctx.pod or {"metadata": {}}
+        share = share_of(pod)
+        assert share is not None  # noqa: S101 - a pod without one has failed before
+        # This saves a write; it is no evidence.
+        is_labelled_pod = ctx.state.get("granted") == devices and is_labelled(
+            pod, ctx.spec.gpu_groups, ctx.request.uid
+        )
         if not is_labelled_pod and not await self._label(ctx, pod):
             why = f"pod {ctx.request.pod_key} was deleted, replaced or bound meanwhile, or changes too often"
             return Transient((why,))
-        received_gpu = ctx.spec.received_gpu
+        received_gpu, reserved = ctx.spec.received_gpu, self._sharing.reserved_mebibytes
         assert received_gpu is not None  # noqa: S101 - request_error has rejected it
-        reserved = self._sharing.reserved_mebibytes
         limit = memory_limit(pod, ctx.node, received_gpu.share, reserved)[0] if ctx.node is not None else ""
-        maps = share_configmaps(
-            share,
-            received_gpu.portion,
-            devices,
-            cdi=self._mode.uses_cdi,
-            memory_limit=limit,
-            compute_modes=ctx.spec.compute_modes,
-        )
-        status = await write_configmaps(ctx.client, maps, pod, ctx.request.uid)
+        visible = visible_devices(devices.values(), cdi=self._mode.uses_cdi)
+        configmaps = share_configmaps(share, pod, ctx.spec, ctx.request.uid, visible, limit)
+        status = await write_configmaps(ctx.client, configmaps, pod)
         if not isinstance(status, Done):
             return status
-        progress.granted = devices
-        ctx.shared[SHARED_DEVICES] = maps.visible
+        ctx.state["granted"] = devices
+        ctx.shared[SHARED_DEVICES] = visible
         return Status.ok(labels=group_labels(ctx.spec.gpu_groups))
 
     async def _label(self, ctx: BindContext, pod: Object) -> bool:
@@ -277,11 +233,11 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             changes = label_changes(pod["metadata"].get("labels") or {}, tuple(ctx.spec.gpu_groups))
             record = {names.LABELLED_FOR: ctx.request.uid, names.ANNOTATION_GPU_PORTION: f"{_portion(ctx):f}"}
             try:
-                if await self._client.label(pod, changes, record, at_version=True) is not None:
+                if await self._client.label(pod, changes, record) is not None:
                     return True
             except NotStoredError as error:
                 # A rollback removes the labels of the request's groups only.
-                await self._client.label(error.stored, dict.fromkeys(changes), dict.fromkeys(record), at_version=True)
+                await self._client.label(error.stored, dict.fromkeys(changes), dict.fromkeys(record))
                 raise
             if ctx.cancelled.is_set():
                 return False
@@ -305,30 +261,32 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             self._controller.release_claims(ctx.request.key)
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        """Remove labels and ConfigMaps, and release the groups."""
+        """Remove the labels, release the groups, delete the ConfigMaps: one that somebody keeps holds no device."""
         if not self.has_side_effects(ctx.request, ctx.pod) or ctx.request.spec is None:
             return Status.ok()
-        unreadable: Unreadable | None = None
-        status: Status = Status.ok()
+        pod, unreadable = None, None
         try:
             try:
                 pod = await self._client.pod(ctx.request.pod_key)
-                if pod is not None and uid_of(pod) == ctx.request.pod_uid:
-                    if not await self._unlabel(ctx, pod):
-                        return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
-                    status = await self._delete_configmaps(ctx, pod)
             except Unreadable as error:
                 unreadable = error  # what it has stays; the device is released
+            if pod is not None and uid_of(pod) != ctx.request.pod_uid:
+                pod = None
+            if pod is not None and not await self._unlabel(ctx, pod):
+                return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
             await self._controller.release(
                 ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups, ctx.spec.selected_node
             )
+            share = share_of(pod) if pod is not None else None
+            if pod is not None and share is not None:
+                return await delete_configmaps(ctx.client, share, pod, ctx.request.uid)
         except Unreadable:
             raise
         except ApiError as error:
             return Status.retry(error.message)
         if unreadable is not None:
             raise unreadable
-        return status
+        return Status.ok()
 
     async def _unlabel(self, ctx: BindContext, pod: Object) -> bool:
         """Remove the labels that are recorded as set for the request; returns whether they are gone."""
@@ -338,20 +296,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         annotations = pod["metadata"].get("annotations") or {}
         record = {key: None for key in (names.LABELLED_FOR, names.ANNOTATION_GPU_PORTION) if key in annotations}
         is_changed = bool(removals or record)
-        return not is_changed or await self._client.label(pod, dict(removals), record, at_version=True) is not None
-
-    async def _delete_configmaps(self, ctx: BindContext, pod: Object) -> Status:
-        """Delete the ConfigMaps that are prepared for the request. One that somebody keeps holds no device."""
-        share = share_of(pod)
-        if share is None:
-            return Status.ok()
-        configmap_names = (share.capabilities, direct_env_map(share.capabilities))
-        try:
-            return await delete_configmaps(ctx.client, configmap_names, pod, ctx.request.uid)
-        except Unreadable:
-            raise
-        except ApiError as error:
-            return Status.retry(error.message)
+        return not is_changed or await self._client.label(pod, dict(removals), record) is not None
 
     async def forget(self, key: ObjectKey) -> None:
         self._controller.forget(key)
@@ -375,3 +320,87 @@ def _claim(ctx: BindContext, group: str) -> DeviceRequest:
         portion=_portion(ctx),
         node_facts=facts_of(ctx.node),
     )
+
+
+# --- the Status of an attempt: what its pod lacks, and what the answers of its groups mean ---
+
+
+def unreleased_status(release_failures: list[Unreleased]) -> Status:
+    """Return the WAIT of a pod that needs a device whose reservation cannot be deleted: not its own failure."""
+    refs = [ObjectRef("v1", "Pod", entry.reservation.key, entry.reservation.uid) for entry in release_failures]
+    problems = "; ".join(f"reservation pod {entry.reservation.key}: {entry.why}" for entry in release_failures)
+    remedy = "" if all(entry.reservation.deleting for entry in release_failures) else "; delete that pod"
+    why = f"a GPU of the node is still reserved without a user, and cannot be released: {problems}{remedy}"
+    return Status.wait(why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=ELSEWHERE)
+
+
+def unsharable_status(ctx: BindContext, mode: OperatorMode, settings: Settings) -> Fatal | None:
+    """Return the failure of a share that no device can help; None if there is none.
+
+    A pod that the webhook has not reviewed lacks its class too: created again, it gets all.
+    """
+    invalid, pod = request_error(ctx.spec), ctx.pod or {"metadata": {}, "spec": {}}
+    if invalid is not None:
+        return Status.fatal(invalid, Reason.INVALID)
+    if share_of(pod) is None:
+        why = (
+            f"pod {ctx.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
+            "share: it was created while the webhook was unavailable; create it again"
+        )
+        return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
+    asked = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION_NUM_DEVICES, "")
+    decided = len(ctx.spec.gpu_groups)
+    if _COUNT.fullmatch(asked) and int(asked) != decided:
+        why = (
+            f"spec.receivedGPU.count: {decided} must be {int(asked)}, the {names.GPU_FRACTION_NUM_DEVICES} of pod "
+            f"{ctx.request.pod_key}; have the scheduler name one group for each device"
+        )
+        return Status.fatal(why, Reason.INVALID)
+    return undelivered_status(pod, ctx.node, mode, settings)
+
+
+def undecided_status(ctx: BindContext) -> Status | None:
+    """Return the failure of a pod with a share for which none was decided; None for any other pod."""
+    if ctx.pod is None or not is_prepared(ctx.pod):
+        return None
+    why = (
+        f"spec.receivedResourceType: {ctx.spec.received_resource_type or ResourceType.REGULAR} must be "
+        f"{ResourceType.FRACTION}, with a group for each device: pod {ctx.request.pod_key} requests a share of a "
+        "GPU, without which its containers do not start; have the scheduler decide one"
+    )
+    return Status.fatal(why, Reason.INVALID)
+
+
+def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, settings: Settings) -> Fatal | None:
+    """Return the failure of a share whose container would see no device on the node; None if it may see its devices.
+
+    A pod without a class was admitted because agents of GPU fractioning, or an annotation, give it its devices.
+    """
+    if is_fractioned(settings.nv_fractions, node):
+        return None
+    if mode is OperatorMode.NRI:
+        error = next(nri_errors(pod), None)
+        return Status.fatal(str(error), Reason.REJECTED, Suggestion.DELETE_POD) if error is not None else None
+    runtime_class = settings.gpu_sharing.runtime_class_name
+    if not runtime_class or pod["spec"].get("runtimeClassName"):
+        return None
+    why = (
+        f"without spec.runtimeClassName, such as {runtime_class}, a share sees no GPU: NVIDIA's GPU operator is not "
+        f"in NRI mode, and node {node['metadata']['name'] if node else ''} does not report the condition "
+        f"{names.NODE_FRACTIONING_READY} (gpuSharing.nvFractions); create the pod again"
+    )
+    return Status.fatal(why, Reason.REJECTED, ELSEWHERE)
+
+
+def pending_status(answers: Collection[Held | Pending], timeout: timedelta) -> Status | None:
+    """Return what a request waits for, for agents ``timeout`` at most; None if it has all its devices."""
+    pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
+    if pending:
+        refs = [reservation.ref for reservation in pending]
+        causes = dict.fromkeys(filter(None, (reservation.status_reason for reservation in pending)))
+        why = ": ".join(["the agent has not reported the device yet", *causes])
+        return Status.wait(why, *refs, timeout=timeout, suggestion=ELSEWHERE)
+    devices = [answer.device for answer in answers if isinstance(answer, Held)]
+    if len(set(devices)) != len(devices):
+        return Status.retry(f"several groups have the same device ({', '.join(devices)}); their agents check again")
+    return None

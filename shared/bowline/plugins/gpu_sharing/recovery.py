@@ -1,49 +1,50 @@
-"""Recovery of a lost device: pods use it and no reservation pod holds it any more. Pure.
+"""Recovers devices that pods use and no reservation pod holds any more.
 
 The kubelet counts such a device as free, and assigns a new reservation pod any free device. It is adopted if its
 device is the one that the pods use. If not, it is kept as a blocker, so that the next one gets another device, until
 the right one is found or the node has no other free device; then all are released and the search is retried later.
+A wrong reservation is not adopted: it would leave the lost device as the kubelet's last free one. Whoever needs a
+device of the node releases the blockers, which ends the search. No user's pod is deleted.
 
 The devices that a reservation was created for are in its annotation, so that a new leader recognises a blocker.
-A wrong reservation is not kept: it would leave the lost device as the kubelet's last free one. No user's pod is
-deleted.
+
+``next_step`` decides; ``LostDevices`` executes, in the passes of ``group_controller``.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import assert_never
 
 from bowline.api import names
-from bowline.api.meta import Object, ObjectUID
+from bowline.api.meta import ObjectRef
+from bowline.framework.interface.status import Status
+from bowline.plugins.gpu_sharing.group import Group, Loss
 from bowline.plugins.gpu_sharing.reservation import (
-    REQUEUE_DELAY,
-    UNKNOWN_NODE,
-    NodeFacts,
+    ELSEWHERE,
+    RELEASE_RETRY,
+    DeviceRequest,
     Reservation,
     User,
-    other_mode,
     reason_suffix,
     reservation_name,
     unreported_reservations,
 )
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
+from bowline.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
 
 # As many devices as most nodes have. On nodes with fewer the kubelet's rejection ends the search sooner.
 MOST_BLOCKERS = 8
 # Other pods may need the devices that a search blocks, so it is not repeated sooner.
 SEARCH_INTERVAL = timedelta(minutes=2)
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the pods on the device, and their node, show of it.
-
-    ``devices``: the possible UUIDs; empty if unknown.
-    """
-
-    devices: frozenset[str]
-    tolerations: tuple[Object, ...] = ()
-    compute_mode: str = ""
-    node: NodeFacts = UNKNOWN_NODE
+# How long a request may wait while a device that pods still use is being reserved again.
+RECOVERY = timedelta(seconds=60)
+# Deletes a reservation pod as read, and from the group.
+Remove = Callable[[Group, Reservation], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,57 +73,14 @@ class Abandon:
 Step = Reserve | Await | Abandon
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A device that pods use and no reservation holds. ``until``: monotonic time of the next search."""
-
-    why: str = ""  # why the last search failed; empty during the first search
-    until: float = 0.0
-    last_uid: ObjectUID | None = None  # the reservation created last in this search
-
-    def pause(self, now: float) -> timedelta:
-        """Return the delay before the next search, at least REQUEUE_DELAY."""
-        return max(timedelta(seconds=self.until - now), REQUEUE_DELAY)
-
-
 def running_users(users: Iterable[User]) -> list[User]:
     """Return the users that will continue to use their device."""
     return [user for user in users if user.node and not user.has_ended and not user.deleting]
 
 
-def possible_devices(group: str, groups: str, visible: str) -> frozenset[str]:
-    """Return the UUIDs that may be the group's device, according to a share's ConfigMap.
-
-    ``groups`` is its annotation, in the order of ``visible``, the devices; both comma-separated. A ConfigMap of
-    KAI-Scheduler has no such annotation: any of its devices may be the group's.
-    """
-    prefix = f"{names.CDI_GPU_KIND}="
-    devices = [device.removeprefix(prefix) for device in visible.split(",") if device]
-    order = groups.split(",") if groups else []
-    if len(order) == len(devices) and group in order:
-        return frozenset({devices[order.index(group)]})
-    return frozenset(devices)
-
-
-def shown_mode(group: str, groups: str, modes: str) -> str:
-    """Return the group's mode according to a share's ConfigMap; empty for time-slicing. See ``possible_devices``."""
-    by_group = dict(zip(groups.split(","), modes.split(","), strict=False))
-    return other_mode(by_group.get(group, ""))
-
-
-def common_devices(device_sets: Collection[frozenset[str]]) -> frozenset[str]:
-    """Return the devices that all pods of a group agree on; pods without evidence do not count."""
-    nonempty_sets = [devices for devices in device_sets if devices]
-    return frozenset.intersection(*nonempty_sets) if nonempty_sets else frozenset()
-
-
-def next_step(
-    group: str, node: str, reservations: Sequence[Reservation], evidence: Evidence, last_uid: ObjectUID | None
-) -> Step:
-    """Return the next step for a device without a holder. ``reservations``: the group's reservation pods.
-
-    ``last_uid``: the reservation created last, None before the first; if it no longer exists, the search failed.
-    """
+def next_step(claim: DeviceRequest, reservations: Sequence[Reservation], loss: Loss, now: float) -> Step:
+    """Return the next step for a device without a holder. ``reservations``: the group's reservation pods."""
+    group, node = claim.group, claim.node
     on_node = [reservation for reservation in reservations if (reservation.node, reservation.group) == (node, group)]
     blockers = [reservation for reservation in on_node if reservation.is_blocker]
     # One that had its device has been evicted since: that is no answer of the kubelet to this search.
@@ -132,30 +90,129 @@ def next_step(
         if reservation.has_ended and reservation.expected_devices and not reservation.device
     ]
     waiting = unreported_reservations(on_node)
-    if evidence.node.is_cordoned or evidence.node.lacks_gpus or not evidence.devices:
+    if claim.node_facts.is_cordoned:
+        why = f"node {node} is cordoned: only a pod that tolerates this can get its device"
+    elif claim.node_facts.lacks_gpus:
+        why = f"node {node} offers no {names.RESOURCE_GPU} (status.allocatable), so no pod gets its device either"
+    elif not claim.expected_devices:
         why = "the ConfigMaps of its pods do not agree on its device"
-        if evidence.node.is_cordoned:
-            why = f"node {node} is cordoned: only a pod that tolerates this can get its device"
-        elif evidence.node.lacks_gpus:
-            why = f"node {node} offers no {names.RESOURCE_GPU} (status.allocatable), so no pod gets its device either"
-        replacements = (reservation for reservation in waiting if reservation.expected_devices)
-        return Abandon(why, (*blockers, *rejections, *replacements))
-    if waiting:
+    elif waiting and (waiting[0].uid != loss.last_uid or now < loss.until):
         return Await(waiting[0])
-    if rejections:
+    elif waiting:
+        why = (
+            f"reservation pod {waiting[0].key} has not reported its device{reason_suffix(waiting[0])}; read its logs"
+        )
+    elif rejections:
         why = (
             f"the kubelet has no further device for reservation pod {rejections[0].key}{reason_suffix(rejections[0])}"
         )
-        return Abandon(why, tuple(blockers + rejections))
-    if last_uid is not None and last_uid not in {reservation.uid for reservation in on_node}:
-        return Abandon("the last reservation pod was removed before it had reported its device", tuple(blockers))
-    if len(blockers) >= MOST_BLOCKERS:
-        return Abandon(f"{len(blockers)} reservation pods got other devices", tuple(blockers))
-    name = _free_name(group, node, {reservation.key.name for reservation in blockers})
-    ended = tuple(reservation for reservation in on_node if reservation.has_ended or reservation.key.name == name)
-    return Reserve(name, ended)
+    elif loss.last_uid is not None and loss.last_uid not in {reservation.uid for reservation in on_node}:
+        why = "the last reservation pod of the search was removed"
+    elif len(blockers) >= MOST_BLOCKERS:
+        why = f"{len(blockers)} reservation pods got other devices"
+    else:
+        name = _free_name(group, node, {reservation.key.name for reservation in blockers})
+        ended = tuple(reservation for reservation in on_node if reservation.has_ended or reservation.key.name == name)
+        return Reserve(name, ended)
+    replacements = (reservation for reservation in waiting if reservation.expected_devices)
+    return Abandon(why, (*blockers, *rejections, *replacements))
 
 
 def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str:
     base = reservation_name(node, group)
     return next(name for name in (base, *(f"{base}-{n}" for n in range(1, 100))) if name not in unavailable_names)
+
+
+class LostDevices:
+    """Recovers the devices of groups. Methods raise the client's errors."""
+
+    def __init__(
+        self,
+        client: ReservationClient,
+        watched: WatchedGroups,
+        clock: Clock,
+        remove: Remove,
+    ) -> None:
+        self._client = client
+        self._watched = watched
+        self._clock = clock
+        self._remove = remove
+
+    async def recover(self, group: Group, node: str = "") -> Status | None:
+        """Recover the group's device if pods use it and no reservation holds it; returns the wait of a request for
+        it, None if there is nothing to recover.
+
+        ``node``: where a new device would be reserved otherwise, so that pods are read which no watch shows.
+        """
+        if any(reservation.holds for reservation in group.reservations):
+            await self._finish(group)
+            return None
+        node = "" if self._watched.has_users(group.name) else node
+        is_read = node or self._watched.has_users(group.name)
+        users = running_users(await self._client.users(group.name, node)) if is_read else []
+        if not users:
+            group.loss = None
+            return None
+        node = users[0].node
+        if group.loss is None:
+            group.loss = Loss()
+            log.warning("a shared device is no longer reserved", extra={"group": group.name, "node": node})
+            note = f"the GPU of group {group.name} is no longer reserved: the kubelet may assign it to another pod"
+            await self._client.report(users, names.EVENT_UNRESERVED, note)
+        if group.loss.last_uid is not None or self._clock.monotonic() >= group.loss.until:
+            group.loss = await self._search(group, group.loss, users)
+        refs = [reservation.ref for reservation in unreported_reservations(group.reservations)]
+        refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
+        pods = ", ".join(str(user.key) for user in users[:5])
+        why = group.loss.why or "it is being reserved again"
+        problem = f"nothing reserves the device of group {group.name} on node {node}, used by pod {pods}"
+        # Not terminal immediately: a scheduler that sees room in the group would choose it again each time.
+        return Status.wait(f"{problem}: {why}", *refs, timeout=RECOVERY, suggestion=ELSEWHERE)
+
+    async def _finish(self, group: Group) -> None:
+        loss, group.loss = group.loss, None
+        for blocker in [reservation for reservation in group.reservations if reservation.is_blocker]:
+            await self._remove(group, blocker)
+        if loss is not None:
+            log.info("a shared device is reserved again", extra={"group": group.name})
+            users = running_users(await self._client.users(group.name))
+            note = f"the GPU of group {group.name} is reserved again"
+            await self._client.report(users, names.EVENT_RESERVED, note, is_warning=False)
+
+    async def _search(self, group: Group, loss: Loss, users: Sequence[User]) -> Loss:
+        """Execute one step of the search for the lost device; returns what is known of it then."""
+        now = self._clock.monotonic()
+        reported_by = now + self._client.sharing.agent_timeout.total_seconds()
+        claim = await self._client.lost_device(group.name, users)
+        step = next_step(claim, group.reservations, loss, now)
+        match step:
+            case Await(awaited):
+                return (
+                    loss if awaited.uid == loss.last_uid else replace(loss, until=reported_by, last_uid=awaited.uid)
+                )
+            case Reserve():
+                for ended in step.remove:
+                    await self._remove(group, ended)
+                reservation = await self._client.create(claim, step.name)
+                if isinstance(reservation, str):
+                    return await self._failed(group, loss, users, reservation, RELEASE_RETRY)
+                if reservation.uid not in {existing.uid for existing in group.reservations}:
+                    group.reservations.append(reservation)
+                log.info("reserving a lost device", extra={"group": group.name, "reservation": str(reservation.key)})
+                return replace(loss, until=reported_by, last_uid=reservation.uid)
+            case Abandon():
+                for released in step.release:
+                    await self._remove(group, released)
+                # Once the node offers GPUs again, the first pod may get the device.
+                pause = RELEASE_RETRY if claim.node_facts.lacks_gpus else SEARCH_INTERVAL
+                return await self._failed(group, loss, users, step.why, pause)
+            case _:
+                assert_never(step)
+
+    async def _failed(self, group: Group, loss: Loss, users: Sequence[User], why: str, pause: timedelta) -> Loss:
+        """End a search; reports why, unless the one before it has reported the same."""
+        if why != loss.why:
+            note = f"the GPU of group {group.name} cannot be reserved again now: {why}; restart this pod"
+            await self._client.report(users, names.EVENT_UNRESERVED, note)
+        log.warning("a lost device cannot be reserved", extra={"group": group.name, "why": why})
+        return Loss(why, self._clock.monotonic() + pause.total_seconds())

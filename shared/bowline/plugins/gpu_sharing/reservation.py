@@ -32,9 +32,8 @@ from bowline.api.node_view import has_fake_gpus, lacks_gpus
 from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.gpu_sharing.guards import is_device
-from bowline.plugins.gpu_sharing.labels import needs_relabeling, used_portion
+from bowline.plugins.gpu_sharing.labels import missing_labels, used_portion
 
-NO_UID = ObjectUID("")
 _UNREAD = ResourceVersion("")
 # The shortest delay until a group is reconciled again.
 REQUEUE_DELAY = timedelta(milliseconds=200)
@@ -47,9 +46,6 @@ _LISTED = 5
 AGENT = "bowline.plugins.gpu_sharing.agent"
 # Our own names, which are KAI-Scheduler's since v0.16: a digest, and a number for one that recovers a lost device.
 _OWN_NAME = re.compile(rf"{names.RESERVATION_PREFIX}[0-9a-f]{{16}}(?P<number>-[0-9]{{1,2}})?")
-# Other binders: the node's name, which the API server cuts for a generated name, and five random characters.
-_GENERATED_PREFIX = 58
-_RANDOM = re.compile(r"[a-z0-9]{5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +134,10 @@ def facts_of(node: Object | None) -> NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """A request for the device of a group.
+    """A request for the device of a group, or that of running pods for the one that they have lost.
 
-    ``portion``: the part of the device that it takes. From its earlier attempts ``awaited_uid``: the reservation that
-    it waits for, and ``joined_uid``: the one whose device it was given.
+    ``portion``: the part of the device that it takes. ``answer``: what it was told last. ``expected_devices``: the
+    UUIDs of which it must be one; of a request any.
     """
 
     request: ObjectKey
@@ -152,8 +148,8 @@ class DeviceRequest:
     compute_mode: str = ""  # of the device; empty: time-slicing
     portion: Decimal = Decimal(0)
     node_facts: NodeFacts = UNKNOWN_NODE
-    awaited_uid: ObjectUID = NO_UID
-    joined_uid: ObjectUID = NO_UID
+    answer: "Held | Pending | None" = None
+    expected_devices: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,7 @@ class Held:
     """The group has its device (UUID). ``uid``: of the reservation that holds it."""
 
     device: str
-    uid: ObjectUID = field(default=NO_UID, compare=False)
+    uid: ObjectUID = field(default=ObjectUID(""), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +173,7 @@ class Unreleased:
 
     reservation: Reservation
     why: str
+    retry_after: timedelta | None = None  # None: its own end is awaited
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,20 +198,6 @@ def is_named_for(name: str, node: str, group: str) -> bool:
     return match is not None and name.removesuffix(match["number"] or "") == reservation_name(node, group)
 
 
-def may_be_on(node: str, group: str, name: str) -> bool:
-    """Return whether the group's reservation pod of that name may be on the node.
-
-    Our names and those that KAI-Scheduler's binder generated up to v0.15 show the node; other names may be on any.
-    """
-    match = _OWN_NAME.fullmatch(name)
-    if match is not None:
-        return is_named_for(name, node, group)
-    if not name.startswith(names.RESERVATION_PREFIX):
-        return True
-    prefix = f"{names.RESERVATION_PREFIX}{node}-"[:_GENERATED_PREFIX]
-    return name.startswith(prefix) and _RANDOM.fullmatch(name[len(prefix) :]) is not None
-
-
 def view_reservation(pod: Object) -> Reservation:
     """Parse a reservation pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
@@ -231,7 +214,7 @@ def view_reservation(pod: Object) -> Reservation:
         status_reason=_status_reason(status, annotations.get(names.RESERVED_DEVICE) or ""),
         expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
         is_foreign=AGENT not in _agent_container(pod).get("command", ()),
-        is_altered=_OWN_NAME.fullmatch(metadata["name"]) is not None and not _requests_device(pod),
+        is_altered=_OWN_NAME.fullmatch(metadata["name"]) is not None and "spec" in pod and not _requests_device(pod),
         finalizers=tuple(metadata.get("finalizers") or ()),
         compute_mode=other_mode(annotations.get(names.COMPUTE_MODE) or ""),
     )
@@ -254,10 +237,8 @@ def _requests_device(pod: Object) -> bool:
     return bool(limits.get(names.RESOURCE_GPU) == "1")
 
 
-def check_reservations(
-    claim: DeviceRequest, reservations: Sequence[Reservation], timed_out: Mapping[ObjectUID, str]
-) -> Verdict:
-    """Return the verdict on a claim, from all reservation pods of its group and the reasons why some were deleted.
+def check_reservations(claim: DeviceRequest, reservations: Sequence[Reservation]) -> Verdict:
+    """Return the verdict on a claim, from all reservation pods of its group.
 
     If several hold a device of the group on the node, the one with the deterministic name takes precedence.
     """
@@ -276,9 +257,11 @@ def check_reservations(
         return no_room(f"{why}; choose another group")
     if alive and alive[0].device:
         return Held(alive[0].device, alive[0].uid)
-    previous = next((reservation for reservation in reservations if reservation.uid == claim.awaited_uid), None)
-    if claim.awaited_uid and (previous is None or not previous.lives):
-        return _loss(claim, previous, timed_out)
+    if isinstance(claim.answer, Pending):
+        awaited = claim.answer.reservation.uid
+        previous = next((reservation for reservation in reservations if reservation.uid == awaited), None)
+        if previous is None or not previous.lives:
+            return _loss(claim, previous)
     if alive:
         return Pending(alive[0])
     if claim.node_facts.lacks_gpus:
@@ -312,26 +295,13 @@ def excess(claim: DeviceRequest, portions: Mapping[ObjectKey, Decimal], limit: D
     )
 
 
-def overdue_reason(reservation: Reservation, timeout: timedelta) -> str:
-    """Return why a reservation is deleted whose agent has exceeded the timeout."""
-    return (
-        f"reservation pod {reservation.key} on node {reservation.node} has not reported its device within "
-        f"{timeout.total_seconds():g} s{reason_suffix(reservation)}; read its logs"
-    )
-
-
 def unreported_reservations(reservations: Sequence[Reservation]) -> list[Reservation]:
     """Return the reservations that may still report their device."""
     return [reservation for reservation in reservations if reservation.lives and not reservation.device]
 
 
-def _loss(claim: DeviceRequest, previous: Reservation | None, timed_out: Mapping[ObjectUID, str]) -> Status:
-    """Return why the awaited reservation failed.
-
-    One whose agent was overdue ends the request as an expired wait does, whichever of the two comes first.
-    """
-    if claim.awaited_uid in timed_out:
-        return Status.fatal(timed_out[claim.awaited_uid], Reason.WAIT_TIMEOUT, ELSEWHERE)
+def _loss(claim: DeviceRequest, previous: Reservation | None) -> Status:
+    """Return why the awaited reservation failed."""
     if previous is None or previous.deleting:
         name = reservation_name(claim.node, claim.group)
         why = f"the reservation pod {name} was deleted before it had reported its device"
@@ -384,7 +354,7 @@ class User:
     deleting: bool
     version: ResourceVersion = _UNREAD
     portion: Decimal = Decimal(0)  # of the device
-    is_adopted: bool = True  # it has the labels for the watch and for schedulers
+    missing_labels: Mapping[str, str | None] = field(default_factory=dict)  # for the watch and for schedulers
 
 
 def view_user(pod: Object, node: str = "", mebibytes: int = 0) -> User:
@@ -400,7 +370,7 @@ def view_user(pod: Object, node: str = "", mebibytes: int = 0) -> User:
         is_deleting(pod),
         version_of(pod),
         used_portion(pod, mebibytes),
-        is_adopted=not needs_relabeling(pod["metadata"].get("labels") or {}),
+        missing_labels(pod["metadata"].get("labels") or {}),
     )
 
 
@@ -416,13 +386,14 @@ def unused_reservations(
     A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
     does not either: claims and requests show whether it will be bound, a label alone does not. A pod that was deleted
     with force is not listed, so it uses none (decision 169). Of a reservation pod that is not decoded only the name
-    shows the node, and a user that is not decoded may be on any.
+    shows the node, and a user that is not decoded may be on any. A blocker serves nobody.
     """
     nodes = {*claimed_nodes, *requested_nodes, *(user.node for user in users if not user.has_ended)}
     return [
         reservation
         for reservation in reservations
-        if not reservation.deleting and not any(_needs(reservation, node) for node in nodes)
+        if not reservation.deleting
+        and (reservation.is_blocker or not any(_needs(reservation, node) for node in nodes))
     ]
 
 
@@ -430,7 +401,7 @@ def _needs(reservation: Reservation, node: str) -> bool:
     """Return whether a user, a claim or a request on the node needs the reservation pod."""
     if reservation.node:
         return reservation.node == node
-    return not node or may_be_on(node, reservation.group, reservation.key.name)
+    return not node or not reservation.is_own or is_named_for(reservation.key.name, node, reservation.group)
 
 
 def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:

@@ -6,13 +6,12 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.gpu_share import direct_env_map
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -24,6 +23,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.framework.config import GpuSharingSettings
 from bowline.framework.interface.status import Status
 from bowline.kube.errors import (
     AlreadyExists,
@@ -48,7 +48,8 @@ from bowline.kube.resources import (
     UNFINISHED_BINDREQUESTS,
     Selection,
 )
-from bowline.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.configmaps import common_devices, owning_pods, shown_devices, shown_mode
 from bowline.plugins.gpu_sharing.reservation import (
     ELSEWHERE,
     DeviceRequest,
@@ -62,9 +63,8 @@ from bowline.plugins.gpu_sharing.reservation import (
     view_reservation,
     view_user,
 )
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, essential_parts, reservation_object
+from bowline.plugins.gpu_sharing.reservation_pod import essential_parts, reservation_object
 from bowline.plugins.gpu_sharing.rules import Share, share_of
-from bowline.plugins.gpu_sharing.share_maps import owning_pods
 from bowline.plugins.gpu_sharing.watched_groups import groups_of
 
 log = logging.getLogger(__name__)
@@ -80,8 +80,13 @@ class ReservationClient:
     """The reservation namespace and the objects that refer to it. Methods raise the client's errors."""
 
     kube: ObjectClient
-    spec: ReservationSpec
-    scale_adjust_namespace: str
+    sharing: GpuSharingSettings
+    args: GpuSharingConfig
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of reservation pods."""
+        return self.sharing.reservation_namespace
 
     async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
         """Return the reservation pods of a group; on ``nodes`` also one with its name that has lost its labels.
@@ -89,20 +94,30 @@ class ReservationClient:
         Of one that cannot be decoded the name shows its node.
         """
         selector = f"{names.LABEL_GPU_GROUP}={group}"
-        pods = await self.kube.list_all(PODS, self.spec.namespace, label_selector=selector)
+        pods = await self.kube.list_all(PODS, self.namespace, label_selector=selector)
         reservations = [_placed(view_reservation(pod), group, nodes) for pod in pods]
         listed_names = {reservation.key.name for reservation in reservations}
         for node in nodes:
             name = reservation_name(node, group)
-            pod = await self.pod(ObjectKey(self.spec.namespace, name)) if name not in listed_names else None
+            pod = await self.pod(ObjectKey(self.namespace, name)) if name not in listed_names else None
             if pod is not None and (unlabelled := view_reservation(pod)).node == node:
                 reservations.append(replace(unlabelled, group=group, is_altered=True))
         return reservations
 
-    async def unlabelled(self) -> list[Reservation]:
-        """Return the reservation pods, by their names, that have lost the label of their group."""
-        pods = await self.kube.list_all(PODS, self.spec.namespace, label_selector=f"!{names.LABEL_GPU_GROUP}")
-        return [reservation for reservation in map(view_reservation, pods) if reservation.is_own]
+    async def unlabelled(self, claimed: Collection[str]) -> list[Reservation]:
+        """Return the reservation pods that have lost the label of their group, and are by their names of none in use.
+
+        A group is in use if it is ``claimed``, or by a pod: its reservation pod gets the label again when the device
+        is recovered. One that is not decoded is not returned: neither its node nor its group is known.
+        """
+        pods = await self.kube.list_all(PODS, self.namespace, label_selector=f"!{names.LABEL_GPU_GROUP}")
+        unused = []
+        for reservation in map(view_reservation, pods):
+            if reservation.is_own and reservation.node:
+                groups = {*claimed, *await self.groups_on(reservation.node)}
+                if not any(is_named_for(reservation.key.name, reservation.node, group) for group in groups):
+                    unused.append(reservation)
+        return unused
 
     async def groups_on(self, node: str) -> frozenset[str]:
         """Return the groups of which pods on the node have a label."""
@@ -111,22 +126,23 @@ class ReservationClient:
 
     async def users(self, group: str, node: str = "", mebibytes: int = 0) -> list[User]:
         """Return every pod that is labelled with the group, in either form; only on ``node`` if given, whose devices
-        have ``mebibytes`` of memory each.
+        have ``mebibytes`` of memory each. The empty group has none.
 
         The API server indexes pods by node: the cost depends on the node's pods, not on the cluster's.
         """
         users: dict[ObjectUID, User] = {}
         on_node = f"spec.nodeName={node}" if node else ""
-        for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
+        selectors = (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}") if group else ()
+        for selector in selectors:
             pods = Selection(PODS, "", selector, on_node)
             for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node, mebibytes)):
-                if user.key.namespace != self.spec.namespace:
+                if user.key.namespace != self.namespace:
                     users[user.uid] = user
         return list(users.values())
 
-    async def evidence(self, group: str, node: str, users: Sequence[User]) -> Evidence:
-        """Return what the node and the ConfigMaps of the group's running pods show of its device."""
-        device_sets, tolerations, mode = [], (), ""
+    async def lost_device(self, group: str, users: Sequence[User]) -> DeviceRequest:
+        """Return the request of running pods for the device that, by their ConfigMaps, they use."""
+        device_sets, tolerations, mode, node = [], (), "", users[0].node
         for user in users:
             try:
                 pod = await self.pod(user.key)
@@ -143,22 +159,30 @@ class ReservationClient:
             live_node = await self.kube.get(NODES, "", node)
         except (NotFound, Unreadable):
             live_node = None
-        return Evidence(common_devices(device_sets), tolerations, mode, facts_of(live_node))
+        return DeviceRequest(
+            request=users[0].key,
+            pod=users[0].key,
+            node=node,
+            group=group,
+            tolerations=tolerations,
+            compute_mode=mode,
+            node_facts=facts_of(live_node),
+            expected_devices=common_devices(device_sets),
+        )
 
     async def _shown(self, group: str, share: Share, user: User) -> tuple[frozenset[str], str]:
         """Return the possible devices and the mode of the group, according to the pod's ConfigMaps."""
-        groups = visible = modes = ""
-        for name in (share.capabilities, direct_env_map(share.capabilities)):
+        annotations: dict[str, str] = {}
+        data: dict[str, str] = {}
+        for name in share.configmaps:
             try:
                 configmap = await self.kube.get(CONFIGMAPS, user.key.namespace, name)
             except (NotFound, Unreadable):
                 continue
             if user.uid in owning_pods(configmap):
-                annotations = configmap["metadata"].get("annotations") or {}
-                groups = groups or annotations.get(names.ANNOTATION_GPU_GROUPS, "")
-                modes = modes or annotations.get(names.ANNOTATION_COMPUTE_MODES, "")
-                visible = visible or (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "")
-        return possible_devices(group, groups, visible), shown_mode(group, groups, modes)
+                annotations |= configmap["metadata"].get("annotations") or {}
+                data |= configmap.get("data") or {}
+        return shown_devices(group, annotations, data), shown_mode(group, annotations)
 
     async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
         """Write an event for each of the pods. A failure to write one is only logged."""
@@ -180,20 +204,15 @@ class ReservationClient:
 
         requested: set[str] = set()
         for node in nodes:
-            selected_nodes = await self._unfinished_nodes(node, node_of)
-            requested |= {name for name in selected_nodes if name and node in ("", name)}
+            fields = UNFINISHED_BINDREQUESTS.field_selector + (f",spec.selectedNode={node}" if node else "")
+            try:
+                listed = await self.kube.list_reduced(Selection(BINDREQUESTS, field_selector=fields), node_of)
+            except BadRequest as error:
+                if not rejects_fields(error):
+                    raise
+                listed = await self.kube.list_reduced(Selection(BINDREQUESTS), node_of)
+            requested |= {name for name in listed if name and node in ("", name)}
         return requested
-
-    async def _unfinished_nodes(
-        self, node: str, node_of: Callable[[dict[str, Any]], str | None]
-    ) -> Sequence[str | None]:
-        fields = UNFINISHED_BINDREQUESTS.field_selector + (f",spec.selectedNode={node}" if node else "")
-        try:
-            return await self.kube.list_reduced(Selection(BINDREQUESTS, field_selector=fields), node_of)
-        except BadRequest as error:
-            if not rejects_fields(error):
-                raise
-            return await self.kube.list_reduced(Selection(BINDREQUESTS), node_of)
 
     async def scaling_up(self) -> Status | None:
         """Return the wait for an unscheduled scaling pod that may need a free device; None if there is none.
@@ -201,7 +220,7 @@ class ReservationClient:
         If the pods cannot be listed, as for KAI-Scheduler's binder, None: a missing permission must not block all
         shares.
         """
-        namespace = self.scale_adjust_namespace
+        namespace = self.args.scale_adjust_namespace
         try:
             pods = await self.kube.list_all(PODS, namespace) if namespace else []
         except ApiError as error:
@@ -214,21 +233,19 @@ class ReservationClient:
                 return Status.wait(why, ref, timeout=SCALING, suggestion=ELSEWHERE)
         return None
 
-    async def create(
-        self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
-    ) -> Reservation | str:
+    async def create(self, claim: DeviceRequest, name: str = "") -> Reservation | str:
         """Create the reservation pod, or return the existing one; a message if it cannot be created.
 
         An existing one that has lost its labels gets them again. Raises AlreadyExists if one existed and was deleted
         meanwhile: the caller must retry; NotStoredError if it is stored otherwise.
         """
-        body = reservation_object(claim, self.spec, name=name, expected_devices=expected_devices)
+        body = reservation_object(claim, self.sharing, self.args, name=name)
         name = body["metadata"]["name"]
         try:
             essential = essential_parts(body)
-            return view_reservation(await self.kube.create(PODS, self.spec.namespace, body, essential=essential))
+            return view_reservation(await self.kube.create(PODS, self.namespace, body, essential=essential))
         except AlreadyExists:
-            existing_pod = await self.pod(ObjectKey(self.spec.namespace, name))
+            existing_pod = await self.pod(ObjectKey(self.namespace, name))
             if existing_pod is None:
                 raise
             existing = view_reservation(existing_pod)
@@ -237,13 +254,13 @@ class ReservationClient:
             if (existing.node, existing.group) == (claim.node, claim.group):
                 return existing
             if existing.node == claim.node:
-                labelled_pod = await self.label(existing_pod, body["metadata"]["labels"], at_version=True)
+                labelled_pod = await self.label(existing_pod, body["metadata"]["labels"])
                 if labelled_pod is None:
                     raise
                 return view_reservation(labelled_pod)
             return f"pod {existing.key} has the reservation's name, but is on another node; delete it"
         except NotFound:
-            return f"namespace {self.spec.namespace} does not exist; create it or set gpuSharing.reservationNamespace"
+            return f"namespace {self.namespace} does not exist; create it or set gpuSharing.reservationNamespace"
 
     async def remove(self, reservation: Reservation) -> bool:
         """Delete the pod as read, without grace period. False if it has changed or another pod has its name."""
@@ -278,25 +295,17 @@ class ReservationClient:
         moment = format_micro_time(self.kube.clock.now())
         joined = {names.ANNOTATION_LAST_JOINED: moment, names.ANNOTATION_EXPECTED_DEVICES: reservation.device}
         metadata = {"uid": reservation.uid, "annotations": joined}
-        changed_pod = await self._patch_metadata(reservation.key, metadata)
+        changed_pod = await self.patch_metadata(reservation.key, metadata)
         return view_reservation(changed_pod) if changed_pod is not None else None
 
     async def label(
-        self,
-        pod: Object,
-        changes: dict[str, Any],
-        annotations: Mapping[str, str | None] = NO_CHANGE,
-        *,
-        at_version: bool = False,
+        self, pod: Object, changes: Mapping[str, str | None], annotations: Mapping[str, str | None] = NO_CHANGE
     ) -> Object | None:
-        """Patch labels and annotations of the pod with this UID; with ``at_version`` only in this version. None if it
-        does not match.
-        """
-        metadata = pod["metadata"]
-        guard = {"uid": metadata["uid"]} | ({"resourceVersion": metadata["resourceVersion"]} if at_version else {})
-        return await self._patch_metadata(key_of(pod), {**guard, "labels": changes, "annotations": dict(annotations)})
+        """Patch labels and annotations of the pod in the version that was read. None if it does not match."""
+        guard = {"uid": uid_of(pod), "resourceVersion": version_of(pod)}
+        return await self.patch_metadata(key_of(pod), {**guard, "labels": changes, "annotations": annotations})
 
-    async def _patch_metadata(self, key: ObjectKey, metadata: dict[str, Any]) -> Object | None:
+    async def patch_metadata(self, key: ObjectKey, metadata: Mapping[str, Any]) -> Object | None:
         """Patch a pod; None if it does not exist or does not match the UID or version in ``metadata``.
 
         Raises NotStoredError.
@@ -307,8 +316,7 @@ class ReservationClient:
         except NotFound:
             return None
         except (Conflict, Invalid) as error:
-            is_other = isinstance(error, Conflict) or any(cause.field == "metadata.uid" for cause in error.causes)
-            if not is_other:
+            if isinstance(error, Invalid) and all(cause.field != "metadata.uid" for cause in error.causes):
                 raise
             return None
 

@@ -6,79 +6,62 @@ long as others share the device.
 The chart's policy compares the whole pod: a field that is added here needs an entry there. Decision 160.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from bowline.api import names
 from bowline.api.meta import Object
 from bowline.api.taints import MAX_TOLERATIONS
+from bowline.framework.config import GpuSharingSettings
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import AGENT, DeviceRequest, reservation_name
 
 
-@dataclass(frozen=True, slots=True)
-class ReservationSpec:
-    """What the reservation pods of this cluster have in common.
-
-    ``releases_foreign``: whether unused ones of another binder are deleted, too.
-    """
-
-    namespace: str
-    image: str
-    releases_foreign: bool = True
-    settings: GpuSharingConfig = field(default_factory=GpuSharingConfig)
-
-
 def reservation_object(
-    claim: DeviceRequest, spec: ReservationSpec, *, name: str = "", expected_devices: Collection[str] = ()
+    claim: DeviceRequest, sharing: GpuSharingSettings, args: GpuSharingConfig, *, name: str = ""
 ) -> dict[str, Any]:
-    """Return the pod that reserves a device of the node for the group.
-
-    ``name``: of an additional one for the same group. ``expected``: UUIDs of which it must get one.
-    """
-    expected = ",".join(sorted(expected_devices))
+    """Return the pod that reserves a device of the node for the group. ``name``: of an additional one for it."""
+    expected = ",".join(sorted(claim.expected_devices))
     # KAI-Scheduler 0.17 reads the mode; its absence is time-slicing.
     optional_annotations = {names.COMPUTE_MODE: claim.compute_mode, names.ANNOTATION_EXPECTED_DEVICES: expected}
     annotations = {names.DO_NOT_DISRUPT: "true", **{key: text for key, text in optional_annotations.items() if text}}
     # Without a controller `kubectl drain` and NVIDIA's driver upgrade refuse to move the pods of the node.
     owner = {"apiVersion": "v1", "kind": "Node", "name": claim.node, "uid": claim.node_facts.uid, "controller": True}
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
-    settings = spec.settings
-    pull_secrets = [{"name": name} for name in settings.reservation_image_pull_secrets]
+    pull_secrets = [{"name": name} for name in args.reservation_image_pull_secrets]
     # Empty settings are left to the cluster's defaults.
     optional = {
-        "runtimeClassName": settings.reservation_runtime_class_name,
-        "priorityClassName": settings.reservation_priority_class_name,
+        "runtimeClassName": args.reservation_runtime_class_name,
+        "priorityClassName": args.reservation_priority_class_name,
         "imagePullSecrets": pull_secrets,
-        "securityContext": settings.reservation_pod_security_context,
+        "securityContext": args.reservation_pod_security_context,
     }
-    container_security = settings.reservation_container_security_context
+    container_security = args.reservation_container_security_context
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": name or reservation_name(claim.node, claim.group),
-            "namespace": spec.namespace,
-            "labels": {"app": settings.reservation_app_label, names.LABEL_GPU_GROUP: claim.group},
+            "namespace": sharing.reservation_namespace,
+            "labels": {"app": args.reservation_app_label, names.LABEL_GPU_GROUP: claim.group},
             "annotations": annotations,
             **({"ownerReferences": [owner]} if claim.node_facts.uid else {}),
         },
         "spec": {
             "nodeName": claim.node,
-            "serviceAccountName": settings.reservation_service_account,
+            "serviceAccountName": args.reservation_service_account,
             "automountServiceAccountToken": True,
             "tolerations": _tolerations(claim),
             **{name: value for name, value in optional.items() if value},
             "containers": [
                 {
                     "name": names.RESERVATION_CONTAINER,
-                    "image": spec.image,
+                    "image": sharing.agent_image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": ["python", "-m", AGENT],
                     "args": [*(["--fake"] if claim.node_facts.has_fake_gpus else []), "--listen=:8080"],
                     "env": env,
-                    "resources": _resources(settings),
+                    "resources": _resources(args),
                     "ports": [{"name": "health", "containerPort": 8080}],
                     "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 30},
                     "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 10},
@@ -109,10 +92,10 @@ def _tolerations(claim: DeviceRequest) -> list[Object]:
     return list(claim.tolerations) if len(claim.tolerations) <= MAX_TOLERATIONS else [{"operator": "Exists"}]
 
 
-def _resources(settings: GpuSharingConfig) -> dict[str, dict[str, str]]:
+def _resources(args: GpuSharingConfig) -> dict[str, dict[str, str]]:
     """Return requests and limits: always one GPU, whatever the settings contain for GPUs."""
     gpu = {names.RESOURCE_GPU: "1"}
-    return {"requests": settings.reservation_requests | gpu, "limits": settings.reservation_limits | gpu}
+    return {"requests": args.reservation_requests | gpu, "limits": args.reservation_limits | gpu}
 
 
 def _field(name: str, path: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from bowline.api.gpu_share import (
     ShareTarget,
     capabilities_map,
     configmap_prefix,
+    direct_env_map,
     share_target,
     wants_share,
 )
@@ -27,9 +28,10 @@ class Share:
     target: ShareTarget
 
     @property
-    def capabilities(self) -> str:
-        """The ConfigMap that the container's environment refers to."""
-        return capabilities_map(self.prefix, self.target)
+    def configmaps(self) -> tuple[str, str]:
+        """The ConfigMaps by name: the one whose keys the container's environment refers to, and the complete one."""
+        capabilities = capabilities_map(self.prefix, self.target)
+        return capabilities, direct_env_map(capabilities)
 
 
 def share_of(pod: Object) -> Share | None:

@@ -12,32 +12,34 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
-from bowline.api.meta import Object, identity_of, uid_of
-from bowline.plugins.gpu_sharing.reservation import may_be_on, view_reservation
+from bowline.api.meta import Object, identity_of
+from bowline.plugins.gpu_sharing.reservation import Reservation, view_reservation
 
 
 @dataclass(slots=True)
 class _Watched:
-    """What is shown of one group. ``reservations``: from ``transform_reservation``, by the pod's name.
-
-    ``ended``: the names of reservation pods that have ended. They hold no device, and one that nobody deletes stays.
+    """What is shown of one group. ``reservations``: by the pod's name, those that have ended too: they stay until
+    somebody deletes them.
     """
 
-    reservations: dict[str, Object] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
+    reservations: dict[str, Reservation] = field(default_factory=dict)
     users: int = 0
 
     @property
     def is_reserved(self) -> bool:
         """Whether a reservation pod has the group's device."""
-        pods = self.reservations.values()
-        return any(pod["device"] and not pod["misplaced"] and not pod["deleting"] for pod in pods)
+        return any(reservation.holds for reservation in self.reservations.values())
+
+    @property
+    def is_unreserved(self) -> bool:
+        """Whether pods use the device and nothing reserves it."""
+        return self.users > 0 and not self.is_reserved
 
     @property
     def is_idle(self) -> bool:
         """Whether a reservation pod may be unused: one that only blocks a device in a recovery is."""
-        is_blocked = any(entry["misplaced"] for entry in self.reservations.values())
-        return bool(self.reservations or self.ended) and (not self.users or is_blocked)
+        blocks = any(reservation.is_blocker for reservation in self.reservations.values())
+        return bool(self.reservations) and (not self.users or blocks)
 
 
 class WatchedGroups:
@@ -47,32 +49,28 @@ class WatchedGroups:
         self._groups: defaultdict[str, _Watched] = defaultdict(_Watched)
         # By device: the groups of the reservation pods that hold it, by the pod's name.
         self._holders: dict[str, dict[str, str]] = {}
-        self._idle: set[str] = set()
-        self._unreserved: set[str] = set()
+        self._to_look_at: set[str] = set()
 
-    def reservation_changed(self, old: Object | None, new: Object | None) -> None:
-        """Apply an event of a reservation pod; both as returned by ``transform_reservation``."""
-        if old is not None:
-            name = old["metadata"]["name"]
-            self._groups[group_of(old)].reservations.pop(name, None)
-            holders = self._holders.get(old["device"], {})
-            holders.pop(name, None)
-            if not holders:
-                self._holders.pop(old["device"], None)
-        if new is not None:
-            name = new["metadata"]["name"]
-            self._groups[group_of(new)].reservations[name] = new
-            if is_unique(new["device"]) and not new["misplaced"] and not new["deleting"]:
-                self._holders.setdefault(new["device"], {})[name] = group_of(new)
-        self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
+    def reservation_changed(self, old: Object | None, new: Object | None) -> frozenset[str]:
+        """Apply an event of a reservation pod; both as returned by ``transform_reservation``.
 
-    def ended_changed(self, old: Object | None, new: Object | None) -> None:
-        """Apply an event of an ended reservation pod; both as returned by ``transform_reservation``."""
-        if old is not None:
-            self._groups[group_of(old)].ended.discard(old["metadata"]["name"])
-        if new is not None:
-            self._groups[group_of(new)].ended.add(new["metadata"]["name"])
-        self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
+        Returns its groups that are to be looked at: its users may have lost their device, or have it again.
+        """
+        groups = {pod["reservation"].group for pod in (old, new) if pod is not None}
+        before = self._to_look_at & groups
+        for pod in filter(None, (old, new)):
+            reservation: Reservation = pod["reservation"]
+            holders = self._holders.setdefault(reservation.device, {}) if reservation.holds else {}
+            if pod is old:
+                self._groups[reservation.group].reservations.pop(reservation.key.name, None)
+                holders.pop(reservation.key.name, None)
+            else:
+                self._groups[reservation.group].reservations[reservation.key.name] = reservation
+                holders[reservation.key.name] = reservation.group
+            if reservation.holds and not holders:
+                del self._holders[reservation.device]
+        self._update(groups)
+        return frozenset(group for group in before | self._to_look_at & groups if self.has_users(group))
 
     def user_changed(self, old: Object | None, new: Object | None) -> frozenset[str]:
         """Apply an event of a sharing pod; both as returned by ``transform_user``.
@@ -85,12 +83,8 @@ class WatchedGroups:
         for group in now:
             self._groups[group].users += 1
         self._update(before | now)
-        return frozenset(
-            group
-            for group in before | now
-            # One without users may be in neither set: its reservation is not shown yet, or its device was lost.
-            if not self.has_users(group) or group in self._idle or group in self._unreserved
-        )
+        # Of one without users the reservation may not be shown yet, or its device was lost.
+        return frozenset(group for group in before | now if not self.has_users(group) or group in self._to_look_at)
 
     def has_users(self, group: str) -> bool:
         """Return whether the watch shows a pod that uses the group's device."""
@@ -102,39 +96,46 @@ class WatchedGroups:
 
     def holders(self, device: str) -> frozenset[str]:
         """Return the groups whose reservation pods hold the device: several where a device plugin offers it so."""
-        return frozenset(self._holders.get(device, {}).values())
+        # An index names a device on each node.
+        return frozenset(self._holders.get(device, {}).values() if _is_unique(device) else ())
 
     @property
     def to_look_at(self) -> frozenset[str]:
         """The groups that are idle or unreserved."""
-        return frozenset(self._idle | self._unreserved)
+        return frozenset(self._to_look_at)
 
     @property
     def unreserved(self) -> int:
         """The number of groups that pods use and nothing reserves."""
-        return len(self._unreserved)
+        return sum(self._groups[group].is_unreserved for group in self._to_look_at)
 
     @property
-    def reservations(self) -> Iterator[Object]:
-        """All reservation pods that have not ended, from ``transform_reservation``."""
-        return (entry for watched in self._groups.values() for entry in watched.reservations.values())
+    def reservations(self) -> Iterator[Reservation]:
+        """All reservation pods that have not ended."""
+        for watched in self._groups.values():
+            yield from (entry for entry in watched.reservations.values() if not entry.has_ended)
 
     def on_node(self, node: str) -> frozenset[str]:
-        """Return the idle groups whose device may be on the node: none of which all reservation pods have ended."""
+        """Return the idle groups whose device is on the node: none of which all reservation pods have ended."""
         return frozenset(
             group
-            for group in self._idle
-            if any(may_be_on(node, group, name) for name in self._groups[group].reservations)
+            for group in self._to_look_at
+            if self._groups[group].is_idle
+            and any(not entry.has_ended and entry.node == node for entry in self._groups[group].reservations.values())
         )
 
     def _update(self, groups: Collection[str]) -> None:
         for group in groups:
             watched = self._groups[group]
-            is_unreserved = watched.users > 0 and not watched.is_reserved
-            for members, is_member in ((self._idle, watched.is_idle), (self._unreserved, is_unreserved)):
-                (members.add if is_member else members.discard)(group)
-            if not watched.users and not watched.reservations and not watched.ended:
+            is_due = watched.is_idle or watched.is_unreserved
+            (self._to_look_at.add if is_due else self._to_look_at.discard)(group)
+            if not watched.users and not watched.reservations:
                 del self._groups[group]
+
+
+def _is_unique(device: str) -> bool:
+    """Return whether the device is a UUID: an index names one on each node."""
+    return device.startswith(("GPU-", "MIG-"))
 
 
 # --- transforms: only the fields in use are cached ---
@@ -155,48 +156,15 @@ def transform_user(pod: dict[str, Any]) -> Object:
 
 
 def transform_reservation(pod: dict[str, Any]) -> Object | None:
-    """Keep a reservation pod's group and device, whether it is being deleted, and whether the device is an expected
-    one. Whether it has ended is shown by the selector of the watch.
+    """Keep a reservation pod.
 
     One of ours that has lost its label has the empty group; any other pod without a group is none.
     """
     reservation = view_reservation(pod)
-    if not reservation.group and not reservation.is_own:
-        return None
-    return {
-        "metadata": identity_of(pod),
-        "deleting": reservation.deleting,
-        "device": reservation.device,
-        "misplaced": reservation.is_misplaced,
-        "group": reservation.group,
-    }
+    is_reservation = reservation.group or reservation.is_own
+    return {"metadata": identity_of(pod), "reservation": reservation} if is_reservation else None
 
 
 def transform_other(pod: dict[str, Any]) -> Object:
     """Keep identity and version of a pod."""
     return {"metadata": identity_of(pod)}
-
-
-def is_same_reservation(old: Object | None, new: Object | None) -> bool:
-    """Return whether nothing that decides about a device differs between two states from ``transform_reservation``:
-    a request has joined, or the kubelet has reported.
-    """
-    if old is None or new is None:
-        return False
-    return {**old, "metadata": uid_of(old)} == {**new, "metadata": uid_of(new)}
-
-
-def group_of(reservation: Object) -> str:
-    """Return the group of a reservation pod from ``transform_reservation``."""
-    group: str = reservation["group"]
-    return group
-
-
-def has_reported(reservation: Object) -> bool:
-    """Return whether the agent of a reservation pod from ``transform_reservation`` has reported its device."""
-    return bool(reservation["device"])
-
-
-def is_unique(device: str) -> bool:
-    """Return whether the device is a UUID: an index names one on each node."""
-    return device.startswith(("GPU-", "MIG-"))

@@ -33,7 +33,7 @@ from bowline.runtime.tasks import ShutdownSignal, run_process, wait_until
 log = logging.getLogger(__name__)
 
 PROGRAM = "gpu-sharing-agent"
-# Well below the default ``gpuSharing.agentTimeout``: a reservation that names no device for longer is deleted.
+# Well below the default ``gpuSharing.agentTimeout``: for longer no request waits for a device.
 PERIOD = timedelta(seconds=15)
 # From the API server's cache, for the sake of etcd: what it does not have yet is seen a period later.
 _CACHED = {"resourceVersion": "0"}

@@ -35,11 +35,9 @@ def reservation(node: str = "n1", group: str = "g1", **fields: Any) -> Reservati
     return Reservation(**defaults | fields)
 
 
-def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited_uid: str = "") -> DeviceRequest:
+def claim(request: str = "a", node: str = "n1", group: str = "g1") -> DeviceRequest:
     """Return a request's claim."""
-    return DeviceRequest(
-        ObjectKey("ns", request), ObjectKey("ns", request), node, group, awaited_uid=ObjectUID(awaited_uid)
-    )
+    return DeviceRequest(ObjectKey("ns", request), ObjectKey("ns", request), node, group)
 
 
 def user(name: str = "a", node: str = "n1", *, has_ended: bool = False, deleting: bool = False) -> User:

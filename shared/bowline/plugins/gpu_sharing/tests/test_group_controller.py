@@ -3,44 +3,34 @@
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.framework.config import GpuSharingSettings
 from bowline.framework.interface.handle import Reconcile
-from bowline.framework.interface.metrics import PluginMetrics
-from bowline.framework.interface.status import Fatal, Status, Waiting
+from bowline.framework.interface.status import Fatal, Status, Transient, Waiting
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
-from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse
+from bowline.kube.errors import ApiStatus, Forbidden, NoResponse
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
-from bowline.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending, Reservation, User
+from bowline.plugins.gpu_sharing.plugin import pending_status
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending, Reservation, User, reservation_name
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
-from bowline.plugins.gpu_sharing.statuses import pending_status
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
 from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
 from bowline.runtime.clock import Clock, SystemClock
-from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import handle_for
 
 NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)
 SECOND = timedelta(seconds=1)
 HELD = reservation(device="GPU-1")
-RESERVED = {
-    "metadata": {"name": HELD.key.name},
-    "group": "g1",
-    "device": "GPU-1",
-    "misplaced": False,
-    "deleting": False,
-}  # as the watch caches it
 
 
 @dataclass(slots=True)
@@ -54,7 +44,6 @@ class Site:
     reads_done: asyncio.Event = field(default_factory=asyncio.Event)
     calls: list[str] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)  # of the next reads
-    unlabelled: tuple[Reservation, ...] = ()
     removals: list[str] = field(default_factory=list)
     kept: frozenset[str] = frozenset()  # whose delete a policy denies
 
@@ -82,9 +71,6 @@ class SiteClient(ReservationClient):
         self.site.calls.append(f"users of {group} on {node}")
         return list(self.site.users)
 
-    async def unlabelled(self) -> list[Reservation]:
-        return list(self.site.unlabelled)
-
     async def groups_on(self, node: str) -> frozenset[str]:
         return frozenset({"g1"})
 
@@ -94,9 +80,7 @@ class SiteClient(ReservationClient):
     async def scaling_up(self) -> Status | None:
         return None
 
-    async def create(
-        self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
-    ) -> Reservation | str:
+    async def create(self, claim: DeviceRequest, name: str = "") -> Reservation | str:
         self.site.calls.append("create")
         self.site.reservations += (reservation(),)
         return reservation()
@@ -113,19 +97,14 @@ class SiteClient(ReservationClient):
         return True
 
 
-class OnePod:
-    """A client that has one pod of another binder, with two groups, and records the labels that are patched."""
+class Patched:
+    """A client that records the metadata that is patched."""
 
     def __init__(self) -> None:
         self.patches: list[tuple[str, Any]] = []
 
-    async def get(self, _: Any, namespace: str, name: str) -> Any:
-        labels = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"}
-        return {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": labels}}
-
     async def patch(self, _: Any, namespace: str, name: str, body: Any, **__: Any) -> Any:
-        labels = {key: value for key, value in body["metadata"]["labels"].items() if value is not None}
-        self.patches.append((name, labels))
+        self.patches.append((name, body["metadata"]))
         return body
 
 
@@ -142,20 +121,19 @@ class Passes:
         return await asyncio.gather(*self.running)
 
 
+async def looked(controller: GroupController, passes: Passes) -> None:
+    """A term begins: what the watches show is checked."""
+    term = asyncio.ensure_future(controller.run())
+    await asyncio.sleep(0)
+    await passes.results()
+    term.cancel()
+
+
 class NoPasses(Passes):
     """Runs none, as a process that does not lead."""
 
     def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         return lambda _: None
-
-
-class SetClock(SteppedClock):
-    """A clock that can also be set: no time passes by that."""
-
-    by = timedelta()
-
-    def now(self) -> datetime:
-        return super().now() + self.by
 
 
 def sharing(name: str) -> Any:
@@ -172,14 +150,15 @@ def owner(
     releases_foreign: bool = True,
     kube: Any = NO_CLIENT,
 ) -> GroupController:
-    client = SiteClient(kube, ReservationSpec("res", "image", releases_foreign), "", site)
-    metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
+    client = SiteClient(kube, GpuSharingSettings(enabled=releases_foreign), GpuSharingConfig(), site)
     worker = (passes or Passes()).worker
     handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock or SystemClock()), worker=worker)
-    watched = watched or WatchedGroups()
-    controller = GroupController(handle, client, TIMEOUT, SharingMetrics(metrics, watched), watched)
-    controller.begin()
-    return controller
+    return GroupController(handle, client, watched or WatchedGroups())
+
+
+def cached(reservation: Reservation) -> Any:
+    """A reservation pod as the watch caches it."""
+    return {"metadata": {"name": reservation.key.name}, "reservation": reservation}
 
 
 @pytest.mark.parametrize("is_withdrawn", [True, False])
@@ -205,23 +184,6 @@ async def test_passes_of_a_group_are_one_after_the_other_and_share_a_read(is_wit
     assert [site.count("reservations"), site.count("create")] == [2, 1]
     for name in ("a", "b", "c"):
         controller.release_claims(claim(name).request)
-
-
-@pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
-async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta) -> None:
-    passes, clock = Passes(), SetClock()
-    controller = owner(Site((reservation(),)), passes, clock)
-    waits = claim()
-    assert isinstance(await controller.claim(waits), Pending)
-    clock.by = by
-    assert isinstance(await controller.claim(waits), Pending)
-    assert (await passes.results())[-1] == TIMEOUT
-    clock.step(TIMEOUT - SECOND)
-    assert controller.time_left(reservation()) == SECOND, "also for who joins now"
-    clock.step(SECOND)
-    overdue = await controller.claim(waits)
-    assert isinstance(overdue, Fatal)
-    assert overdue.reason is Reason.WAIT_TIMEOUT
 
 
 async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
@@ -258,7 +220,7 @@ class ScalingPods:
 async def test_a_wait_for_a_scaling_pod_is_short_and_those_that_cannot_be_listed_block_nothing() -> None:
     def client(*, is_forbidden: bool) -> ReservationClient:
         kube: Any = ScalingPods(is_forbidden)
-        return ReservationClient(kube, ReservationSpec("res", "image"), "kai-scale-adjust")
+        return ReservationClient(kube, GpuSharingSettings(), GpuSharingConfig())
 
     assert await client(is_forbidden=True).scaling_up() is None
     status = await client(is_forbidden=False).scaling_up()
@@ -299,8 +261,7 @@ async def test_who_joins_a_group_changes_its_reservation_once() -> None:
     ],
 )
 async def test_a_reservation_that_has_lost_its_device_gives_none(joined: Reservation | None) -> None:
-    with pytest.raises(Conflict):
-        await owner(Site(joined=joined)).claim(claim())
+    assert isinstance(await owner(Site(joined=joined)).claim(claim()), Transient)
 
 
 async def test_no_other_device_is_reserved_while_a_pod_that_was_given_the_lost_one_is_being_bound() -> None:
@@ -308,8 +269,9 @@ async def test_no_other_device_is_reserved_while_a_pod_that_was_given_the_lost_o
     controller = owner(site)
     assert isinstance(await controller.claim(claim("a")), Held)
     site.reservations = ()  # evicted, and gone
-    with pytest.raises(Conflict, match="given its device"):
-        await controller.claim(claim("b"))
+    refused = await controller.claim(claim("b"))
+    assert isinstance(refused, Transient)
+    assert "given its device" in refused.message
     # A new attempt does not rely on what an earlier one was given.
     assert isinstance(await controller.claim(claim("a")), Pending)
 
@@ -343,7 +305,7 @@ async def test_a_device_that_its_node_offers_twice_is_that_of_one_group(
 ) -> None:
     watched = WatchedGroups()
     for group, uuid in (("g1", "GPU-1"), (other, device)):
-        watched.reservation_changed(None, {**RESERVED, "metadata": {"name": group}, "group": group, "device": uuid})
+        watched.reservation_changed(None, cached(reservation(group=group, device=uuid)))
     if has_user:
         watched.user_changed(None, {"metadata": {"name": "runs", "labels": {"runai-gpu-group": other}}})
     controller = owner(Site(), watched=watched)
@@ -443,55 +405,58 @@ async def test_a_release_that_outlasts_its_term_leaves_no_group() -> None:
     site = Site()
     controller = owner(site, NoPasses())
     site.failures.append(NoResponse("no reply"))
-    controller.clear()
     with pytest.raises(NoResponse):
         await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g1"], "node-0")
     assert controller.sizes["groups"] == 0
 
 
-async def test_a_device_that_stays_idle_is_checked_without_an_event() -> None:
+async def test_a_device_that_is_idle_is_checked_without_an_event() -> None:
     """Its last user may have come and gone while a watch was silent, or a request that lists it has ended."""
     passes, watched = Passes(), WatchedGroups()
     site = Site(requested=frozenset({HELD.node}))
     controller = owner(site, passes, watched=watched)
-    watched.reservation_changed(None, RESERVED)
-    controller.look()
-    assert site.calls == [], "its pod may be about to be bound"
-    controller.look()
-    await passes.results()
+    watched.reservation_changed(None, cached(HELD))
+    await looked(controller, passes)
     assert site.count("remove") == 0, "a request lists it"
     site.requested = frozenset()
-    controller.look()
-    await passes.results()
+    await looked(controller, passes)
     assert site.count("remove") == 1
-    controller.clear()
-    controller.begin()
-    controller.look()
-    assert len(passes.running) == 3, "a new leader looks at all of them"
 
 
 async def test_a_pod_of_another_binder_is_labelled_when_its_device_looks_unused() -> None:
     """The watch does not show it: it selects a label. A pod that has it is not changed."""
-    site, passes, kube = Site(users=(replace(user("kai"), is_adopted=False), user("ours"))), Passes(), OnePod()
+    labels = {"runai-gpu-group": "g1", "runai-gpu-group/g2": "g2", "bowline.dev/gpu-sharing": "true"}
+    kai = replace(user("kai"), missing_labels=labels)
+    site, passes, kube = Site(users=(kai, user("ours"))), Passes(), Patched()
     owner(site, passes, kube=kube).enqueue(["g1"])
     await passes.results()
     assert site.count("remove") == 0
-    labels = {"runai-gpu-group": "g1", "runai-gpu-group/g2": "g2", "bowline.dev/gpu-sharing": "true"}
-    assert kube.patches == [("kai", labels)]
+    assert kube.patches == [("kai", {"uid": "uid-kai", "labels": labels})]
+
+
+class Unlabelled:
+    """A client that lists reservation pods without the label of their group, by node and group."""
+
+    async def list_all(self, *_: Any, **__: Any) -> list[Any]:
+        pods = (("n1", "g1"), ("n1", "g2"), ("n1", "g3"), ("n1", "g4"), ("", "g5"))
+        return [
+            {
+                "metadata": {"name": reservation_name(node, group), "namespace": "res", "uid": group},
+                "spec": {"nodeName": node},
+            }
+            for node, group in pods
+        ]
 
 
 async def test_an_unlabelled_reservation_is_removed_only_if_it_is_known_to_be_unused() -> None:
-    site, passes, watched = Site(), Passes(), WatchedGroups()
-    kept = reservation(group="g3")
-    claimed = reservation(group="g4")
-    site.unlabelled = (kept, reservation(), reservation(group="g2"), claimed, replace(reservation(), node=""))
-    site.kept = frozenset({kept.key.name})
-    watched.reservation_changed(None, {**RESERVED, "group": ""})
-    controller = owner(site, passes, watched=watched)
+    """One is of a pod, one of a claim, one is not decoded, and a policy keeps one of the others."""
+    passes, watched = Passes(), WatchedGroups()
+    site = Site(kept=frozenset({reservation_name("n1", "g3")}))
+    watched.reservation_changed(None, cached(replace(HELD, group="")))
+    controller = owner(site, passes, watched=watched, kube=Unlabelled())
     await controller.claim(replace(claim(), group="g4"))
-    controller.look()
-    await passes.results()
-    assert site.removals == [reservation(group="g2").key.name]
+    await looked(controller, passes)
+    assert site.removals == [reservation_name("n1", "g2")]
 
 
 async def test_an_event_during_a_pass_asks_for_another_one() -> None:

@@ -4,28 +4,33 @@ from dataclasses import replace
 
 import pytest
 
+from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.plugins.gpu_sharing.configmaps import common_devices, shown_devices, shown_mode
+from bowline.plugins.gpu_sharing.group import Loss
 from bowline.plugins.gpu_sharing.recovery import (
     MOST_BLOCKERS,
     Abandon,
     Await,
-    Evidence,
     Reserve,
     Step,
-    common_devices,
     next_step,
-    possible_devices,
     running_users,
-    shown_mode,
 )
-from bowline.plugins.gpu_sharing.reservation import NodeFacts, Reservation, reservation_name, view_reservation
-from bowline.plugins.gpu_sharing.tests.pods import reservation, user
+from bowline.plugins.gpu_sharing.reservation import (
+    DeviceRequest,
+    NodeFacts,
+    Reservation,
+    reservation_name,
+    view_reservation,
+)
+from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, user
 
 NAME = reservation_name("n1", "g1")
 WANTED = frozenset({"GPU-1"})
-KNOWN = Evidence(WANTED)
+KNOWN = replace(claim(), expected_devices=WANTED)
 CORDONED, WITHOUT_GPUS = (
-    Evidence(WANTED, node=facts) for facts in (NodeFacts(is_cordoned=True), NodeFacts(lacks_gpus=True))
+    replace(KNOWN, node_facts=facts) for facts in (NodeFacts(is_cordoned=True), NodeFacts(lacks_gpus=True))
 )
 EVICTED = reservation(device="GPU-1", has_ended=True)
 AGAIN = replace(EVICTED, key=ObjectKey("res", f"{NAME}-1"), expected_devices=WANTED)
@@ -52,34 +57,45 @@ def blocker(number: int) -> Reservation:
     ],
 )
 def test_a_search_continues(reservations: list[Reservation], step: Step) -> None:
-    assert next_step("g1", "n1", reservations, KNOWN, None) == step
+    assert next_step(KNOWN, reservations, Loss(), 0.0) == step
 
 
 @pytest.mark.parametrize(
-    ("reservations", "evidence", "why", "releases"),
+    ("reservations", "lost", "why", "releases"),
     [
         pytest.param([BLOCKER, NEW], CORDONED, "node n1 is cordoned", [BLOCKER, NEW],
             id="its node is being drained"),
         pytest.param([NEW], WITHOUT_GPUS, "node n1 offers no nvidia.com/gpu", [NEW],
             id="its node's device plugin is being replaced"),
-        pytest.param([BLOCKER], Evidence(frozenset()), "do not agree", [BLOCKER], id="its device is not known"),
+        pytest.param([BLOCKER], claim(), "do not agree", [BLOCKER], id="its device is not known"),
         pytest.param([blocker(1), REFUSED], KNOWN, "no devices left", [blocker(1), REFUSED], id="the node is full"),
         pytest.param([blocker(n) for n in range(MOST_BLOCKERS)], KNOWN, "got other devices",
             [blocker(n) for n in range(MOST_BLOCKERS)], id="too many are blocked"),
     ],
 )  # fmt: skip
 def test_a_search_without_success_releases_what_it_blocks(
-    reservations: list[Reservation], evidence: Evidence, why: str, releases: list[Reservation]
+    reservations: list[Reservation], lost: DeviceRequest, why: str, releases: list[Reservation]
 ) -> None:
-    step = next_step("g1", "n1", reservations, evidence, None)
+    step = next_step(lost, reservations, Loss(), 0.0)
     assert isinstance(step, Abandon)
     assert why in step.why
     assert list(step.release) == releases
 
 
-def test_a_search_ends_when_its_last_reservation_is_deleted() -> None:
-    step = next_step("g1", "n1", [blocker(1)], KNOWN, ObjectUID("deleted"))
-    assert step == Abandon("the last reservation pod was removed before it had reported its device", (blocker(1),))
+@pytest.mark.parametrize(
+    ("reservations", "why"),
+    [
+        pytest.param([blocker(1)], "the last reservation pod of the search was removed", id="deleted"),
+        pytest.param([blocker(1), NEW], "has not reported its device", id="silent"),
+    ],
+)
+def test_a_search_ends_with_its_last_reservation(reservations: list[Reservation], why: str) -> None:
+    searching = Loss(until=40.0, last_uid=NEW.uid)
+    step = next_step(KNOWN, reservations, searching, 40.0)
+    assert isinstance(step, Abandon)
+    assert why in step.why
+    assert list(step.release) == reservations
+    assert NEW not in reservations or next_step(KNOWN, reservations, searching, 39.9) == Await(NEW)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +108,8 @@ def test_a_search_ends_when_its_last_reservation_is_deleted() -> None:
     ],
 )
 def test_devices_that_a_configmap_shows(groups: str, visible: str, devices: set[str]) -> None:
-    assert possible_devices("g1", groups, visible) == devices
+    annotations = {"bowline.dev/gpu-groups": groups} if groups else {}
+    assert shown_devices("g1", annotations, {"NVIDIA_VISIBLE_DEVICES": visible}) == devices
 
 
 @pytest.mark.parametrize(
@@ -104,7 +121,7 @@ def test_devices_that_a_configmap_shows(groups: str, visible: str, devices: set[
     ],
 )
 def test_the_mode_that_a_configmap_shows(groups: str, modes: str, mode: str) -> None:
-    assert shown_mode("g1", groups, modes) == mode
+    assert shown_mode("g1", {"bowline.dev/gpu-groups": groups, names.ANNOTATION_COMPUTE_MODES: modes}) == mode
 
 
 @pytest.mark.parametrize(

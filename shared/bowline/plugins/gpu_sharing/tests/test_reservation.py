@@ -1,7 +1,6 @@
 """Which reservation holds the device of a group, and the next step where none does."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,10 +9,10 @@ from bowline.api import names
 from bowline.api.meta import ObjectUID
 from bowline.api.node_view import lacks_gpus, reduced_node
 from bowline.api.taints import MAX_TOLERATIONS
+from bowline.framework.config import GpuSharingSettings
 from bowline.framework.interface.status import Fatal, Retriable, Status
-from bowline.framework.reason import Reason, Suggestion
+from bowline.framework.reason import Suggestion
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.group import Group
 from bowline.plugins.gpu_sharing.reservation import (
     Create,
     DeviceRequest,
@@ -25,20 +24,17 @@ from bowline.plugins.gpu_sharing.reservation import (
     Verdict,
     check_reservations,
     is_unscheduled,
-    overdue_reason,
     requested_node,
     reservation_name,
     unused_reservations,
     view_reservation,
 )
-from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.reservation_pod import reservation_object
 from bowline.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
 
 REPORTED = reservation(device="GPU-1")
 SILENT = reservation()
 BLOCKER = reservation(device="GPU-2", expected_devices=frozenset({"GPU-1"}))
-NOW = 1000.0
-TIMEOUT = timedelta(seconds=40)
 
 
 def test_the_name_is_the_agreed_one() -> None:
@@ -70,22 +66,22 @@ def test_the_name_is_the_agreed_one() -> None:
     ],
 )  # fmt: skip
 def test_a_first_claim(reservations: list[Reservation], verdict: Verdict) -> None:
-    assert check_reservations(claim(), reservations, {}) == verdict
+    assert check_reservations(claim(), reservations) == verdict
 
 
 def test_no_device_is_reserved_where_none_is_offered() -> None:
     dra_only = replace(claim(), node_facts=NodeFacts(lacks_gpus=True))
-    verdict = check_reservations(dra_only, [], {})
+    verdict = check_reservations(dra_only, [])
     assert isinstance(verdict, Status)
     assert "offers no nvidia.com/gpu" in verdict.message
-    assert check_reservations(dra_only, [reservation(device="GPU-1")], {}) == Held("GPU-1")
+    assert check_reservations(dra_only, [reservation(device="GPU-1")]) == Held("GPU-1")
 
 
 @pytest.mark.parametrize("device", ["GPU-1", ""])
 def test_a_group_has_one_mode(device: str) -> None:
     sm_sharing = reservation(device=device, compute_mode="sm-sharing")
-    assert not isinstance(check_reservations(replace(claim(), compute_mode="sm-sharing"), [sm_sharing], {}), Status)
-    verdict = check_reservations(claim(), [sm_sharing], {})
+    assert not isinstance(check_reservations(replace(claim(), compute_mode="sm-sharing"), [sm_sharing]), Status)
+    verdict = check_reservations(claim(), [sm_sharing])
     assert isinstance(verdict, Fatal)
     assert "g1 on node n1 is in mode sm-sharing, not time-slicing" in verdict.message
     assert verdict.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
@@ -105,29 +101,24 @@ def test_what_a_cached_node_offers(allocatable: Json, expected: bool) -> None:
     assert lacks_gpus(reduced_node(node)) is lacks_gpus(node) is expected
 
 
-AWAITING = claim(awaited_uid="r1")
+AWAITING = replace(claim(), answer=Pending(SILENT))
 REFUSED = reservation(has_ended=True, status_reason="UnexpectedAdmissionError: no GPU left")
 
 
 @pytest.mark.parametrize(
-    ("reservations", "timed_out", "why"),
+    ("reservations", "why"),
     [
-        pytest.param([], {}, "was deleted before it had reported its device", id="it was deleted"),
-        pytest.param([reservation(deleting=True)], {}, "was deleted before", id="it is being deleted"),
-        pytest.param([], {ObjectUID("r1"): "too long"}, "too long", id="it was released, and the reason is reported"),
-        pytest.param([REFUSED], {}, "(UnexpectedAdmissionError: no GPU left)", id="the kubelet refused it"),
-        pytest.param([reservation(uid=ObjectUID("r2"))], {}, "was deleted before", id="another has replaced it"),
+        pytest.param([], "was deleted before it had reported its device", id="it was deleted"),
+        pytest.param([reservation(deleting=True)], "was deleted before", id="it is being deleted"),
+        pytest.param([REFUSED], "(UnexpectedAdmissionError: no GPU left)", id="the kubelet refused it"),
+        pytest.param([reservation(uid=ObjectUID("r2"))], "was deleted before", id="another has replaced it"),
     ],
 )
-def test_a_claim_whose_reservation_failed_fails(
-    reservations: list[Reservation], timed_out: dict[ObjectUID, str], why: str
-) -> None:
-    """An overdue agent ends the request as the expired wait for it does; all else is tried again."""
-    status = check_reservations(AWAITING, reservations, timed_out)
-    assert isinstance(status, Fatal if timed_out else Retriable)
+def test_a_claim_whose_reservation_failed_fails(reservations: list[Reservation], why: str) -> None:
+    status = check_reservations(AWAITING, reservations)
+    assert isinstance(status, Retriable)
     assert why in status.message
     assert status.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
-    assert not isinstance(status, Fatal) or status.reason is Reason.WAIT_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -140,27 +131,7 @@ def test_a_claim_whose_reservation_failed_fails(
     ],
 )  # fmt: skip
 def test_a_claim_that_waits(reservations: list[Reservation], verdict: Verdict) -> None:
-    assert check_reservations(AWAITING, reservations, {}) == verdict
-
-
-@pytest.mark.parametrize(
-    ("candidate", "silent_s", "late"),
-    [
-        pytest.param(SILENT, 39.9, False, id="there is time left"),
-        pytest.param(SILENT, 40, True, id="time is over"),
-        pytest.param(REPORTED, 400, False, id="it has reported"),
-        pytest.param(reservation(has_ended=True), 400, False, id="it has ended: another rule applies"),
-    ],
-)
-def test_a_silent_agent_times_out(candidate: Reservation, silent_s: float, late: bool) -> None:
-    group = Group("g1", TIMEOUT, reservations=[candidate], unreported_since={candidate.uid: NOW - silent_s})
-    assert bool(group.overdue(NOW)) is late
-
-
-def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
-    why = overdue_reason(reservation(status_reason="CrashLoopBackOff: NVML cannot be used"), TIMEOUT)
-    assert "on node n1" in why
-    assert "40 s (CrashLoopBackOff: NVML cannot be used); read its logs" in why
+    assert check_reservations(AWAITING, reservations) == verdict
 
 
 @pytest.mark.parametrize(
@@ -261,9 +232,10 @@ def test_scaling_pods_that_may_need_a_free_device(pod: Json, blocks: bool) -> No
 # --- objects ---
 
 
-def reservation_pod(spec: ReservationSpec | None = None, **fields: Any) -> Json:
+def reservation_pod(args: GpuSharingConfig | None = None, **fields: Any) -> Json:
     device_request = DeviceRequest(**{**{name: getattr(claim(), name) for name in DeviceRequest.__slots__}, **fields})
-    return reservation_object(device_request, spec or ReservationSpec("res", "image"))
+    sharing = GpuSharingSettings(reservation_namespace="res", agent_image="image")
+    return reservation_object(device_request, sharing, args or GpuSharingConfig())
 
 
 def test_the_tolerations_of_a_reservation_pod_are_bounded() -> None:
@@ -313,9 +285,7 @@ def test_settings_of_reservation_pods_reach_them() -> None:
             "reservationServiceAccount": "agent",
         }
     )
-    pod = reservation_pod(
-        ReservationSpec("res", "image", settings=settings), node_facts=NodeFacts(has_fake_gpus=True)
-    )
+    pod = reservation_pod(settings, node_facts=NodeFacts(has_fake_gpus=True))
     (container,) = pod["spec"]["containers"]
     assert container["resources"] == {
         "limits": {"memory": "64Mi", "nvidia.com/gpu": "1"},

@@ -7,14 +7,14 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.meta import ObjectUID
-from bowline.plugins.gpu_sharing.labels import label_changes, label_removals, needs_relabeling
-from bowline.plugins.gpu_sharing.rules import request_error, share_of
-from bowline.plugins.gpu_sharing.share_maps import (
-    configmap_object,
+from bowline.plugins.gpu_sharing.configmaps import (
     is_prepared_by,
     owning_pods,
     share_configmaps,
+    visible_devices,
 )
+from bowline.plugins.gpu_sharing.labels import label_changes, label_removals, missing_labels
+from bowline.plugins.gpu_sharing.rules import request_error, share_of
 from bowline.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 
 SHARED = {"bowline.dev/gpu-sharing": "true"}
@@ -81,17 +81,18 @@ def test_labels_of_a_user(labels: dict[str, str], groups: list[str], changes: di
 
 
 @pytest.mark.parametrize(
-    ("labels", "needs_labels"),
+    ("labels", "complete"),
     [
-        pytest.param(ONE, False, id="one device"),
-        pytest.param(TWO, False, id="two devices"),
-        pytest.param(PREFIXED, True, id="bound by KAI's binder, two devices"),
-        pytest.param({"runai-gpu-group": "g1"}, True, id="bound by KAI's binder, one device"),
-        pytest.param(PREFIXED | SHARED, True, id="bound by an older version"),
+        pytest.param(ONE, ONE, id="one device"),
+        pytest.param(TWO, TWO, id="two devices"),
+        pytest.param(PREFIXED, TWO, id="bound by KAI's binder, two devices"),
+        pytest.param({"runai-gpu-group": "g1"}, ONE, id="bound by KAI's binder, one device"),
+        pytest.param(PREFIXED | SHARED, TWO, id="bound by an older version"),
     ],
 )
-def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], needs_labels: bool) -> None:
-    assert needs_relabeling(labels) is needs_labels
+def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], complete: dict[str, str]) -> None:
+    changed = labels | missing_labels(labels)
+    assert {key: value for key, value in changed.items() if value is not None} == complete
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,15 @@ def share(containers: list[Json] | None = None) -> Any:
     return share_of(sharing_pod({**HALF, "runai/shared-gpu-configmap": "p"}, containers=containers or referring))
 
 
+POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
+
+
+def maps(of: Any, visible: str = "GPU-1", limit: str = "") -> Json:
+    """Return the data of both ConfigMaps, by name."""
+    bodies = share_configmaps(of, POD, spec(["g1"]), ObjectUID("r"), visible, limit)
+    return {body["metadata"]["name"]: body["data"] for body in bodies}
+
+
 @pytest.mark.parametrize(
     ("devices", "cdi", "device_list"),
     [
@@ -124,12 +134,11 @@ def share(containers: list[Json] | None = None) -> Any:
     ],
 )  # fmt: skip
 def test_the_two_configmaps(devices: dict[str, str], cdi: bool, device_list: str) -> None:
-    maps = share_configmaps(share(), "0.50", devices, cdi=cdi)
-    assert maps.data == {
+    visible = visible_devices(devices.values(), cdi=cdi)
+    assert maps(share(), visible=visible) == {
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device_list},
         "p-0-evar": {},
     }
-    assert maps.groups == tuple(devices)
 
 
 LIMIT = {"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": {"name": "p-0"}}}
@@ -146,10 +155,8 @@ LIMIT = {"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": {"
 def test_a_memory_limit_is_written_for_a_container_that_reads_it(
     env: list[Json], limit: str, limit_entry: Json
 ) -> None:
-    maps = share_configmaps(
-        share([{"name": "main", "env": env}]), "0.27", {"g1": "GPU-1"}, cdi=False, memory_limit=limit
-    )
-    assert maps.data["p-0"] == {"GPU_PORTION": "0.27", "RUNAI_NUM_OF_GPUS": "0.27", **limit_entry}
+    data = maps(share([{"name": "main", "env": env}]), limit=limit)
+    assert data["p-0"] == {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", **limit_entry}
 
 
 @pytest.mark.parametrize(
@@ -160,20 +167,17 @@ def test_a_memory_limit_is_written_for_a_container_that_reads_it(
     ],
 )
 def test_a_container_without_a_key_gets_its_devices_from_the_complete_map(container: Json) -> None:
-    maps = share_configmaps(share([container]), "0.50", {"g1": "GPU-1"}, cdi=False)
-    assert maps.data == {
+    assert maps(share([container])) == {
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"},
         "p-0-evar": {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
     }
 
 
 def test_a_configmap_belongs_to_its_pod() -> None:
-    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
-    maps = share_configmaps(share(), "0.50", {"g2": "GPU-2", "g1": "GPU-1"}, cdi=False)
-    direct = configmap_object("p-0-evar", maps, pod, ObjectUID("r"))
+    complete, direct = share_configmaps(share(), POD, spec(["g2", "g1"]), ObjectUID("r"), "GPU-2,GPU-1")
     assert direct["immutable"] is True
     assert direct["metadata"]["annotations"] == {"bowline.dev/prepared-for": "r"}
-    annotations = configmap_object("p-0", maps, pod, ObjectUID("r"))["metadata"]["annotations"]
+    annotations = complete["metadata"]["annotations"]
     assert annotations == {"bowline.dev/prepared-for": "r", "bowline.dev/gpu-groups": "g2,g1"}
     assert direct["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
     # With this label the API server recognises the ConfigMaps that only the reconciler may write.

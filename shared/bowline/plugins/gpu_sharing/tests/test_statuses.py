@@ -10,8 +10,7 @@ from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.framework.interface.plugin import AdmissionInfo, Inventory
 from bowline.framework.reason import Suggestion
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.plugin import GpuSharing
-from bowline.plugins.gpu_sharing.statuses import undelivered_status
+from bowline.plugins.gpu_sharing.plugin import GpuSharing, undelivered_status
 from bowline.plugins.gpu_sharing.tests.pods import sharing_pod
 
 Json = dict[str, Any]
