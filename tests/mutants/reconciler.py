@@ -216,16 +216,16 @@ STEPS = (
     Mutant(
         "altered-write-counts",
         "A write that a policy changes counts as a failed attempt.",
-        f"{_DECIDE}step.py",
-        "    if call.is_own and call.was_attempting and not call.is_altered and",
-        "    if call.is_own and call.was_attempting and",
+        f"{_DECIDE}transient.py",
+        "if was_attempting and not is_altered else",
+        "if was_attempting else",
     ),
     Mutant(
         "call-counts-without-attempt",
         "A call that fails outside of an attempt counts as one.",
-        f"{_DECIDE}step.py",
-        "    if call.is_own and call.was_attempting and",
-        "    if call.is_own and",
+        f"{_DECIDE}transient.py",
+        "if was_attempting and not is_altered else",
+        "if not is_altered else",
     ),
 )
 

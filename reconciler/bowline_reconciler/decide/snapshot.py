@@ -127,7 +127,6 @@ class Snapshot:
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # the rest is from the caches
     answers: Answers | None = None  # of the plugins, for this request and this pod; None: not asked
-    wait_left: timedelta = timedelta()  # how long the present wait may last, or one that starts now
     node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
     uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
     was_delayed: bool = False  # in this process: it has waited, or its calls have failed

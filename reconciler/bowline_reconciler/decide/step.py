@@ -61,21 +61,6 @@ class Abandon:
     """The request is gone, or has another decision: undo what no finalizer records, and drop what is known of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallFailed:
-    """A call outside of the plugins' has failed, which ends the reconcile.
-
-    ``is_own``: such failures are the request's own by now. ``is_altered``: a policy changes what is written.
-    ``was_attempting``: an attempt had begun.
-    """
-
-    why: str
-    retry_after: timedelta | None
-    is_own: bool
-    is_altered: bool
-    was_attempting: bool
-
-
 class InAttempt(Enum):
     """The effects of an attempt that need nothing else."""
 
@@ -155,16 +140,9 @@ class ReportRolledBack:
     why: Status
 
 
-@dataclass(frozen=True, slots=True)
-class ReportCause:
-    """Report why the request is unfinished."""
-
-    why: str
-
-
 # What an end begins with, or what is decided without one.
-Decided = Action | OutcomeAction | CallFailed | Abandon
-ReportEffect = Literal[AtEnd.REPORT_SUCCEEDED] | ReportFailed | ReportRolledBack | ReportCause
+Decided = Action | OutcomeAction | Conclude | Abandon
+ReportEffect = Literal[AtEnd.REPORT_SUCCEEDED] | ReportFailed | ReportRolledBack
 # What ends a reconcile, and what does or begins something else; all other effects add a fact.
 Rest = (
     Wait | RetryAt | Transient | Cancelled | RequeueAfter | SetOwner | Forget | Literal[Last.DEFER, Last.RECONSIDER]
@@ -239,8 +217,6 @@ def end_step(decision: Decided, facts: Facts) -> EndEffect:
             return _of_abandoned(facts)
         case DropFinalizer():
             return decision if facts.request.has_finalizer else Last.CLOSE
-        case CallFailed():
-            return _of_failed_call(decision, facts)
         case _:
             return decision
 
@@ -280,14 +256,6 @@ def _of_result(status: Status, facts: AttemptFacts) -> AttemptEffect:
     if facts.end is not None:
         return Conclude(facts.end.status)
     return Blame(status.plugin) if is_ok else Conclude(status)
-
-
-def _of_failed_call(call: CallFailed, facts: Facts) -> EndEffect:
-    if call.is_altered and not facts.has_reported and not facts.request.deleting:
-        return ReportCause(call.why)  # it says nothing about the node: it never counts
-    if call.is_own and call.was_attempting and not call.is_altered and not facts.request.deleting:
-        return Conclude(Status.retry(call.why))
-    return Transient((call.why,), retry_after=call.retry_after)
 
 
 def _of_success(facts: Facts) -> EndEffect:

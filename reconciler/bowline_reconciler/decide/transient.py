@@ -68,6 +68,17 @@ def extend(streak: Streak, now: float, last_success: float, is_deferred: bool) -
     return Streak(streak.count + 1, streak.first, now, is_own)
 
 
+def of_failed_call(
+    why: str, retry_after: timedelta | None, streak: Streak, *, was_attempting: bool, is_altered: bool
+) -> Status:
+    """Return what a failed call of Bowline's own counts as: transient, or a failure of an attempt that had begun.
+
+    ``is_altered``: a policy changes what is written. That says nothing about the node, so it never counts.
+    """
+    status = Transient((why,), retry_after=retry_after)
+    return classify(status, streak) if was_attempting and not is_altered else status
+
+
 def classify(status: Status, streak: Streak) -> Status:
     """Return what a result that may be transient counts as: transient, or a failure of the request's own."""
     if isinstance(status, Transient):

@@ -47,7 +47,6 @@ from bowline_reconciler.decide.step import (
     AtEnd,
     AttemptFacts,
     Blame,
-    CallFailed,
     Conclude,
     Decided,
     Facts,
@@ -56,7 +55,6 @@ from bowline_reconciler.decide.step import (
     InAttempt,
     Last,
     Record,
-    ReportCause,
     ReportFailed,
     ReportRolledBack,
     Rest,
@@ -214,7 +212,7 @@ class Attempts:
         """End the attempt, after deciding whether a transient failure counts; returns what its result means."""
         state, status, now = work.state, effect.status, self.clock.now()
         state.attempt.finish()
-        if isinstance(decision, CallFailed):
+        if isinstance(decision, Conclude):
             work.snapshot = await self.reads.with_pod(work.snapshot)
         context = work.context = work.context or self.reads.context(work.snapshot)
         if effect.is_new:
@@ -376,7 +374,7 @@ class Driver:
                     if remaining is None:
                         self.informers.request_cache.end(request.key, request)
                     news = {"request": remaining or request, "is_gone": remaining is None}
-                case AtEnd.REPORT_SUCCEEDED | ReportFailed() | ReportRolledBack() | ReportCause():
+                case AtEnd.REPORT_SUCCEEDED | ReportFailed() | ReportRolledBack():
                     stored_request = await self.reporter.report(effect, snapshot, state, work.started_at)
                     news = {"request": stored_request, "has_reported": True}
                 case Conclude():

@@ -144,7 +144,6 @@ class Reads:
             pod_view(pod) if pod is not None else Absent.NOT_IN_CACHE,
             node_view(node) if node is not None else Absent.NOT_IN_CACHE,
             times,
-            wait_left=times.wait_left(self._settings.binding.wait_timeout),
             node_ill_for=node_ill_for,
             uninstalling=self._uninstalling,
             was_delayed=state is not None and (bool(state.wait.cause) or state.failures.count > 0),
@@ -157,7 +156,7 @@ class Reads:
         ``running``: the attempt that it is for, if there is one.
         """
         request, attempt = snapshot.request, snapshot.request.attempt_id
-        running = running or Running(request)
+        running, wait_timeout = running or Running(request), self._settings.binding.wait_timeout
         return BindContext(
             request=request,
             pod=snapshot.own_pod,
@@ -165,7 +164,7 @@ class Reads:
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
-            deadline=self._clock.now() + snapshot.wait_left,
+            deadline=self._clock.now() + snapshot.times.wait_left(wait_timeout),
             client=self._client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
             cancelled=running.cancelled,

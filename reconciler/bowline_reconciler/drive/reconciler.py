@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.post import denied_status
+from bowline.framework.interface.status import Retriable
 from bowline.kube.errors import Forbidden, InfrastructureError, KubeError, NotStoredError
 from bowline.runtime.workers import DONE, REQUEUE, Result
 from bowline_reconciler.decide.actions import Attempt, Complete, Fail, Rollback
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked, is_finished
-from bowline_reconciler.decide.step import CallFailed
+from bowline_reconciler.decide.step import Conclude
+from bowline_reconciler.decide.transient import of_failed_call
 from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.requeue import Requeue
@@ -112,10 +114,11 @@ class Reconciler:
                 self.requests.mark_stale((key,))
             self.requeue.extend_streak(state, retry_after)
             request, is_altered = self.reads.latest(key, state), isinstance(error, NotStoredError)
-            if request is not None:
-                call = CallFailed(why, retry_after, state.failures.is_own, is_altered, state.attempt.is_open)
+            failures, was_attempting = state.failures, state.attempt.is_open
+            status = of_failed_call(why, retry_after, failures, was_attempting=was_attempting, is_altered=is_altered)
+            if isinstance(status, Retriable) and request is not None and not request.deleting:
                 try:
-                    return await self.driver.drive(self.reads.from_cache(request, state), state, call)
+                    return await self.driver.drive(self.reads.from_cache(request, state), state, Conclude(status))
                 except KubeError as report_error:
                     log.debug("a failure is not reported", extra={"error": str(report_error)})
         raise self.requeue.failure(key, state, why, retry_after) from error

@@ -29,7 +29,7 @@ from bowline_reconciler.decide.report import (
     waiting_status,
 )
 from bowline_reconciler.decide.snapshot import Snapshot, is_bound_as_asked
-from bowline_reconciler.decide.step import AtEnd, ReportCause, ReportEffect, ReportFailed, ReportRolledBack
+from bowline_reconciler.decide.step import AtEnd, ReportEffect, ReportFailed, ReportRolledBack
 from bowline_reconciler.drive.state import RequestState, RollbackState
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
@@ -58,9 +58,6 @@ class Reporter:
                 await self._failed(snapshot, effect.fail, state.rollback)
             case ReportRolledBack():
                 return await self._rolled_back(snapshot, effect.why, state.rollback)
-            case ReportCause():
-                cause = Unfinished("Retrying", effect.why)
-                await self.unfinished(snapshot.request, state, cause, is_isolated=True)
             case AtEnd.REPORT_SUCCEEDED:
                 await self._succeeded(snapshot, state, started_at)
         return snapshot.request

@@ -44,7 +44,6 @@ from bowline_reconciler.decide.step import (
     AttemptEffect,
     AttemptFacts,
     Blame,
-    CallFailed,
     Conclude,
     Decided,
     EndEffect,
@@ -53,7 +52,6 @@ from bowline_reconciler.decide.step import (
     InAttempt,
     Last,
     Record,
-    ReportCause,
     ReportFailed,
     ReportRolledBack,
     Stage,
@@ -245,9 +243,8 @@ class Explored:
             yield replace(failed, work=None)
             if isinstance(effect, RetryAt):
                 yield failed.resting(uncounted=True)
-            for is_altered in (False, True):
-                call = CallFailed("no", None, True, is_altered, isinstance(state.work.action, Attempt))
-                yield replace(failed, work=Work(call, state.work.request))
+            if isinstance(state.work.action, Attempt):
+                yield replace(failed, work=Work(Conclude(Status.retry("no")), state.work.request))
         yield from self._results(effect, state)
 
     def _reconciled(self, state: State) -> Iterator[State]:
@@ -297,8 +294,6 @@ class Explored:
                     yield written.resting(uncounted=written.work is None)
             case Transient() | Cancelled():
                 yield replace(state, work=None)
-            case ReportCause():
-                yield from self._written(state, has_reported=True)
             case InAttempt.READ_POD | AtEnd.READ_POD:
                 is_bound, end = world.pod == "here", GONE if world.pod in ("none", "elsewhere") else None
                 read = state.with_work(pod=world.pod, is_pod_live=True, done=work.done - {"sent"})
@@ -419,8 +414,6 @@ class Explored:
                 yield late.noting(status=Status.wait("a defect"))
             case Conclude(status):
                 self.fail_if("sent" in work.done, "concluded without a look at the pod", state)
-                if isinstance(call := work.action, CallFailed):
-                    self.fail_if(call.is_altered or not call.was_attempting, "counted without an attempt", state)
                 if status is None:
                     yield replace(state, work=None)
                     return
@@ -542,7 +535,7 @@ def test_every_way_to_an_end_is_safe_and_has_an_end() -> None:
                 path.append(following)
                 following = next(quiet.after_effect(following), None)
             ending.update(path)
-    own = {Record, Gather, Blame, Conclude, DropFinalizer, Undo, ReportFailed, ReportRolledBack, ReportCause}
+    own = {Record, Gather, Blame, Conclude, DropFinalizer, Undo, ReportFailed, ReportRolledBack}
     assert reached >= {*own, *AtEnd, *InAttempt, RequeueAfter, RetryAt, Last.CLOSE, Last.RECONSIDER}
 
 

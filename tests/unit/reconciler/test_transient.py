@@ -6,7 +6,7 @@ import pytest
 
 from bowline.framework.interface.status import Fatal, Retriable, Status, Transient
 from bowline.framework.reason import Reason
-from bowline_reconciler.decide.transient import NO_FAILURES, Streak, classify, extend, next_mark_in
+from bowline_reconciler.decide.transient import NO_FAILURES, Streak, classify, extend, next_mark_in, of_failed_call
 
 NEVER = float("-inf")
 TRANSIENT = Transient(("500",), "default_binder")
@@ -35,6 +35,22 @@ def test_what_a_transient_result_counts_as(status: Status, failures: Streak, exp
     assert status.may_be_transient
     result = classify(status, failures)
     assert (type(result), result.reasons, result.plugin) == (expectation, status.reasons, status.plugin)
+
+
+@pytest.mark.parametrize(
+    ("times", "was_attempting", "is_altered", "expectation"),
+    [
+        pytest.param([0.0, 60.0], True, False, Retriable, id="of an attempt, for long"),
+        pytest.param([0.0], True, False, Transient, id="of an attempt, once"),
+        pytest.param([0.0, 60.0], False, False, Transient, id="of no attempt"),
+        pytest.param([0.0, 60.0], True, True, Transient, id="a policy changes what is written"),
+    ],
+)
+def test_a_failed_call_counts_as_an_attempt(
+    times: list[float], was_attempting: bool, is_altered: bool, expectation: type[Status]
+) -> None:
+    status = of_failed_call("500", None, streak(times), was_attempting=was_attempting, is_altered=is_altered)
+    assert (type(status), status.message) == (expectation, "500")
 
 
 @pytest.mark.parametrize(
