@@ -1,5 +1,6 @@
 """Builders that several test modules need and plugin authors do not."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
@@ -8,7 +9,7 @@ from bowline.testing.builders import bind_request, stored
 _METADATA = ("finalizers", "deletionTimestamp")
 
 
-def request(status: dict[str, Any] | None = None, uid: str = "pod-uid", **change: Any) -> BindRequest:
+def request(status: Mapping[str, Any] | None = None, uid: str = "pod-uid", **change: Any) -> BindRequest:
     """Return a stored BindRequest of the pod with that UID; ``change`` are fields of its spec, or of its metadata."""
     metadata = {key: change.pop(key) for key in _METADATA if key in change}
     raw = stored(bind_request(uid=uid, **change), uid="request-uid", **metadata)

@@ -126,7 +126,7 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
         commands = helping_commands(facts, wait.objects)
         until, cause = _end_of_wait(wait, facts.now), gang_cause(facts, wait.objects, cause)
         return Explanation(cause, since, until, commands, details, section=Section.WAITS)
-    if preparation.get("reason") == "Released":
+    if preparation.get("reason") == "RolledBack":
         return Explanation(cause, since, "a reconciler that is not being uninstalled leads", describe)
     if status.get("phase"):
         until = "the next attempt"

@@ -17,7 +17,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import InfrastructureError
 from bowline.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS, Resource
 from bowline.testing.builders import bind_request, pod
-from bowline_reconciler.decide.report import PREPARED_BY_US, succeeded_status
+from bowline_reconciler.decide.report import PREPARED_BY_US, success_report
 from tests.benchmarks.rig import NAMESPACE
 
 # As many concurrent calls as the reconciler has workers.
@@ -89,7 +89,8 @@ async def bind(client: KubeClient, target: BindTarget) -> None:
     node = target.request["spec"]["selectedNode"]
     start = datetime.now(UTC)
     await post_binding(client, target.pod, node)
-    block = succeeded_status(decode_bind_request(target.request), PREPARED_BY_US, start, datetime.now(UTC))
+    request = decode_bind_request(target.request)
+    block = success_report(request, PREPARED_BY_US, None, start, datetime.now(UTC)).status
     version = target.request["metadata"]["resourceVersion"]
     body = {"metadata": {"resourceVersion": version}, "status": block}
     await client.patch(BINDREQUESTS, NAMESPACE, name, body, subresource="status")

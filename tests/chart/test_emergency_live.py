@@ -242,4 +242,4 @@ def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_the_next_one_le
             assert names.LABEL_GPU_GROUP not in live.pod(name)["metadata"].get("labels", {})
             status = live.request(name)["status"]
             assert status["phase"] == "Pending"
-            assert status["reason"].startswith("Released: Bowline is being uninstalled")
+            assert status["reason"].startswith("RolledBack: Bowline is being uninstalled")

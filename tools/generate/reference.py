@@ -56,7 +56,7 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         ("True", "Prepared", "everything that the pod needs on the node is in place"),
         ("False", "Waiting", "another component must act first; lastTransitionTime is the start of the wait"),
         ("False", "Retrying", "the last attempt failed"),
-        ("False", "Released", "rolled back; this reconciler attempts it no more (uninstall)"),
+        ("False", "RolledBack", "rolled back; this reconciler attempts it no more (uninstall)"),
         ("Unknown", "NotPrepared", "the pod is bound, but does not show that this controller has prepared it"),
     ),
     BOUND: (
@@ -109,7 +109,7 @@ PROGRESS: Final[Mapping[str, str]] = {
     "Waiting": "see condition Prepared; ends with the deadline, if there is one",
     "Working": "a call has had no reply for 5 s; which one",
     "Retrying": "an attempt failed; `status.nextAttemptTime`; without one, a call has failed for 5 s",
-    "Released": "see condition Prepared",
+    "RolledBack": "see condition Prepared",
     "RollbackFailed": "see condition RolledBack",
     "ReleaseFailed": "see condition RolledBack",
 }

@@ -6,9 +6,7 @@ Pure, one ``match``. An outcome that equals a decision is returned as that decis
 
 from datetime import datetime, timedelta
 
-from bowline.api import names
 from bowline.api.bindrequest import BindRequest
-from bowline.api.failed_decision import decision_of
 from bowline.framework.config import Binding
 from bowline.framework.interface.status import (
     UNLIMITED,
@@ -24,19 +22,14 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.runtime.backoff import full_jitter
 from bowline_reconciler.decide.actions import (
     GANG,
-    MAX_REASON,
     Complete,
-    Event,
     Fail,
-    Nomination,
     Outcome,
     OutcomeAction,
-    PodBound,
-    Report,
     RetryAt,
     Wait,
 )
-from bowline_reconciler.decide.report import retrying_status, sentence, unprepared_since
+from bowline_reconciler.decide.report import retry_report, sentence
 from bowline_reconciler.decide.snapshot import Times
 
 # Suggestions after which a retry on the same node cannot succeed.
@@ -81,21 +74,8 @@ def _retry(
     pause = backoff(failed_count, limits, jitter)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
-    why, history = sentence(status.message, status.plugin), f"attempt {failed_count} of {limit + 1} failed"
-    condition = PodBound(
-        "False",
-        names.EVENT_RETRY,
-        why[:MAX_REASON],
-        decision_of(request.raw.get("spec")),
-        since=unprepared_since(request, now),
-        objects=status.objects,
-    )
-    report = Report(
-        retrying_status(request, failed_count, why, history, started_at, now, now + pause),
-        Event("Warning", names.EVENT_RETRY, why),
-        condition,
-        Nomination(request.selected_node),
-    )
+    history = f"attempt {failed_count} of {limit + 1} failed"
+    report = retry_report(request, status, history, started_at, now, pause)
     return RetryAt(pause, report, Outcome(status, started_at))
 
 

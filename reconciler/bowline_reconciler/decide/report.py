@@ -10,16 +10,16 @@ everything is prepared, and carries the request's UID. Decision 116.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BOUND, PREPARED, ROLLED_BACK, AllocationKind, BindRequest, Phase
-from bowline.api.failed_decision import decision_of
+from bowline.api.failed_decision import condition_of, decision_of
 from bowline.api.meta import Object, format_time, parse_time
 from bowline.api.request_facts import FailureFact, WaitFact
-from bowline.framework.interface.status import Status
+from bowline.framework.interface.status import Failure, Retriable, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import MAX_REASON, Event, Fail, Nomination, PodBound, Report, Wait
 from bowline_reconciler.decide.snapshot import OF_ATTEMPTS, SET_ASIDE_FOR
@@ -79,31 +79,18 @@ class BindingContent:
 PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))
 
 
-def unprepared_since(request: BindRequest, now: datetime) -> datetime:
-    """Return since when the request's preparation has waited or failed; ``now`` if it begins to."""
-    condition = request.condition(PREPARED)
-    since = parse_time(condition.get("lastTransitionTime")) if condition.get("status") == "False" else None
-    return since or now
-
-
-def retrying_status(
-    request: BindRequest,
-    failed_count: int,
-    why: str,
-    history: str,
-    started_at: datetime,
-    now: datetime,
-    next_attempt: datetime,
-) -> dict[str, Any]:
-    """Return the status after a failed attempt, with the next one at ``next_attempt``."""
-    return _block(request, started_at) | {
-        "phase": Phase.PENDING.value,
-        "reason": reason_text("Retrying", why, history),
-        "failedAttempts": failed_count,
+def retry_report(
+    request: BindRequest, status: Retriable, history: str, started_at: datetime, now: datetime, pause: timedelta
+) -> Report:
+    """Return what is written of a failed attempt that another one follows after ``pause``."""
+    why = sentence(status.message, status.plugin)
+    block = _pending(request, "Retrying", why, now, history, started_at) | {
+        "failedAttempts": request.failed_attempts + 1,
         "lastAttemptTime": format_time(started_at),
-        "nextAttemptTime": format_time(_rounded_up(next_attempt)),
-        "conditions": conditions(request, {PREPARED: ("False", "Retrying", why)}, now),
+        "nextAttemptTime": format_time(_rounded_up(now + pause)),
     }
+    event = Event("Warning", names.EVENT_RETRY, why)
+    return Report(block, event, _unbound(request, status, names.EVENT_RETRY, now), Nomination(request.selected_node))
 
 
 def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datetime) -> dict[str, Any]:
@@ -117,22 +104,13 @@ def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datet
         since = reported_since
     deadline = since + total if wait.expires and wait.left < _FOREVER else None
     until = f"fails with WaitTimeout at {format_time(deadline)}" if deadline is not None else ""
-    updated = conditions(request, {PREPARED: ("False", "Waiting", wait.why)}, now)
+    block = _pending(request, "Waiting", wait.why, now, until, since if wait.is_of_attempt else None)
     # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.
     times = {"lastTransitionTime": format_time(since)}
-    return _block(request, since if wait.is_of_attempt else None) | {
-        "phase": Phase.PENDING.value,
-        "reason": reason_text("Waiting", wait.why, until),
+    return block | {
         "wait": WaitFact(wait.cause, wait.on, deadline).as_field(),
-        "conditions": [
-            {**condition, **times} if condition["type"] == PREPARED else condition for condition in updated
-        ],
+        "conditions": [{**entry, **times} if entry["type"] == PREPARED else entry for entry in block["conditions"]],
     }
-
-
-def waiting_event(wait: Wait) -> Event:
-    """Return the event of a wait that is reported: without a time, so that the same wait again is a repeat of it."""
-    return Event("Normal", names.EVENT_WAITING, wait.why)
 
 
 def unfinished_status(request: BindRequest, cause: Unfinished, now: datetime) -> dict[str, Any]:
@@ -143,11 +121,7 @@ def unfinished_status(request: BindRequest, cause: Unfinished, now: datetime) ->
     times = f", since {format_time(now - cause.lasts)}" if cause.lasts else ""
     times += f"; continues at {format_time(cause.until)}" if cause.until is not None else ""
     word = "Waiting" if request.condition(PREPARED).get("reason") == "Waiting" else cause.word
-    return _block(request, None) | {
-        "phase": Phase.PENDING.value,
-        "reason": reason_text(cause.word, cause.why + times),
-        "conditions": conditions(request, {PREPARED: ("False", word, cause.why)}, now),
-    }
+    return _pending(request, word, cause.why, now) | {"reason": reason_text(cause.word, cause.why + times)}
 
 
 def set_aside_status(request: BindRequest, point: str, why: str, now: datetime) -> dict[str, Any]:
@@ -160,33 +134,9 @@ def set_aside_status(request: BindRequest, point: str, why: str, now: datetime) 
     return dict(request.status) | {"conditions": updated}
 
 
-def released_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
+def given_up_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
     """Return the status of an unfinished request that was rolled back and that this binder attempts no more."""
-    return _block(request, None) | {
-        "phase": Phase.PENDING.value,
-        "reason": reason_text("Released", why),
-        "conditions": conditions(request, {PREPARED: ("False", "Released", why)}, now),
-    }
-
-
-def succeeded_status(
-    request: BindRequest, preparation_status: Preparation, started_at: datetime | None, now: datetime
-) -> dict[str, Any]:
-    """Return the status of a request whose pod is on its node."""
-    why = f"pod {request.pod_key.name} is bound to node {request.selected_node}"
-    updates = {PREPARED: preparation_status.condition, BOUND: ("True", "Bound", why)}
-    block = _block(request, started_at) | {
-        "phase": Phase.SUCCEEDED.value,
-        "completionTime": format_time(now),
-        "nodeName": request.selected_node,
-        # A pending rollback is void: the pod runs with what was prepared.
-        "conditions": [
-            condition for condition in conditions(request, updates, now) if condition["type"] != ROLLED_BACK
-        ],
-    }
-    if started_at is not None:
-        block["lastAttemptTime"] = format_time(started_at)
-    return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
+    return _pending(request, "RolledBack", why, now)
 
 
 def preparation(request: BindRequest, intact: bool, pod: Object, content: BindingContent | None) -> Preparation:
@@ -223,14 +173,25 @@ def success_report(
     started_at: datetime | None,
     now: datetime,
 ) -> Report:
-    """Return what is written when a request completes."""
+    """Return what is written when a request completes: its pod is on its node. ``started_at``: of the attempt."""
     bound = f"bound to node {request.selected_node}"
+    why = f"pod {request.pod_key.name} is {bound}"
+    updates = {PREPARED: preparation_status.condition, BOUND: ("True", "Bound", why)}
+    block = _block(request, started_at) | {
+        "phase": Phase.SUCCEEDED.value,
+        "completionTime": format_time(now),
+        "nodeName": request.selected_node,
+        # A pending rollback is void: the pod runs with what was prepared.
+        "conditions": [entry for entry in conditions(request, updates, now) if entry["type"] != ROLLED_BACK],
+    }
+    if started_at is not None:
+        block["lastAttemptTime"] = format_time(started_at)
+    block = {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
     event = Event("Normal", names.EVENT_BOUND, bound)
     if preparation_status.warning:
         event = Event("Warning", names.EVENT_NOT_PREPARED, preparation_status.warning)
     replaces = pod is not None and _reports_failure(request, pod)
-    condition = PodBound("True", "Bound", bound) if replaces else None
-    return Report(succeeded_status(request, preparation_status, started_at, now), event, condition)
+    return Report(block, event, PodBound("True", "Bound", bound) if replaces else None)
 
 
 def failure_report(
@@ -241,27 +202,55 @@ def failure_report(
     now: datetime,
     remains: str = "",
 ) -> Report:
-    """Return what is written of a terminal failure. ``rolled_back``, ``remains``: see ``failed_status``."""
-    pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
-    hint = f" (suggestion: {fail.status.suggestion.value})" if fail.status.suggestion else ""
-    name, why = failure_name(fail), _sentence_of(fail)
+    """Return what is written of a terminal failure.
+
+    ``rolled_back``: a rollback has completed; False where no side effects can exist. ``remains``: on which objects it
+    has undone nothing. failedAttempts is raised to a backoffLimit that is set: existing schedulers read "Failed, and
+    fewer attempts than the limit" as still being retried.
+    """
+    status, name = fail.status, failure_name(fail)
+    why = sentence(status.message, status.plugin)
+    updates = {ROLLED_BACK: _rolled_back(remains)} if rolled_back else {}
+    block = _failing(request, fail, Phase.FAILED, updates, now) | {
+        "reason": reason_text(name, why, fail.history),
+        "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
+        "completionTime": format_time(now),
+    }
+    if pod_node := ((pod or {}).get("spec") or {}).get("nodeName"):
+        block["nodeName"] = pod_node
+    hint = f" (suggestion: {status.suggestion.value})" if status.suggestion else ""
     event = Event("Warning", names.EVENT_FAILED, f"{name}: {why}{hint}")
-    condition = None
-    if fail.status.reason not in _NO_CONDITION:
-        decision = decision_of(request.raw.get("spec"))
-        condition = PodBound(
-            "False",
-            name,
-            why[:MAX_REASON],
-            decision,
-            has_ended=True,
-            denial=fail.status.denial,
-            since=unprepared_since(request, now),
-            objects=fail.status.objects,
-        )
-    nomination = _nomination_after(request, fail, pod) if condition is not None else None
-    status = failed_status(request, fail, rolled_back, pod_node, now, remains)
-    return Report(status, event, condition, nomination)
+    if status.reason in _NO_CONDITION:
+        return Report(block, event)
+    condition = replace(_unbound(request, status, name, now), has_ended=True, denial=status.denial)
+    return Report(block, event, condition, _nomination_after(request, fail, pod))
+
+
+def _failing(
+    request: BindRequest, fail: Fail, phase: Phase, updates: Mapping[str, tuple[str, str, str]], now: datetime
+) -> dict[str, Any]:
+    """Return the part of a status that has a terminal failure. ``updates``: of other conditions."""
+    status, name = fail.status, failure_name(fail)
+    bound = ("False", condition_reason(name, status.reason), sentence(status.message, status.plugin))
+    fact = FailureFact(status.reason.value, status.plugin, name if status.word else "", status.objects)
+    block = _block(request, None) | {
+        "phase": phase.value,
+        "failure": fact.as_field(),
+        "conditions": conditions(request, {BOUND: bound, **updates}, now),
+    }
+    block.pop("nextAttemptTime", None)
+    if status.suggestion is not None:
+        block["suggestion"] = status.suggestion.value
+    return block
+
+
+def _unbound(request: BindRequest, status: Failure, reason: str, now: datetime) -> PodBound:
+    """Return the pod's condition after a failure. It has lasted as long as the request's preparation has not been."""
+    why = sentence(status.message, status.plugin)[:MAX_REASON]
+    prepared = request.condition(PREPARED)
+    since = parse_time(prepared.get("lastTransitionTime")) if prepared.get("status") == "False" else None
+    decision = decision_of(request.raw.get("spec"))
+    return PodBound("False", reason, why, decision, since=since or now, objects=status.objects)
 
 
 def _nomination_after(request: BindRequest, fail: Fail, pod: Object | None) -> Nomination:
@@ -274,35 +263,6 @@ def _nomination_after(request: BindRequest, fail: Fail, pod: Object | None) -> N
     return Nomination(request.selected_node, is_withdrawn=not is_same_node)
 
 
-def failed_status(
-    request: BindRequest, fail: Fail, rolled_back: bool, pod_node: str, now: datetime, remains: str = ""
-) -> dict[str, Any]:
-    """Return the status of a terminal failure.
-
-    ``rolled_back``: a rollback has completed; False where no side effects can exist. ``remains``: on which objects it
-    has undone nothing. failedAttempts is raised to a backoffLimit that is set: existing schedulers read "Failed, and
-    fewer attempts than the limit" as still being retried.
-    """
-    name, why, failure = failure_name(fail), _sentence_of(fail), _failure_field(fail)
-    updates = {BOUND: ("False", condition_reason(name, fail.status.reason), why)}
-    if rolled_back:
-        updates[ROLLED_BACK] = _rolled_back(remains)
-    block = _block(request, None) | {
-        "phase": Phase.FAILED.value,
-        "reason": reason_text(name, why, fail.history),
-        "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
-        "completionTime": format_time(now),
-        "failure": failure,
-        "conditions": conditions(request, updates, now),
-    }
-    block.pop("nextAttemptTime", None)
-    if pod_node:
-        block["nodeName"] = pod_node
-    if fail.status.suggestion is not None:
-        block["suggestion"] = fail.status.suggestion.value
-    return block
-
-
 def rollback_incomplete_status(
     request: BindRequest, fail: Fail | None, rollback: Status, now: datetime
 ) -> dict[str, Any]:
@@ -312,20 +272,18 @@ def rollback_incomplete_status(
     (``decide.pending_failure``). None for a request that is being deleted.
     """
     updates = {ROLLED_BACK: ("False", "RollbackFailed", rollback.message)}
-    if fail is None:
-        block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
-        follows = "the request is released when the rollback is complete"
+    if fail is not None:
+        block = _failing(request, fail, Phase.PENDING, updates, now)
+        why = sentence(fail.status.message, fail.status.plugin)
+        follows = f"when the rollback is complete, the request fails with {failure_name(fail)}: {why}"
     else:
-        name, why = failure_name(fail), _sentence_of(fail)
-        updates[BOUND] = ("False", condition_reason(name, fail.status.reason), why)
-        block = _block(request, None) | {"phase": Phase.PENDING.value, "failure": _failure_field(fail)}
-        follows = f"when the rollback is complete, the request fails with {name}: {why}"
-        if fail.status.suggestion is not None:
-            block["suggestion"] = fail.status.suggestion.value
+        block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
+        block["conditions"] = conditions(request, updates, now)
+        follows = "the request is given up when the rollback is complete"
     if request.phase is Phase.PENDING:
         block["reason"] = reason_text("RollbackFailed", f"{rollback.message}; {follows}")
         block.pop("nextAttemptTime", None)
-    return block | {"conditions": conditions(request, updates, now)}
+    return block
 
 
 def unreleased_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
@@ -340,7 +298,7 @@ def unreleased_status(request: BindRequest, why: str, now: datetime) -> dict[str
 def rolled_back_status(request: BindRequest, remains: str, now: datetime) -> dict[str, Any]:
     """Return the status of a Failed request whose rollback has completed after the failure was reported.
 
-    ``remains``: see ``failed_status``.
+    ``remains``: see ``failure_report``.
     """
     return dict(request.status) | {"conditions": conditions(request, {ROLLED_BACK: _rolled_back(remains)}, now)}
 
@@ -390,6 +348,17 @@ def reason_text(word: str, message: str, history: str = "") -> str:
     )
 
 
+def _pending(
+    request: BindRequest, word: str, why: str, now: datetime, more: str = "", started_at: datetime | None = None
+) -> dict[str, Any]:
+    """Return the status of a request that is not prepared: ``word`` is why, in the condition and in the reason."""
+    return _block(request, started_at) | {
+        "phase": Phase.PENDING.value,
+        "reason": reason_text(word, why, more),
+        "conditions": conditions(request, {PREPARED: ("False", word, why)}, now),
+    }
+
+
 def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
     """Return the stored status, with the fields that every write refreshes. ``started_at``: of an attempt."""
     block = {key: value for key, value in request.status.items() if key not in ("wait", "failure")}
@@ -405,35 +374,15 @@ def sentence(message: str, plugin: str) -> str:
 
 
 def failure_name(fail: Fail) -> str:
-    """Return the reason of a failure as it is reported."""
-    return _own_reason(fail) or fail.status.reason.value
-
-
-def _own_reason(fail: Fail) -> str:
-    """Return the plugin's own reason, as ``plugin/Word``; empty if it has none."""
-    return f"{fail.status.plugin}/{fail.status.word}" if fail.status.word else ""
-
-
-def _sentence_of(fail: Fail) -> str:
-    return sentence(fail.status.message, fail.status.plugin)
-
-
-def _failure_field(fail: Fail) -> dict[str, Any]:
-    return FailureFact(
-        fail.status.reason.value, fail.status.plugin, _own_reason(fail), fail.status.objects
-    ).as_field()
+    """Return the reason of a failure as it is reported; a plugin's own as ``plugin/Word``."""
+    return f"{fail.status.plugin}/{fail.status.word}" if fail.status.word else fail.status.reason.value
 
 
 def _reports_failure(request: BindRequest, pod: Object) -> bool:
     """Return whether the pod's PodBound condition reports an earlier failure, or may soon."""
-    statuses = [
-        condition.get("status")
-        for condition in (pod.get("status") or {}).get("conditions") or ()
-        if condition.get("type") == names.CONDITION_POD_BOUND
-    ]
+    status = condition_of(pod, names.CONDITION_POD_BOUND).get("status")
     # The cached pod may still lack the condition of an earlier attempt.
-    has_report = bool(statuses) or request.failed_attempts > 0
-    return has_report and "True" not in statuses
+    return status != "True" and (status is not None or request.failed_attempts > 0)
 
 
 def _final_attempts(request: BindRequest, fail: Fail) -> int:

@@ -19,13 +19,12 @@ from bowline_reconciler.decide.report import (
     Unfinished,
     failure_name,
     failure_report,
+    given_up_status,
     preparation,
-    released_status,
     rollback_incomplete_status,
     rolled_back_status,
     success_report,
     unfinished_status,
-    waiting_event,
     waiting_status,
 )
 from bowline_reconciler.decide.snapshot import Snapshot, is_bound_as_asked
@@ -95,7 +94,7 @@ class Reporter:
         elif request.deleting:
             return request
         else:
-            status = released_status(request, why.message, self.clock.now())
+            status = given_up_status(request, why.message, self.clock.now())
         return await self.writer.patch_status(request, status)
 
     async def incomplete(
@@ -146,7 +145,7 @@ class Reporter:
         state.wait.last_report = wait.why
         state.wait.reports += 1
         if not is_reported:
-            self.writer.record_event(request, waiting_event(wait), on_pod=pod is not None)
+            self.writer.record_event(request, Event("Normal", names.EVENT_WAITING, wait.why), on_pod=pod is not None)
         if pod is not None and wait.is_of_attempt:
             state.wait.nominated = request
             self.writer.nominate(pod, Nomination(request.selected_node))

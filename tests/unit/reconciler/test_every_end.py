@@ -36,7 +36,7 @@ from bowline_reconciler.decide.actions import (
 )
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import classify_outcome
-from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status
+from bowline_reconciler.decide.report import failure_report, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times
 from bowline_reconciler.decide.step import (
     Abandon,
@@ -189,7 +189,7 @@ def _request(phase: str, deleting: bool, finalizer: bool, is_incomplete: bool) -
     request = decode_bind_request(raw)
     status: dict[str, Any] = {"phase": phase or "Pending"}
     if phase == "Failed":
-        status = failed_status(request, FATAL, rolled_back=False, pod_node="", now=NOW)
+        status = dict(failure_report(request, FATAL, rolled_back=False, pod=None, now=NOW).status)
     elif is_incomplete:
         status = rollback_incomplete_status(request, FATAL, Status.retry("not yet"), NOW)
     return decode_bind_request({**raw, "status": status})

@@ -18,7 +18,7 @@ from bowline_reconciler.decide.decide import decide
 from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
     failure_report,
-    retrying_status,
+    retry_report,
     success_report,
     waiting_status,
 )
@@ -89,7 +89,7 @@ def test_any_spec_and_status_can_be_decided_and_reported(status: Any, spec: Any)
     assert cache_entry is not None
     request = decode_bind_request(cache_entry)
     decide(Snapshot(request), Settings())
-    retrying_status(request, 1, "why", "history", NOW, NOW, NOW)
+    retry_report(request, Status.retry("why"), "history", NOW, NOW, timedelta())
     waiting_status(request, Wait((), "why", timedelta(), "plugin"), NOW, NOW)
     success_report(request, PREPARED_BY_US, None, NOW, NOW)
     failure_report(request, Fail(Status.fatal("why", Reason.POD_GONE)), True, None, NOW)

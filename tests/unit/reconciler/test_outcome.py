@@ -22,13 +22,11 @@ from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
     BindingContent,
     conditions,
-    failed_status,
     failure_report,
     preparation,
     reason_text,
     rollback_incomplete_status,
     rolled_back_status,
-    succeeded_status,
     success_report,
     waiting_status,
 )
@@ -124,14 +122,14 @@ def test_a_first_failure_that_another_decision_could_resolve_is_returned(
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
         assert (end.status.reason, end.status.suggestion) == (Reason.BACKOFF_LIMIT_EXCEEDED, suggestion)
-        assert failed_status(request(), end, False, "", NOW)["failedAttempts"] == 1
+        assert failure_report(request(), end, False, None, NOW).status["failedAttempts"] == 1
 
 
 def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     status = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p")
     fail = action_for(status)
     assert fail == Fail(status)
-    assert failed_status(request(), fail, False, "", NOW)["reason"] == "DeviceConflict: taken [p]"
+    assert failure_report(request(), fail, False, None, NOW).status["reason"] == "DeviceConflict: taken [p]"
 
 
 def test_a_transient_failure_uses_no_attempt() -> None:
@@ -267,7 +265,7 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
         "startTime": "2026-01-01T00:00:00Z",
         "conditions": [{"type": "Prepared", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }
-    block = succeeded_status(request(stored_status), PREPARED_BY_US, STARTED, NOW)
+    block = success_report(request(stored_status), PREPARED_BY_US, None, STARTED, NOW).status
     assert block["phase"] == "Succeeded"
     assert block["nodeName"] == "node-0"
     assert block["failedAttempts"] == 2
@@ -290,9 +288,9 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
     ],
 )  # fmt: skip
 def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason, attempts: int) -> None:
-    block = failed_status(
-        request(status, **spec), Fail(Status.fatal("why", fail, Suggestion.DELETE_POD)), False, "", NOW
-    )
+    block = failure_report(
+        request(status, **spec), Fail(Status.fatal("why", fail, Suggestion.DELETE_POD)), False, None, NOW
+    ).status
     assert block["phase"] == "Failed"
     assert block["failure"]["reason"] == fail.value
     assert block["reason"].startswith(f"{fail.value}: ")
@@ -307,13 +305,14 @@ FAILS = Fail(Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE
 
 
 def test_a_failure_reports_the_rollback_that_preceded_it() -> None:
-    block = failed_status(request(), FAILS, True, "", NOW)
+    block = failure_report(request(), FAILS, True, None, NOW).status
     assert condition(block, "RolledBack")["status"] == "True"
     assert all(
-        entry["type"] != "RolledBack" for entry in failed_status(request(), FAILS, False, "", NOW)["conditions"]
+        entry["type"] != "RolledBack"
+        for entry in failure_report(request(), FAILS, False, None, NOW).status["conditions"]
     )
     for status in (
-        failed_status(request(), FAILS, True, "", NOW, "devices: configmaps default/a: refused"),
+        failure_report(request(), FAILS, True, None, NOW, "devices: configmaps default/a: refused").status,
         rolled_back_status(request(), "devices: configmaps default/a: refused", NOW),
     ):
         rolled_back = condition(status, "RolledBack")
@@ -339,7 +338,7 @@ def test_a_deleted_request_reports_a_rollback_that_is_not_complete() -> None:
 
 
 def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_rollback() -> None:
-    failed_request = request(failed_status(request(), FAILS, False, "", NOW))
+    failed_request = request(failure_report(request(), FAILS, False, None, NOW).status)
     block = rollback_incomplete_status(failed_request, None, Status.retry("stuck"), NOW)
     assert block["phase"] == "Failed"
     assert block["failure"]["reason"] == "DeviceConflict"
@@ -350,7 +349,7 @@ def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_roll
 
 def test_a_pod_found_bound_needs_no_rollback() -> None:
     block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
-    bound = succeeded_status(request(block), PREPARED_BY_US, None, NOW)
+    bound = success_report(request(block), PREPARED_BY_US, None, None, NOW).status
     assert "RolledBack" not in [entry["type"] for entry in bound["conditions"]]
 
 
@@ -410,9 +409,11 @@ def test_the_text_of_each_report() -> None:
     assert retry.report.event == Event("Warning", "BindingRetry", "no luck [p]"), "events of equal notes are one"
     last = action_for(Status.retry("no luck").from_plugin("p"), request(backoffLimit=0))
     assert isinstance(last, Fail)
-    reason = failed_status(request(), last, False, "", NOW)["reason"]
+    reason = failure_report(request(), last, False, None, NOW).status["reason"]
     assert reason == "BackoffLimitExceeded: no luck [p]; gave up after 1 attempt"
-    assert stored_failure(request(failed_status(request(), last, False, "", NOW))) == replace(last, history="")
+    assert stored_failure(request(failure_report(request(), last, False, None, NOW).status)) == replace(
+        last, history=""
+    )
     wait = waiting_status(request(), replace(waiting("a"), left=timedelta(minutes=10)), NOW, NOW)
     assert wait["reason"] == "Waiting: a; fails with WaitTimeout at 2026-01-01T00:11:00Z"
     refusal = Status.retry("it is still in use")

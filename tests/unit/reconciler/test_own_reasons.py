@@ -12,7 +12,7 @@ from bowline.testing.builders import pod, stored
 from bowline_reconciler.decide.actions import Fail, Nomination, Outcome
 from bowline_reconciler.decide.decide import stored_failure
 from bowline_reconciler.decide.outcome import classify_outcome
-from bowline_reconciler.decide.report import failed_status, failure_report, rollback_incomplete_status
+from bowline_reconciler.decide.report import failure_report, rollback_incomplete_status
 from bowline_reconciler.decide.snapshot import Times
 from tests.builders import request
 
@@ -63,7 +63,7 @@ def test_the_pod_stays_nominated_to_the_node_that_is_suggested(
     ],
 )
 def test_the_condition_is_one_that_the_api_server_accepts(plugin: str, reason: str) -> None:
-    status = failed_status(request(), failure(plugin), False, "", NOW)
+    status = failure_report(request(), failure(plugin), False, None, NOW).status
     assert [condition["reason"] for condition in status["conditions"] if condition["type"] == BOUND] == [reason]
     assert status["reason"].startswith(f"{plugin}/NoSeat: ")
 
@@ -86,7 +86,7 @@ def test_a_failure_says_whose_it_is_also_after_a_restart(status: Status, reason:
     assert isinstance(end, Fail)
     assert (end.status.reason, end.status.plugin) == (reason, "licence")
     announced = rollback_incomplete_status(request(), end, Status.retry("later"), NOW)
-    for stored_status in (announced, failed_status(request(), end, True, "", NOW)):
+    for stored_status in (announced, failure_report(request(), end, True, None, NOW).status):
         assert stored_status["failure"]["plugin"] == "licence"
         stored_end = stored_failure(request(stored_status))
         assert stored_end is not None

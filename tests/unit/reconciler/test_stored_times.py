@@ -10,7 +10,7 @@ from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import Fail, Wait
 from bowline_reconciler.decide.decide import pending_failure
 from bowline_reconciler.decide.report import (
-    retrying_status,
+    retry_report,
     rollback_incomplete_status,
     set_aside_status,
     waiting_status,
@@ -80,7 +80,8 @@ def test_a_request_whose_call_has_ended_a_process_is_set_aside(
     )
     assert set_aside_for(after, NOW, is_ending=deleting) == left
     assert (after.failed_attempts, after.phase, after.is_rollback_incomplete) == (1, before.phase, False)
-    assert not set_aside_for(request(retrying_status(after, 2, "x", "", NOW, NOW, NOW)), NOW, is_ending=deleting)
+    retried = retry_report(after, Status.retry("x"), "", NOW, NOW, timedelta())
+    assert not set_aside_for(request(retried.status), NOW, is_ending=deleting)
 
 
 def test_the_last_time_there_is_sets_nothing_aside() -> None:
