@@ -134,7 +134,7 @@ DECISIONS = (
     Mutant(
         "gang-always-complete",
         "A gang is always complete.",
-        f"{_DECIDE}gang.py",
+        f"{_DRIVE}gangs.py",
         "    if len(prepared) >= minimum:\n",
         "    if len(prepared) >= 0:\n",
         simulation=("gangs",),
@@ -142,7 +142,7 @@ DECISIONS = (
     Mutant(
         "gang-pod-counted-twice",
         "A pod that is prepared and bound counts twice for its gang.",
-        f"{_DECIDE}gang.py",
+        f"{_DRIVE}gangs.py",
         "return len({*prepared, *bound}) >= minimum",
         "return True",
         simulation=("gangs",),

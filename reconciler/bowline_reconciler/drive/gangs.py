@@ -3,7 +3,8 @@
 A request whose pod is prepared waits in the wait index for its PodGroup. The request that completes the gang admits
 all prepared ones and wakes them; each repeats pre_bind, which finds its work done, and binds. Which requests are
 prepared is memory of their states: after a crash their attempts prepare them again, and pods that are bound already
-are listed. Decisions are in ``decide.gang``. Decision 206.
+are listed. A pod is bound only when enough pods of its gang are prepared or bound. That is no transaction: the
+Bindings follow one another, and one of them may still fail. Decision 206.
 """
 
 import asyncio
@@ -22,7 +23,6 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound, Unreadable, UnrecognizedReply
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
 from bowline.runtime.shared_read import SharedReads
-from bowline_reconciler.decide.gang import incomplete_message, is_complete
 from bowline_reconciler.drive.state import PreparedPods, RequestState, RequestStates
 
 # A change of the PodGroup, or a pod bound by another component, ends a wait at the next poll. The pods of a gang
@@ -33,6 +33,19 @@ _POD_GROUP_TTL_S = 2.0
 # The age of a list of bound pods that leaves a gang waiting, and of one that completes it.
 _BOUND_TTL_S, _BOUND_FRESH_S = 10.0, 1.0
 _RESOURCES = {resource.api_version: resource for resource in (KAI_PODGROUPS, PODGROUPS)}
+
+
+def is_complete(minimum: int, prepared: Collection[ObjectUID], bound: Collection[ObjectUID]) -> bool:
+    """Return whether the prepared pods of a gang may be bound. A pod that is in both collections counts once. Pure.
+
+    The collections have no duplicates. Their pods are only compared if the sizes do not decide: each pod of a waiting
+    gang asks.
+    """
+    if len(prepared) >= minimum:
+        return True
+    if len(prepared) + len(bound) < minimum:
+        return False
+    return len({*prepared, *bound}) >= minimum
 
 
 class Gangs:
@@ -66,7 +79,12 @@ class Gangs:
             return Status.ok()  # by another pod of the gang, during the calls
         if not is_ready:
             is_first = next(iter(prepared_pods.values()), request.key) == request.key
-            return Status.wait(incomplete_message(gang, minimum), gang, retry_after=POLL if is_first else OTHERS_POLL)
+            # Without a count, which changes with every pod: each new message of a wait is written and reported.
+            why = (
+                f"fewer than {minimum} pods of {gang.kind} {gang.key} are prepared or bound; its pods are bound when "
+                "as many as it requires are"
+            )
+            return Status.wait(why, gang, retry_after=POLL if is_first else OTHERS_POLL)
         for key in tuple(prepared_pods.values()):
             member = self._states.get(key)
             if member is not None:

@@ -8,7 +8,7 @@ from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.gang import counts_as_bound, gang_of, min_members
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
 from bowline.testing.builders import bind_request, pod, stored
-from bowline_reconciler.decide.gang import is_complete
+from bowline_reconciler.drive.gangs import is_complete
 from bowline_reconciler.drive.state import PreparedPods, RequestStates
 
 KAI = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("ns", "gang"))
