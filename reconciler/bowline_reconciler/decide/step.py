@@ -60,12 +60,16 @@ _WITHDRAWN = Status.fatal("the request was withdrawn without a rollback", Reason
 class Abandon:
     """The request is gone, or has another decision: undo what no finalizer records, and drop what is known of it."""
 
+    why: Status = _WITHDRAWN
+
 
 class InAttempt(Enum):
-    """The effects of an attempt that need nothing else."""
+    """The effects of an attempt that need nothing but its facts."""
 
+    RECORD = "add the finalizer, and the plugins of which side effects may exist from here on"
     FENCE = "make a status write of a previous leader fail: it would describe another attempt"
     PREPARE = "call the plugins' pre_bind"
+    GATHER = "ask whether the gang of the prepared pod is complete"
     POST = "pass the point of no return: call the plugins' bind"
     READ_POD = "read the pod live: anybody may have bound it"
 
@@ -77,7 +81,6 @@ class AtEnd(Enum):
     READ_BOUND_POD = "read the pod after its bind: from the watch event of an acknowledged Binding, or live"
     SETTLE = "determine for how long a write for the request may still take effect"
     RUN_POST_BIND = "call the plugins' post_bind"
-    REPORT_SUCCEEDED = "write Succeeded, with what the pod shows of its preparation"
 
 
 class Last(Enum):
@@ -86,20 +89,6 @@ class Last(Enum):
     DEFER = "others are not bound yet: complete the bound request after them"
     RECONSIDER = "the pod is not on its node after all: read it live, then decide again"
     CLOSE = "nothing is left: drop what is known of the request"
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Add the finalizer, and the plugins of which side effects may exist from here on."""
-
-    plugins: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Gather:
-    """Ask whether the gang of the prepared pod is complete."""
-
-    gang: ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +108,27 @@ class Conclude:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Call the plugins' rollback. ``fail``: the failure that follows it, if one does."""
+    """Call the plugins' rollback. Nothing can be reported of an abandoned request any more."""
 
-    why: Status
-    fail: Fail | None = None
-    is_orphan: bool = False  # nothing can be reported of the request any more
+    decision: Fail | Rollback | Abandon
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFailed:
-    """Write Failed and RolledBack in one patch."""
+class ReportEnd:
+    """Write how the request ends: Succeeded, Failed with RolledBack in one patch, or that it was rolled back."""
 
-    fail: Fail
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRolledBack:
-    """Write that the request was rolled back, unless it is being deleted."""
-
-    why: Status
+    decision: Complete | Fail | Rollback
 
 
 # What an end begins with, or what is decided without one.
 Decided = Action | OutcomeAction | Conclude | Abandon
-ReportEffect = Literal[AtEnd.REPORT_SUCCEEDED] | ReportFailed | ReportRolledBack
 # What ends a reconcile, and what does or begins something else; all other effects add a fact.
 Rest = (
     Wait | RetryAt | Transient | Cancelled | RequeueAfter | SetOwner | Forget | Literal[Last.DEFER, Last.RECONSIDER]
 )
 Following = Rest | Complete | Fail | Attempt | Last
-AttemptEffect = InAttempt | Record | Gather | Blame | Conclude
-EndEffect = Following | AtEnd | Undo | DropFinalizer | ReportEffect | Conclude
+AttemptEffect = InAttempt | Blame | Conclude
+EndEffect = Following | AtEnd | Undo | DropFinalizer | ReportEnd | Conclude
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +187,13 @@ def end_step(decision: Decided, facts: Facts) -> EndEffect:
         return Last.CLOSE
     match decision:
         case Complete():
-            return _of_success(facts)
+            return _of_success(decision, facts)
         case Fail():
             return _of_failure(decision, facts)
         case Rollback():
             return _of_rollback(decision, facts)
         case Abandon():
-            return _of_abandoned(facts)
+            return _of_abandoned(decision, facts)
         case DropFinalizer():
             return decision if facts.request.has_finalizer else Last.CLOSE
         case _:
@@ -233,12 +212,12 @@ def attempt_step(facts: AttemptFacts) -> AttemptEffect:
     if stage is Stage.BEGUN and facts.plugins:
         is_recorded = request.effects is None or facts.plugins <= request.effects  # None: all of them
         if not request.has_finalizer or not is_recorded:
-            return Record(facts.plugins)
+            return InAttempt.RECORD
         if facts.is_inherited:
             return InAttempt.FENCE
     if stage in (Stage.BEGUN, Stage.RECORDED):
         return InAttempt.PREPARE
-    return Gather(facts.gang) if stage is Stage.PREPARED and facts.gang is not None else InAttempt.POST
+    return InAttempt.GATHER if stage is Stage.PREPARED and facts.gang is not None else InAttempt.POST
 
 
 def _of_result(status: Status, facts: AttemptFacts) -> AttemptEffect:
@@ -258,7 +237,7 @@ def _of_result(status: Status, facts: AttemptFacts) -> AttemptEffect:
     return Blame(status.plugin) if is_ok else Conclude(status)
 
 
-def _of_success(facts: Facts) -> EndEffect:
+def _of_success(decision: Complete, facts: Facts) -> EndEffect:
     if facts.may_defer:
         return Last.DEFER
     if not facts.is_pod_live and not facts.has_read_bound_pod:
@@ -269,7 +248,7 @@ def _of_success(facts: Facts) -> EndEffect:
         return AtEnd.RUN_POST_BIND
     if facts.request.has_finalizer and not facts.is_held:
         return DropFinalizer()
-    return Last.CLOSE if facts.has_reported else AtEnd.REPORT_SUCCEEDED
+    return Last.CLOSE if facts.has_reported else ReportEnd(decision)
 
 
 def _of_failure(fail: Fail, facts: Facts) -> EndEffect:
@@ -283,10 +262,10 @@ def _of_failure(fail: Fail, facts: Facts) -> EndEffect:
     if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
     if may_undo:
-        return Undo(fail.status, fail)
+        return Undo(fail)
     if request.has_finalizer:
         return DropFinalizer()
-    return Last.CLOSE if facts.has_reported else ReportFailed(fail)
+    return Last.CLOSE if facts.has_reported else ReportEnd(fail)
 
 
 def _of_rollback(action: Rollback, facts: Facts) -> EndEffect:
@@ -294,13 +273,13 @@ def _of_rollback(action: Rollback, facts: Facts) -> EndEffect:
     if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
     if not facts.has_undone:
-        return Undo(action.why)
+        return Undo(action)
     if not facts.has_reported:
-        return ReportRolledBack(action.why)
+        return ReportEnd(action)
     return DropFinalizer() if facts.request.has_finalizer else Last.CLOSE
 
 
-def _of_abandoned(facts: Facts) -> EndEffect:
+def _of_abandoned(decision: Abandon, facts: Facts) -> EndEffect:
     if not facts.has_side_effects and not facts.has_late_writes:
         return Last.CLOSE
     if not facts.is_pod_live:
@@ -309,7 +288,7 @@ def _of_abandoned(facts: Facts) -> EndEffect:
         return Last.CLOSE
     if (awaiting := _until_quiet(facts)) is not None:
         return awaiting
-    return Undo(_WITHDRAWN, is_orphan=True) if facts.has_side_effects else Last.CLOSE
+    return Undo(decision) if facts.has_side_effects else Last.CLOSE
 
 
 def _until_quiet(facts: Facts) -> EndEffect | None:

@@ -51,12 +51,9 @@ from bowline_reconciler.decide.step import (
     Decided,
     Facts,
     Following,
-    Gather,
     InAttempt,
     Last,
-    Record,
-    ReportFailed,
-    ReportRolledBack,
+    ReportEnd,
     Rest,
     Stage,
     Undo,
@@ -112,8 +109,8 @@ class Attempts:
         while True:
             request, news = work.snapshot.request, dict[str, Any]()
             match effect := attempt_step(facts):
-                case Record():
-                    stored_request = await self.writer.add_finalizer(request, effect.plugins)
+                case InAttempt.RECORD:
+                    stored_request = await self.writer.add_finalizer(request, facts.plugins)
                     news = {"request": stored_request, "stage": Stage.RECORDED}
                 case InAttempt.FENCE:
                     news = {"request": await self.writer.fence(request), "stage": Stage.RECORDED}
@@ -128,9 +125,9 @@ class Attempts:
                         state.gang.leave()
                     gang = gang_of(ctx.pod) if self.gangs is not None and ctx.pod is not None else None
                     news = {"stage": Stage.PREPARED, "status": status, "gang": gang}
-                case Gather():
-                    assert self.gangs is not None  # noqa: S101 - no pod is in a gang without them
-                    status = await self.gangs.admit(request, effect.gang, state)
+                case InAttempt.GATHER:
+                    assert self.gangs is not None and facts.gang is not None  # noqa: S101, PT018 - it is in one
+                    status = await self.gangs.admit(request, facts.gang, state)
                     news = {"stage": Stage.GATHERED, "status": status}
                 case InAttempt.POST:
                     news = await self._post(work)
@@ -368,14 +365,14 @@ class Driver:
                     news = {"has_run_post_bind": True, "is_held": bool(self.runner.holders(request))}
                     await self.runner.run_post_bind(ctx or self.reads.context(snapshot))
                 case Undo():
-                    news = await self._undo(work, effect)
+                    news = await self._undo(work, effect.decision)
                 case DropFinalizer():
                     remaining = await self.writer.drop_finalizer(request)
                     if remaining is None:
                         self.informers.request_cache.end(request.key, request)
                     news = {"request": remaining or request, "is_gone": remaining is None}
-                case AtEnd.REPORT_SUCCEEDED | ReportFailed() | ReportRolledBack():
-                    stored_request = await self.reporter.report(effect, snapshot, state, work.started_at)
+                case ReportEnd():
+                    stored_request = await self.reporter.report(effect.decision, snapshot, state, work.started_at)
                     news = {"request": stored_request, "has_reported": True}
                 case Conclude():
                     return await self.attempts.conclude(effect, work, decision)
@@ -408,7 +405,7 @@ class Driver:
             may_defer=may_defer,
         )
 
-    async def _undo(self, work: Work, effect: Undo) -> dict[str, Any]:
+    async def _undo(self, work: Work, decision: Fail | Rollback | Abandon) -> dict[str, Any]:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
 
         While one of its own writes may still take effect, it is to be repeated. An incomplete one is reported, with
@@ -416,10 +413,12 @@ class Driver:
         there are few: a lost reply is not, a lasting failure is, because the scheduler waits for the result.
         """
         attempt, rollback, snapshot = work.state.attempt, work.state.rollback, work.snapshot
+        fail, is_orphan = decision if isinstance(decision, Fail) else None, isinstance(decision, Abandon)
+        why = decision.status if isinstance(decision, Fail) else decision.why
         ctx = self.reads.context(snapshot)
         rollback.has_begun = True
         with noting(attempt.writes):
-            result = await self.runner.run_rollback(ctx, effect.why)
+            result = await self.runner.run_rollback(ctx, why)
         if isinstance(result, Done):
             quiet_in = timedelta()
             if has_late_writes(attempt):
@@ -433,9 +432,9 @@ class Driver:
                 "has_late_writes": not is_quiet,
                 "quiet_in": quiet_in,
             }
-        if not effect.is_orphan and (not isinstance(result, Transient) or rollback.count_transient_failure()):
-            await self.reporter.incomplete(snapshot, result, effect.fail, rollback)
+        if not is_orphan and (not isinstance(result, Transient) or rollback.count_transient_failure()):
+            await self.reporter.incomplete(snapshot, result, fail, rollback)
             ctx.log.warning("rollback is not complete", extra={"why": result.message})
-        elif effect.is_orphan:
+        elif is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
         raise ReconcileError(result.message, at_least=max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))

@@ -14,7 +14,7 @@ from bowline.api.request_facts import WaitFact, wait_of
 from bowline.framework.interface.status import Status
 from bowline.kube.errors import Forbidden
 from bowline.runtime.clock import Clock
-from bowline_reconciler.decide.actions import Event, Fail, Nomination, Report, Wait
+from bowline_reconciler.decide.actions import Complete, Event, Fail, Nomination, Report, Rollback, Wait
 from bowline_reconciler.decide.report import (
     Unfinished,
     failure_name,
@@ -28,7 +28,6 @@ from bowline_reconciler.decide.report import (
     waiting_status,
 )
 from bowline_reconciler.decide.snapshot import Snapshot, is_bound_as_asked
-from bowline_reconciler.decide.step import AtEnd, ReportEffect, ReportFailed, ReportRolledBack
 from bowline_reconciler.drive.state import RequestState, RollbackState
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
@@ -46,18 +45,22 @@ class Reporter:
     clock: Clock
 
     async def report(
-        self, effect: ReportEffect, snapshot: Snapshot, state: RequestState, started_at: datetime | None
+        self,
+        decision: Complete | Fail | Rollback,
+        snapshot: Snapshot,
+        state: RequestState,
+        started_at: datetime | None,
     ) -> BindRequest:
-        """Write the report of an effect; returns the request on which what follows is decided.
+        """Write how the request ends; returns the request on which what follows is decided.
 
         ``started_at``: of the attempt that has bound the pod, if it is known.
         """
-        match effect:
-            case ReportFailed():
-                await self._failed(snapshot, effect.fail, state.rollback)
-            case ReportRolledBack():
-                return await self._rolled_back(snapshot, effect.why, state.rollback)
-            case AtEnd.REPORT_SUCCEEDED:
+        match decision:
+            case Fail():
+                await self._failed(snapshot, decision, state.rollback)
+            case Rollback():
+                return await self._rolled_back(snapshot, decision.why, state.rollback)
+            case Complete():
                 await self._succeeded(snapshot, state, started_at)
         return snapshot.request
 

@@ -32,6 +32,7 @@ from bowline_reconciler.decide.actions import (
     Report,
     RequeueAfter,
     RetryAt,
+    Rollback,
     Wait,
 )
 from bowline_reconciler.decide.decide import ReadLive, decide
@@ -48,12 +49,9 @@ from bowline_reconciler.decide.step import (
     Decided,
     EndEffect,
     Facts,
-    Gather,
     InAttempt,
     Last,
-    Record,
-    ReportFailed,
-    ReportRolledBack,
+    ReportEnd,
     Stage,
     Undo,
     attempt_step,
@@ -286,7 +284,9 @@ class Explored:
         world, memory, work = state.world, state.memory, state.work
         assert work is not None
         match effect:
-            case Record() | InAttempt.FENCE | InAttempt.PREPARE | Gather() | InAttempt.POST | Blame() | Conclude():
+            case InAttempt() if effect is not InAttempt.READ_POD:
+                yield from self._attempt_results(effect, state)
+            case Blame() | Conclude():
                 yield from self._attempt_results(effect, state)
             case RetryAt():
                 self.fail_if(isinstance(work.action, Complete), "retried although bound", state)
@@ -324,8 +324,9 @@ class Explored:
                 )
                 if world.failures:
                     failed = replace(world, failures=world.failures - 1)
-                    if not effect.is_orphan and work.request == world:
-                        yield replace(state, world=replace(failed, is_incomplete=effect.fail is not None), work=None)
+                    if not isinstance(effect.decision, Abandon) and work.request == world:
+                        is_incomplete = isinstance(effect.decision, Fail)
+                        yield replace(state, world=replace(failed, is_incomplete=is_incomplete), work=None)
                     # A write of the rollback itself has no reply.
                     late = replace(failed, in_flight="effect")
                     late = late if world.finalizer or memory.has_side_effects else _unrecorded(late)
@@ -346,17 +347,17 @@ class Explored:
                 is_late = bool(world.in_flight) and not world.has_run
                 self.fail_if(is_late, "finalizer dropped while a write may take effect", state)
                 yield from self._written(state, finalizer=False)
-            case AtEnd.REPORT_SUCCEEDED:
+            case ReportEnd(Complete()):
                 self.fail_if("has_run_post_bind" not in dict(work.learnt), "Succeeded before post_bind", state)
                 is_kept = work.request.finalizer and not world.is_held
                 self.fail_if(is_kept, "Succeeded before the finalizer is dropped", state)
                 yield from self._written(state, phase="Succeeded", has_reported=True)
-            case ReportFailed():
+            case ReportEnd(Fail()):
                 self.fail_if(world.leaks, "Failed with side effects", state)
                 self.fail_if(work.request.finalizer, "Failed before the finalizer is dropped", state)
                 self.fail_if(world.in_flight == "binding", "Failed while a Binding may take effect", state)
                 yield from self._written(state, phase="Failed", has_reported=True, is_incomplete=False)
-            case ReportRolledBack():
+            case ReportEnd(Rollback()):
                 self.fail_if(world.leaks, "released with side effects", state)
                 yield from self._written(state, has_reported=True)
             case Last.CLOSE if isinstance(work.action, Abandon):
@@ -377,7 +378,7 @@ class Explored:
         assert work is not None
         is_withdrawn = dict(work.learnt).get("is_withdrawn", False)
         match effect:
-            case Record():
+            case InAttempt.RECORD:
                 for written in self._written(state, finalizer=True):
                     yield from written.going_on(stage=Stage.RECORDED) if written.work is not None else (written,)
             case InAttempt.FENCE:
@@ -398,7 +399,7 @@ class Explored:
                 late = replace(begun, world=replace(world, in_flight="effect"))
                 late = replace(late, memory=replace(memory, has_late_writes=True))
                 yield from late.going_on(stage=stage, status=Status.retry("no reply"), gang=gang)
-            case Gather():
+            case InAttempt.GATHER:
                 yield from state.with_work(done=work.done | {"gathered"}).going_on(
                     stage=Stage.GATHERED, status=Status.ok()
                 )
@@ -535,7 +536,7 @@ def test_every_way_to_an_end_is_safe_and_has_an_end() -> None:
                 path.append(following)
                 following = next(quiet.after_effect(following), None)
             ending.update(path)
-    own = {Record, Gather, Blame, Conclude, DropFinalizer, Undo, ReportFailed, ReportRolledBack}
+    own = {Blame, Conclude, DropFinalizer, Undo, ReportEnd}
     assert reached >= {*own, *AtEnd, *InAttempt, RequeueAfter, RetryAt, Last.CLOSE, Last.RECONSIDER}
 
 
