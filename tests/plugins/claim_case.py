@@ -1,7 +1,6 @@
 """The plugin of ResourceClaims in the test's process, called as a reconcile calls it."""
 
 import logging
-from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -55,7 +54,6 @@ class Case:
             node=await self.client.get(NODES.as_metadata(), "", NODE),
             attempt=1,
             attempt_id="test",
-            deadline=datetime.max.replace(tzinfo=UTC),
             client=self.client,
             log=logging.LoggerAdapter(logging.getLogger(__name__)),
         )

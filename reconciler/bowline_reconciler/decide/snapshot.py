@@ -83,7 +83,7 @@ class Times:
     waited: Mapping[str, timedelta] = field(default_factory=dict)
     longest: timedelta = timedelta()  # the longest limit of the series so far
 
-    def wait_left(self, timeout: timedelta, cause: str = "") -> timedelta:
+    def wait_left(self, timeout: timedelta, cause: str) -> timedelta:
         """Return how long a wait for ``cause`` may still last; not positive if it has expired.
 
         Only waits count, never the request's age. A wait is measured from the first one for its cause, and the

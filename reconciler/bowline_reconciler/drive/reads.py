@@ -156,7 +156,7 @@ class Reads:
         ``running``: the attempt that it is for, if there is one.
         """
         request, attempt = snapshot.request, snapshot.request.attempt_id
-        running, wait_timeout = running or Running(request), self._settings.binding.wait_timeout
+        running = running or Running(request)
         return BindContext(
             request=request,
             pod=snapshot.own_pod,
@@ -164,7 +164,6 @@ class Reads:
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
-            deadline=self._clock.now() + snapshot.times.wait_left(wait_timeout),
             client=self._client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
             cancelled=running.cancelled,

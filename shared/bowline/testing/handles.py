@@ -16,7 +16,6 @@ from bowline.framework.interface.handle import Handle, Reconcile
 from bowline.framework.interface.metrics import PluginMetrics
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import Clock, SystemClock
-from bowline.testing.clock import START
 
 
 def handle_for(
@@ -36,7 +35,7 @@ def context_for(
     """Return the context of the first attempt for a stored request. Without a client a plugin makes no call."""
     log = logging.LoggerAdapter(logging.getLogger(__name__))
     attempt = cast(KubeClient, client)
-    return BindContext(decode_bind_request(request), pod, node, 1, "request-1", START, attempt, log, **fields)
+    return BindContext(decode_bind_request(request), pod, node, 1, "request-1", attempt, log, **fields)
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
-from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVarTuple, Unpack
 
@@ -349,11 +348,8 @@ class Trial:
         node = await self.admin.get(NODES.as_metadata(), "", self.node)
         process.attempts += 1
         log = logging.LoggerAdapter(logging.getLogger("bowline.testing"), {})
-        deadline = process.client.clock.now() + timedelta(minutes=5)
-        number = process.attempts
-        return BindContext(
-            decode_bind_request(raw), pod, node, number, f"test-{number}", deadline, process.client, log
-        )
+        number, client = process.attempts, process.client
+        return BindContext(decode_bind_request(raw), pod, node, number, f"test-{number}", client, log)
 
     async def hold(self, ctx: BindContext, effects: frozenset[str]) -> BindContext:
         """Record the plugins that may have side effects, as the reconciler does before an attempt."""

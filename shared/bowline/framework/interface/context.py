@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from bowline.api.bindrequest import BindRequest, BindRequestSpec
@@ -51,7 +50,6 @@ class BindContext:
     node: Object | None
     attempt: int  # number of the attempt, from 1
     attempt_id: str  # identifies the attempt in every log line
-    deadline: datetime  # when the present wait expires, or one that started now
     client: ObjectClient
     log: logging.LoggerAdapter[logging.Logger]
     state: dict[str, Any] = field(default_factory=dict)
