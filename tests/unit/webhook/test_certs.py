@@ -66,9 +66,6 @@ class TestSelfSigned:
 
 
 class TestReading:
-    def test_an_authority_round_trips(self) -> None:
-        signer = authority()
-        assert read_authority(to_pem([signer.certificate]), signer.private_pem()) == signer
 
     def test_a_certificate_that_cannot_sign_is_none(self) -> None:
         signer, stranger = authority(), authority()

@@ -72,19 +72,6 @@ def test_every_container_with_a_part_of_the_share_may_see_devices() -> None:
     assert [error.rule.id for error in errors] == ["device_access/value"]
 
 
-@pytest.mark.parametrize(
-    "resources",
-    [
-        pytest.param({"limits": {"nvidia.com/gpu": "1"}}, id="a whole GPU"),
-        pytest.param({"limits": {"nvidia.com/mig-1g.5gb": "1"}}, id="a MIG device"),
-    ],
-)
-def test_a_share_in_nvidias_form_excludes_other_devices(resources: Json) -> None:
-    raw = pod({REQUEST: "8Gi"})
-    raw["spec"]["containers"][0]["resources"] = resources
-    errors = chain().admit_pod(raw, AdmissionInfo(request_uid="s")).errors
-    assert {error.rule.id for error in errors} <= {"gpu_request/share-and-whole", "gpu_request/share-and-mig"}
-    assert errors
 
 
 def context(annotations: Json, labels: Json, **spec: Any) -> BindContext:
