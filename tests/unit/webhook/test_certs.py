@@ -66,7 +66,6 @@ class TestSelfSigned:
 
 
 class TestReading:
-
     def test_a_certificate_that_cannot_sign_is_none(self) -> None:
         signer, stranger = authority(), authority()
         leaf = leaf_of(signer)

@@ -72,8 +72,6 @@ def test_every_container_with_a_part_of_the_share_may_see_devices() -> None:
     assert [error.rule.id for error in errors] == ["device_access/value"]
 
 
-
-
 def context(annotations: Json, labels: Json, **spec: Any) -> BindContext:
     fields = {"receivedResourceType": "Fraction", "receivedGPU": {"count": 1, "portion": "0.50"}, **spec}
     request = bind_request("p", "n", "ns", "u", **fields)
