@@ -15,7 +15,7 @@ from datetime import timedelta
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.api.pod_volumes import PodVolume, pod_volumes
-from bowline.api.selectors import Node
+from bowline.api.selectors import Labels, Node
 from bowline.framework.binding.post import denied_status
 from bowline.framework.interface.status import Done, Fatal, Status, Transient, Waiting, merge_waits
 from bowline.framework.reason import Reason, Suggestion
@@ -60,7 +60,8 @@ class BindState:
     """State kept between the evaluations of one request. Losing it costs at most one repeated write."""
 
     requested: set[ObjectUID] = field(default_factory=set)  # PVCs whose provisioning was seen
-    usable: set[str] = field(default_factory=set)  # names of volumes that are usable on the node
+    # Of the volumes that were chosen and not yet seen bound, by name: the node's labels, by which they are usable.
+    chosen: dict[str, Labels] = field(default_factory=dict)
     reserved_volumes: dict[ObjectUID, str] = field(
         default_factory=dict
     )  # by PVC: the volume whose claimRef was written
@@ -216,13 +217,12 @@ class VolumeBinder:
         self, bound: Iterable[PersistentVolumeClaim], node: Node, state: BindState
     ) -> Status | None:
         """Return the failure of a bound PVC whose volume cannot be used on the node; None if there is none."""
-        claims = [claim for claim in bound if claim.volume_name not in state.usable]
+        claims = [claim for claim in bound if state.chosen.pop(claim.volume_name, None) != node.labels]
         volumes = await self._storage.volumes([claim.volume_name for claim in claims])
         for claim, volume in zip(claims, volumes, strict=True):
             status = check_volume(claim, volume, node)
             if not isinstance(status, Done):
                 return status.about(claim.ref)
-            state.usable.add(claim.volume_name)
         return None
 
     # --- choose ---
@@ -252,7 +252,7 @@ class VolumeBinder:
         for choice in choices:
             if isinstance(choice, BindVolume):
                 self._assume_cache.assume(request, choice.claim.uid, choice.volume.name)
-                state.usable.add(choice.volume.name)
+                state.chosen[choice.volume.name] = node.labels
         return choices
 
     async def _assumed_volumes(self, unbound: Sequence[Unbound], state: BindState) -> list[Volume] | Status:
