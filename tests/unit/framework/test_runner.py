@@ -292,7 +292,6 @@ async def test_a_release_that_is_cancelled_leaves_no_state() -> None:
     run, _ = runner(Hangs("hangs", []))
     release = asyncio.ensure_future(run.run_release(context()))
     await asyncio.sleep(0.01)
-    assert run.remembered == 1
     release.cancel()
     await asyncio.gather(release, return_exceptions=True)
     assert run.remembered == 0
@@ -359,7 +358,6 @@ async def test_a_rollback_ends_the_plugins_state() -> None:
         await step(context())
     for _ in range(2):
         await run.run_rollback(context(), Status.fatal("taken"))
-    assert run.remembered == 0
     await run.run_pre_bind(context())
     assert states == [
         ("pre_bind", {}),
@@ -391,6 +389,21 @@ async def test_state_is_private_and_survives_until_forget() -> None:
     await run.drop_request(c.request.key, c.request.uid)
     await run.run_pre_bind(c)
     assert states == [{}, {}, {"seen": True}, {"seen": True}, {}, {}]
+
+
+async def test_a_request_is_forgotten_by_the_plugins_that_were_called_for_it() -> None:
+    calls: Calls = []
+    idle = RecordingPlugin("idle", calls, {"applies": does_not_apply})
+    run, _ = runner(RecordingPlugin("first", calls, {}), RecordingPlugin("second", calls, {}), idle)
+    ctx = context()
+    await run.run_pre_bind(ctx)
+    for _ in range(2):
+        await run.drop_request(ctx.request.key, ctx.request.uid)
+    assert calls == ["first.pre_bind", "second.pre_bind", "first.forget", "second.forget"]
+    await run.run_rollback(ctx, Status.fatal("withdrawn"))  # whether it applies or not
+    await run.drop_request(ctx.request.key, ctx.request.uid)
+    assert calls[-3:] == ["first.forget", "second.forget", "idle.forget"]
+    assert run.remembered == 0
 
 
 # --- groups ---------------------------------------------------------------------------------------------

@@ -261,29 +261,35 @@ class Runner:
         Transient if every failure is the API server's or the network's. The plugins' in-memory state ends before: it
         describes what is prepared, and an attempt that followed would rely on it.
         """
-        self._states.pop(ctx.request.uid, None)
-        return await self._undo(BindingPlugin.rollback, ctx, lambda plugin: plugin.rollback, why)
+        self._end_states(ctx.request.uid)
+        try:
+            return await self._undo(BindingPlugin.rollback, ctx, self._of_plugin, lambda plugin: plugin.rollback, why)
+        finally:
+            self._end_states(ctx.request.uid)
 
     async def run_release(self, ctx: BindContext) -> Done | Retriable | Transient:
         """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
-        return await self._undo(BindingPlugin.release, ctx, lambda plugin: plugin.release)
+        # No state of the reconciler outlives a release, so nobody else would drop that of the plugins.
+        return await self._undo(BindingPlugin.release, ctx, self._view, lambda plugin: plugin.release)
+
+    def _end_states(self, uid: ObjectUID) -> None:
+        """Replace the plugins' states of the request by empty ones: each that was called is to forget the request."""
+        self._states[uid] = {name: {} for name in self._states.get(uid, ())}
 
     async def _undo(
         self,
         point: Callable[..., Any],
         ctx: BindContext,
+        view: Callable[[Plugin, BindContext], BindContext],
         method_of: Callable[[BindingPlugin], Callable[..., Awaitable[Status]]],
         *arguments: Status,
     ) -> Done | Retriable | Transient:
         results: list[Status] = []
-        try:
-            for plugin in self._recorded(point, ctx):
-                name, budget_s, plugin_ctx = point.__name__, plugin.budgets.rollback_s, self._of_plugin(plugin, ctx)
-                call = method_of(plugin)
-                status = await self._caller.run(plugin, name, as_status, budget_s, ctx, call, plugin_ctx, *arguments)
-                results.append(status)
-        finally:  # no state of the reconciler outlives a release, so nobody else drops it after a cancellation
-            self._states.pop(ctx.request.uid, None)
+        for plugin in self._recorded(point, ctx):
+            name, budget_s, call = point.__name__, plugin.budgets.rollback_s, method_of(plugin)
+            plugin_ctx = view(plugin, ctx)
+            status = await self._caller.run(plugin, name, as_status, budget_s, ctx, call, plugin_ctx, *arguments)
+            results.append(status)
         return undone([*results, *self._left_by(ctx.request)])
 
     def _left_by(self, request: BindRequest) -> list[Status]:
@@ -301,11 +307,12 @@ class Runner:
         return [plugin for plugin in reversed(self._plugins[point]) if effects is None or plugin.name in effects]
 
     async def drop_request(self, key: ObjectKey, uid: ObjectUID) -> None:
-        """Drop all in-memory state of a request that no longer exists, and notify the plugins."""
-        self._states.pop(uid, None)
+        """Drop all in-memory state of a request that no longer exists, and notify the plugins called for it."""
+        called = self._states.pop(uid, {})
         for plugin in self._plugins[BindingPlugin.forget]:
-            budget_s = plugin.budgets.rollback_s
-            await self._caller.run(plugin, "forget", as_none, budget_s, None, plugin.forget, key)
+            if plugin.name in called:
+                budget_s = plugin.budgets.rollback_s
+                await self._caller.run(plugin, "forget", as_none, budget_s, None, plugin.forget, key)
 
     # --- groups ---
 
@@ -362,24 +369,32 @@ class Runner:
         return status
 
     def _of_plugin(self, plugin: Plugin, ctx: BindContext) -> BindContext:
-        """Return this plugin's own view: its own state, and copies of the objects made when it is called first.
-
-        Bowline's own plugins change no object, and share the framework's.
-        """
+        """Return this plugin's own view, made when it is called first, with its own state."""
         state = self._states.setdefault(ctx.request.uid, {}).setdefault(plugin.name, {})
         view = ctx.views.get(plugin.name)
         if view is None or view.state is not state:
-            request, pod, node = ctx.request, ctx.pod, ctx.node
-            if not isinstance(plugin, BuiltinBindingPlugin):
-                request, pod = _copies(request, pod)
-                node = _copied(node) if node is not None else None
-            view = ctx.views[plugin.name] = replace(
-                ctx, request=request, pod=pod, node=node, state=state, annotations={}, labels={}, views={}
-            )
+            view = ctx.views[plugin.name] = self._view(plugin, ctx, state)
         for entries_of_view, entries in ((view.annotations, ctx.annotations), (view.labels, ctx.labels)):
             entries_of_view.clear()
             entries_of_view.update(entries)
         return view
+
+    def _view(self, plugin: Plugin, ctx: BindContext, state: dict[str, Any] | None = None) -> BindContext:
+        """Return a plugin's view of the context: with copies of the objects, except for Bowline's own plugins."""
+        request, pod, node = ctx.request, ctx.pod, ctx.node
+        if not isinstance(plugin, BuiltinBindingPlugin):
+            request, pod = _copies(request, pod)
+            node = _copied(node) if node is not None else None
+        return replace(
+            ctx,
+            request=request,
+            pod=pod,
+            node=node,
+            state={} if state is None else state,
+            annotations={},
+            labels={},
+            views={},
+        )
 
 
 def _copied(raw: Object) -> Object:

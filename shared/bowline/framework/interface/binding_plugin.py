@@ -122,7 +122,7 @@ class BindingPlugin(Plugin[Args_co]):
         return Status.ok()
 
     async def forget(self, key: ObjectKey) -> None:
-        """Drop in-memory data about a request that no longer exists. No I/O; may be called for unknown requests."""
+        """Drop in-memory data about a request that no longer exists and for which this plugin was called. No I/O."""
 
     # --- operations ---
 
