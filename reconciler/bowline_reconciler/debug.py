@@ -1,6 +1,6 @@
 """What the debug page of the reconciler shows: its queue, waits, watches, memory, and what is in progress.
 
-Only the content: serving is in ``bowline.runtime.debugpage``. It is bounded: lists contain the first SHOWN entries
+Only the content: serving is in ``bowline.runtime.probes``. It is bounded: lists contain the first SHOWN entries
 and the total number. It has no secrets: of objects only names, and Bowline's own messages.
 """
 
@@ -43,7 +43,7 @@ def _reflector(reflector: Reflector) -> dict[str, Any]:
         "synced": reflector.synced.is_set(),
         "problem": reflector.last_error,
         "lastContact": reflector.last_contact,
-        "contactSince": reflector.connected_since,
+        "contactSeconds": reflector.in_contact().total_seconds(),
         "resourceVersion": reflector.version,
     }
 

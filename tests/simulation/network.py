@@ -17,8 +17,10 @@ from typing import Any, cast
 import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import ConnectionFailed, NoResponse, from_response
 from bowline.kube.messages import Answer, Request, TransportOptions
+from bowline.kube.transport import HTTPTransport
 from tests.simulation.dice import Dice
 from tests.simulation.loop import Process, State, VirtualLoop
 from tests.simulation.objects import resource_of
@@ -223,21 +225,17 @@ class Network:
             self._connections.remove(connection)
 
 
-class SimulatedTransport:
-    """What ``KubeClient`` uses of a Transport, for one process."""
+class SimulatedTransport(HTTPTransport):
+    """The transport of one process."""
 
-    def __init__(self, network: Network, process: Process, options: TransportOptions) -> None:
-        self._may_write = options.may_write
-        self.answers = 0
+    def __init__(self, access: ClusterAccess, options: TransportOptions, network: Network, process: Process) -> None:
+        super().__init__(access, options)
         self._network = network
         self._process = process
 
-    async def close(self) -> None: ...
-
     async def send(self, request: Request) -> Answer:
         """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""
-        if request.is_fenced and not self._may_write():
-            raise ConnectionFailed("not sent: this process no longer leads")
+        self._check_fence(request)
         self._network.on_send(self._process, request)
         network, loop, process = self._network, self._network.loop, self._process
         passage = network.plan(process, request)

@@ -108,7 +108,7 @@ class ReconcilerProcess(Process):
             name=names.FIELD_MANAGER_RECONCILER,
             clock=self.clock,
             random=self._random,
-            transport=lambda _, limits: SimulatedTransport(self._network, self, limits),
+            transport=lambda access, limits: SimulatedTransport(access, limits, self._network, self),
         )
         async with KubeClient(load_access(ApiServer("http://simulated"), clock=self.clock), options) as client:
             plugins = build_plugins(settings)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -78,7 +78,7 @@ class NoObjects:
 
 def client_of(transport: NoObjects) -> KubeClient:
     access = load_access(ApiServer("http://none"))
-    return KubeClient(access, ClientOptions(clock=SteppedClock(), transport=lambda *_: transport))
+    return KubeClient(access, ClientOptions(clock=SteppedClock(), transport=lambda *_: cast(Any, transport)))
 
 
 def request(**metadata: Any) -> BindRequest:

@@ -62,7 +62,7 @@ class BoundPodWatch:
 
     async def pod_of(self, bind: AwaitedBind) -> Object | None:
         """Return the pod as it was bound; None if the watch does not show it in time."""
-        if not bind.observed.is_set() and not self._is_late and self.reflector.connected_since is not None:
+        if not bind.observed.is_set() and not self._is_late and self.reflector.contact_since is not None:
             try:
                 async with asyncio.timeout(LIMIT.total_seconds()):
                     await bind.observed.wait()

@@ -35,7 +35,7 @@ from bowline.kube.errors import (
     from_response,
 )
 from bowline.kube.late_writes import WrittenObject, current_writes, sent_write
-from bowline.kube.messages import Answer, Request, Transport, TransportOptions
+from bowline.kube.messages import Answer, Request, TransportOptions
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Reduce
 from bowline.kube.own_writes import OwnWrites
@@ -51,8 +51,6 @@ from bowline.runtime.clock import Clock, SystemClock
 _WATCH_MARGIN_S = 30
 # Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
 _UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
-
-NewTransport = Callable[[ClusterAccess, TransportOptions], Transport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class ClientOptions:
     metrics: KubeMetrics | None = None
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=Random)  # spreads load and names events; guards nothing
-    transport: NewTransport = HTTPTransport
+    transport: Callable[[ClusterAccess, TransportOptions], HTTPTransport] = HTTPTransport
 
 
 class KubeClient(ObjectClient):

@@ -1,9 +1,8 @@
 """Requests to an API server and its responses, as data. No networking: it is imported where only types are needed."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from multidict import CIMultiDictProxy
 
@@ -55,24 +54,3 @@ class TransportOptions:
     timeout_s: float
     connect_timeout_s: float
     may_write: Callable[[], bool] = lambda: True
-
-
-class Transport(Protocol):
-    """Sends requests to one API server and returns its responses; connections are made on first use."""
-
-    @property
-    def answers(self) -> int:
-        """Number of responses received so far, of any status; each chunk of a stream counts."""
-
-    async def close(self) -> None:
-        """Close all connections. Requests in flight fail."""
-
-    async def send(self, request: Request) -> Answer:
-        """Send one request and return the whole response. Raises ConnectionFailed or NoResponse."""
-
-    def stream(self, path: str, *, accept: str, total_s: float, silence_s: float) -> AsyncGenerator[bytes, None]:
-        """GET and yield the response's chunks; the first is empty and means that the response has begun.
-
-        Raises the error for a response that is not 200, and NoResponse if it breaks off, lasts longer than
-        ``total_s`` or is silent for ``silence_s``.
-        """

@@ -18,6 +18,7 @@ object that cannot be transformed is not cached, a change that cannot be handled
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -64,7 +65,7 @@ _FRUITLESS_WATCHES = 3
 # Bookmarks arrive every minute.
 _MAX_SILENCE_S = 120.0
 # A connection that was cut, as load balancers do with idle ones, and restored this soon was no outage.
-_SHORT_DISCONNECT = timedelta(seconds=10)
+_SHORT_DISCONNECT_S = 10.0
 # The beginning of an event's line, as API servers write it.
 _DELETION = b'{"type":"DELETED",'
 
@@ -156,12 +157,11 @@ class Reflector:
         # Why there is no contact with the API server; None while there is.
         self.last_error: str | None = "not listed yet"
         self.last_contact: datetime | None = None
-        # Since when contact has been uninterrupted; None without contact.
-        self.connected_since: datetime | None = None
+        # Since when contact has been uninterrupted, by the monotonic clock; None without contact.
+        self.contact_since: float | None = None
         # When contact was lost, and since when it had lasted.
-        self._contact_loss: tuple[datetime, datetime] | None = None
-        # The start of contact by the monotonic clock: unaffected by adjustments of the wall clock.
-        self._contact_from: float | None = None
+        self._contact_loss: tuple[float, float] | None = None
+        self._heard_at = 0.0
         self._client = client
         self.listener = listener
         self._transform = transform
@@ -351,22 +351,18 @@ class Reflector:
         return self.callbacks.guard(Callback.TRANSFORM, key, transform_checked, None)
 
     def _record_contact(self) -> None:
-        now = self._client.clock.now()
-        if self.connected_since is None:
-            before = self._resumed_contact(now)
-            self.connected_since = before or now
-            if before is None or self._contact_from is None:
-                self._contact_from = self._client.clock.monotonic()
-        self.last_contact = now
+        now = self._client.clock.monotonic()
+        if self.contact_since is None:
+            self.contact_since = self._start_of_contact(now)
+        self._heard_at, self.last_contact = now, self._client.clock.now()
         self._unreachable_since = None
         if self._version:
             self.last_error = None
 
     def in_contact(self) -> timedelta:
         """Return how long contact with the API server has been uninterrupted; zero without contact."""
-        if self.connected_since is None or self._contact_from is None:
-            return timedelta()
-        return timedelta(seconds=self._client.clock.monotonic() - self._contact_from)
+        since, now = self.contact_since, self._client.clock.monotonic()
+        return timedelta(seconds=now - since) if since is not None else timedelta()
 
     @property
     def may_be_restored(self) -> bool:
@@ -376,16 +372,14 @@ class Reflector:
         assigned a second time, and a watch from one that is not reached again delivers nothing up to there.
         """
         lost_at = self._unreachable_since
-        return lost_at is not None and self._client.clock.monotonic() - lost_at >= _SHORT_DISCONNECT.total_seconds()
+        return lost_at is not None and self._client.clock.monotonic() - lost_at >= _SHORT_DISCONNECT_S
 
-    def _resumed_contact(self, now: datetime) -> datetime | None:
-        """Return the start of contact before a short disconnect; None if it was not short."""
-        if self._contact_loss is None or self.last_contact is None:
-            return None
-        lost_at, since = self._contact_loss
+    def _start_of_contact(self, now: float) -> float:
+        """Return since when contact lasts that is there again: a short disconnect does not interrupt it."""
+        lost_at, since = self._contact_loss or (-math.inf, now)
         # A connection that was silent for longer than the bookmark interval may have hung all that time.
-        was_alive = (lost_at - self.last_contact).total_seconds() < _MAX_SILENCE_S
-        return since if was_alive and now - lost_at < _SHORT_DISCONNECT else None
+        was_alive = lost_at - self._heard_at < _MAX_SILENCE_S
+        return since if was_alive and now - lost_at < _SHORT_DISCONNECT_S else now
 
     async def _recover(self, error: InfrastructureError | ApiError) -> None:
         """Log and report the error if it is new, decide between resume and relist, and wait for the backoff."""
@@ -402,9 +396,9 @@ class Reflector:
             # Not a failure: the API server compacts its history after some minutes.
             log.info("listing again", extra={"selection": str(self.selection), "why": str(error)})
         else:
-            if self.connected_since is not None:
-                self._contact_loss = (self._client.clock.now(), self.connected_since)
-            self.connected_since = None
+            if self.contact_since is not None:
+                self._contact_loss = self._client.clock.monotonic(), self.contact_since
+            self.contact_since = None
             is_of_proxy = error.code == 404 and not is_absent
             problem = str(error) if is_of_proxy else describe_error(self.selection, error)
             if problem != self.last_error:

@@ -45,7 +45,7 @@ class HTTPTransport:
     def __init__(self, access: ClusterAccess, options: TransportOptions) -> None:
         self._access = access
         self._options = options
-        self.answers = 0
+        self.answers = 0  # responses received so far, of any status; each chunk of a stream counts
         self._pool, self._apart = (ConnectionPool(access.server, options.connect_timeout_s) for _ in range(2))
         self._base_path = urlsplit(access.server).path
         self._headers: dict[tuple[str, str], bytes] = {}

@@ -438,16 +438,16 @@ class HttpServer:
 class PlainServer(web.Server):
     """aiohttp's own server. At most ``_PLAIN_CONNECTIONS``: a new connection displaces the oldest, of any peer."""
 
-    def __init__(self, handler: PlainHandler) -> None:
+    def __init__(self, handler: PlainHandler, address: ListenAddress) -> None:
         super().__init__(handler, access_log=None)
         self._runner = web.ServerRunner(self, shutdown_timeout=_PLAIN_FINISH_S)
+        self.address = address
 
-    async def listen(self, address: ListenAddress) -> int:
-        """Accept connections; returns the port. Raises OSError if the address cannot be used."""
+    async def start(self) -> None:
+        """Listen; afterwards ``address`` has the actual port. Raises OSError if the address cannot be used."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, address.host or None, address.port).start()
-        port: int = self._runner.addresses[0][1]
-        return port
+        await web.TCPSite(self._runner, self.address.host or None, self.address.port).start()
+        self.address = ListenAddress(self.address.host, self._runner.addresses[0][1])
 
     async def stop(self) -> None:
         """Close the listener, wait a second for requests in flight, then close all connections."""

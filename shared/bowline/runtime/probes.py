@@ -1,7 +1,12 @@
-"""The metrics address of a process: ``/healthz``, ``/readyz`` and ``/metrics``, over plain HTTP.
+"""What a process serves for its operators over plain HTTP: probes and metrics, and its debug page.
 
 ``/healthz`` reports that the event loop runs; nothing outside the process may make it fail, because a restart would
 not help. ``/readyz`` runs named checks and reports why one fails.
+
+The debug page is the present state as JSON, read-only, on an address of its own: by default of the loopback
+interface, which only ``kubectl port-forward`` and a shell in the pod reach. The API server checks the right to use
+these; here no caller is authorized. The page contains object names, which metrics never do, but no secrets. Its
+content must be fast and bounded: it is built in the event loop, between binds.
 """
 
 import asyncio
@@ -9,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import orjson
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
@@ -22,33 +28,30 @@ log = logging.getLogger(__name__)
 Check = Callable[[], str | None]
 # Pause after an encoding of the metrics, as a multiple of its duration.
 _PACE: Final = 9
+DEBUG_PATH: Final = "/debug"
+# More than an operator reads, less than would delay a bind: encoding 1 MiB takes about 2 ms.
+MAX_BYTES: Final = 1024 * 1024
+_OPTIONS: Final = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
 _RequestKey = tuple[Callable[[Any], bytes], tuple[str, ...]]
 
 
-class ProbeServer:
+class ProbeServer(PlainServer):
     """Serves these paths. ``checks`` may change while it runs; ``component`` names the process in its metric."""
 
     def __init__(
         self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check], component: str
     ) -> None:
+        super().__init__(self.respond, listen)
         self._exposition = _Exposition(registry)
         self._checks = checks
         ready = Gauge(
             "bowline_ready", "1 while /readyz reports that the process is ready.", ["component"], registry=registry
         )
         ready.labels(component).set_function(lambda: not self._missing())
-        self._server = PlainServer(self.respond)
-        self.address = listen
 
     async def start(self) -> None:
-        """Listen; afterwards ``address`` has the actual port. Raises OSError if the address cannot be used."""
-        port = await self._server.listen(self.address)
-        self.address = ListenAddress(self.address.host, port)
+        await super().start()
         log.info("serving probes and metrics", extra={"address": str(self.address)})
-
-    async def stop(self) -> None:
-        """Close the listener and its connections."""
-        await self._server.stop()
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Respond to one request."""
@@ -108,3 +111,40 @@ class _Exposition:
             ended_at = loop.time()
             self._not_before = ended_at + _PACE * (ended_at - began_at)
             return body
+
+
+class DebugServer(PlainServer):
+    """Serves ``content`` at ``DEBUG_PATH``."""
+
+    def __init__(self, listen: ListenAddress, content: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__(self.respond, listen)
+        self._content = content
+
+    async def start(self) -> None:
+        """Listen; if the address cannot be used, only log it."""
+        try:
+            await super().start()
+        except OSError as error:
+            log.warning("the debug page is not served", extra={"address": str(self.address), "error": str(error)})
+        else:
+            log.info("serving the debug page", extra={"address": str(self.address)})
+
+    async def respond(self, request: web.BaseRequest) -> web.Response:
+        """Respond to one request."""
+        if request.path.rstrip("/") != DEBUG_PATH:
+            return _answer(404, orjson.dumps({"error": f"there is no page {request.path}; read {DEBUG_PATH}"}))
+        try:
+            body = orjson.dumps(self._content(), default=str, option=_OPTIONS)
+        except Exception as error:
+            # A plugin's sizes may raise: that must not affect the process, and the caller receives the error.
+            log.exception("debug page failed")
+            return _answer(500, orjson.dumps({"error": f"the page failed: {type(error).__name__}: {error}"}))
+        if len(body) > MAX_BYTES:
+            why = f"the page has {len(body)} bytes, more than the {MAX_BYTES} that are served"
+            return _answer(500, orjson.dumps({"error": why}))
+        return _answer(200, body)
+
+
+def _answer(status: int, body: bytes) -> web.Response:
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)

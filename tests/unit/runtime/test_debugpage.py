@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
 from bowline.runtime.address import ListenAddress
-from bowline.runtime.debugpage import MAX_BYTES, DebugServer
+from bowline.runtime.probes import MAX_BYTES, DebugServer
 
 ANY = ListenAddress("127.0.0.1", 0)
 

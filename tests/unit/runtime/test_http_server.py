@@ -142,8 +142,9 @@ async def test_a_connection_without_a_request_is_closed_when_it_was_idle_for_too
 
 
 async def test_a_plain_server_displaces_its_oldest_connection() -> None:
-    server = PlainServer(respond)
-    callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
+    server = PlainServer(respond, ListenAddress("127.0.0.1", 0))
+    await server.start()
+    callers = Callers(server.address.port)
     request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     connections = [await callers.send(request) for _ in range(http_server._PLAIN_CONNECTIONS)]
     assert [await status(reader) for reader, _ in connections] == [200] * len(connections)
