@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bowline.kube.calls import Call
+from bowline.kube.calls import Call, limited_to
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import (
@@ -22,7 +22,6 @@ from bowline.kube.errors import (
     UnrecognizedReply,
 )
 from bowline.kube.messages import PatchType
-from bowline.kube.permits import limited_to
 from bowline.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS, SECRETS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
@@ -120,7 +119,7 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(client: 
 async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     proxy: FaultProxy, proxy_client: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bowline.kube.paging._PAGE_TURN_S", LIMIT_S)
+    monkeypatch.setattr("bowline.kube.object_client._PAGE_TURN_S", LIMIT_S)
     gate = FaultGate()
     proxy.add(FaultRule(Hold(gate), CallMatch(("list",), "secrets")))
     hanging = asyncio.create_task(proxy_client.list_all(SECRETS, namespace))
@@ -128,7 +127,7 @@ async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     next_list = asyncio.create_task(proxy_client.list_all(CONFIGMAPS, namespace))
     await asyncio.wait({next_list}, timeout=0.3)
     assert [exchange.call.resource for exchange in proxy.exchanges() if exchange.call.verb == "list"] == []
-    monkeypatch.setattr("bowline.kube.paging._PAGE_TURN_S", 0.0)
+    monkeypatch.setattr("bowline.kube.object_client._PAGE_TURN_S", 0.0)
     assert await proxy_client.list_all(CONFIGMAPS, namespace) == []
     assert not hanging.done()
     gate.open()

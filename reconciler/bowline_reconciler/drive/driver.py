@@ -22,7 +22,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Binding
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Cancelled, Done, Status, Transient, Waiting
-from bowline.kube.late_writes import noting
+from bowline.kube.writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result
 from bowline_reconciler.decide.actions import (

@@ -1,7 +1,7 @@
 """Writes in flight that may still take effect: how long nothing may be rolled back.
 
 The API server may execute a request whose reply was lost until its request timeout ends. This process's own writes
-are noted by the client (``bowline.kube.late_writes``): those of plugins and of their rollbacks, and the Bindings. Of
+are noted by the client (``bowline.kube.writes``): those of plugins and of their rollbacks, and the Bindings. Of
 the previous leader's, sent before it died or lost the Lease, any write can be in flight, and nothing is known of it
 but the BindRequest itself. A rollback in that time could remove what the pod is about to run on, or precede the side
 effect that it should remove; the next request of that name could be bound with what a late write replaces.
@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from bowline.api.bindrequest import ROLLED_BACK, BindRequest
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError
-from bowline.kube.late_writes import noting
+from bowline.kube.writes import noting
 from bowline_reconciler.decide.snapshot import Absent, PodView
 from bowline_reconciler.drive.state import AttemptState
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from bowline.api.bindrequest import BindRequest, is_same_decision
 from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
 from bowline.framework.interface.context import BindingPosts
-from bowline.kube.late_writes import LateWrites
+from bowline.kube.writes import LateWrites
 from bowline_reconciler.decide.actions import GATES, Fail, Outcome
 from bowline_reconciler.decide.report import BindingContent
 from bowline_reconciler.decide.transient import NO_FAILURES, QUIET_FAILURES, Streak

@@ -29,10 +29,10 @@ from bowline.api.reduction import reduced_pod, reduced_request
 from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NoResponse, NotFound, Unreadable
-from bowline.kube.late_writes import WrittenObject
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
+from bowline.kube.writes import WrittenObject
 from bowline_reconciler.decide.snapshot import Absent, PodView, is_finished, is_withdrawn, pod_view
 from bowline_reconciler.watch.bound_pods import BoundPodWatch
 from bowline_reconciler.watch.pod_cache import PodCache

@@ -1,7 +1,9 @@
-"""Properties of a request: path, query and Accept header. Pure."""
+"""Properties of a request: path, query and Accept header; and which writes the caller of a client may send."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -83,3 +85,26 @@ def accept(resource: Resource, verb: str) -> str:
         return "application/json"
     kind = "PartialObjectMetadataList" if verb == "list" else "PartialObjectMetadata"
     return f"application/json;as={kind};g=meta.k8s.io;v=v1"
+
+
+# Raises UndeclaredWriteError.
+Permit = Callable[[Call], None]
+
+_CURRENT: ContextVar[Permit | None] = ContextVar("permit", default=None)
+
+
+@contextmanager
+def limited_to(permit: Permit | None) -> Iterator[None]:
+    """Send only the writes of a block that ``permit`` accepts; None: all of them."""
+    token = _CURRENT.set(permit)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def require_permit(call: Call) -> None:
+    """Raise UndeclaredWriteError for a write that this context may not send."""
+    permit = _CURRENT.get()
+    if permit is not None and call.write:
+        permit(call)

@@ -23,7 +23,7 @@ import orjson
 from bowline.api.meta import ObjectKey
 from bowline.kube.accounting import Connections, OpenCall, TimeAccount, current_account, open_calls
 from bowline.kube.availability import Availability
-from bowline.kube.calls import Call, accept, query, selectors, warning_texts
+from bowline.kube.calls import Call, accept, query, require_permit, selectors, warning_texts
 from bowline.kube.config import ClusterAccess
 from bowline.kube.denial import Denial
 from bowline.kube.errors import (
@@ -34,17 +34,14 @@ from bowline.kube.errors import (
     Unreadable,
     from_response,
 )
-from bowline.kube.late_writes import WrittenObject, current_writes, sent_write
 from bowline.kube.messages import Answer, Request, TransportOptions
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Reduce
-from bowline.kube.own_writes import OwnWrites
-from bowline.kube.paging import Page
-from bowline.kube.permits import require_permit
+from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Page, Reduce
 from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
 from bowline.kube.transport import HTTPTransport
 from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object
 from bowline.kube.watching import Skip, read_events, skip_none
+from bowline.kube.writes import OwnWrites, WrittenObject, current_writes, sent_write
 from bowline.runtime.clock import Clock, SystemClock
 
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.

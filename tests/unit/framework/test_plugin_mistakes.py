@@ -17,8 +17,7 @@ from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import PluginConfig
 from bowline.framework.interface.status import UNLIMITED, Cancelled, Done, Fatal, Retriable, Status, Waiting
 from bowline.kube.binding import MAX_ANNOTATION_BYTES
-from bowline.kube.calls import Call
-from bowline.kube.permits import require_permit
+from bowline.kube.calls import Call, require_permit
 from bowline.kube.resources import CONFIGMAPS
 from tests.unit.framework.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner

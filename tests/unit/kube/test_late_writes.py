@@ -6,8 +6,8 @@ import pytest
 
 from bowline.api.meta import ObjectKey
 from bowline.kube.errors import ApiStatus, ConnectionFailed, Forbidden, KubeError, NoResponse, ServerError
-from bowline.kube.late_writes import LateWrites, SentWrite, WrittenObject, sent_write
 from bowline.kube.resources import CONFIGMAPS, PODS
+from bowline.kube.writes import LateWrites, SentWrite, WrittenObject, sent_write
 
 KEY = ObjectKey("ns", "pod")
 POD, CONFIGMAP = WrittenObject(PODS, KEY), WrittenObject(CONFIGMAPS, KEY)

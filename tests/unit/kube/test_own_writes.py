@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey
-from bowline.kube import own_writes
+from bowline.kube import writes
 from bowline.kube.errors import ApiStatus, Conflict, NoResponse, from_status
-from bowline.kube.late_writes import WrittenObject
-from bowline.kube.own_writes import OwnWrites
 from bowline.kube.resources import CONFIGMAPS, PODS
+from bowline.kube.writes import OwnWrites, WrittenObject
 
 POD = WrittenObject(PODS, ObjectKey("default", "p"))
 GUARDED = {"metadata": {"resourceVersion": "1"}}
@@ -100,7 +99,7 @@ async def test_other_calls_are_no_own_writes(body: Any, target: WrittenObject) -
 
 
 async def test_of_versions_that_no_watch_shows_only_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_writes, "_MAX_VERSIONS", 2)
+    monkeypatch.setattr(writes, "_MAX_VERSIONS", 2)
     own, foreign = OwnWrites(), []
     for version in ("2", "3", "4"):
 

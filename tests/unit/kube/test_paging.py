@@ -9,7 +9,7 @@ import pytest
 
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Expired, KubeError, NoResponse, TooManyRequests
-from bowline.kube.paging import PageTurn, read_pages
+from bowline.kube.object_client import PageTurn, read_pages
 
 pytestmark = pytest.mark.looptime
 

@@ -39,7 +39,7 @@ from bowline.framework.interface.status import (
 )
 from bowline.framework.reason import Reason
 from bowline.kube.accounting import Budget
-from bowline.kube.calls import Call
+from bowline.kube.calls import Call, Permit, limited_to
 from bowline.kube.denial import Denial
 from bowline.kube.errors import (
     ApiError,
@@ -49,7 +49,6 @@ from bowline.kube.errors import (
     UndeclaredWriteError,
     Unreadable,
 )
-from bowline.kube.permits import Permit, limited_to
 from bowline.runtime.metrics import Durations
 from bowline.runtime.tasks import raise_foreign_cancellation
 

@@ -25,9 +25,9 @@ from bowline.framework.interface.handle import EventSource, Handle, Reconcile
 from bowline.framework.interface.metrics import PluginMetrics
 from bowline.framework.interface.plugin import Plugin, overriding
 from bowline.kube.callbacks import Callback, Callbacks
+from bowline.kube.calls import limited_to
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import KubeError
-from bowline.kube.permits import limited_to
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import Resource, Selection
 from bowline.runtime.backoff import ItemBackoff
