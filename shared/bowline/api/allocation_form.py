@@ -5,10 +5,10 @@ been read. Fields that nothing reads are not checked; all are passed on as they 
 """
 
 from decimal import Decimal
+from types import GenericAlias
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, BaseModel, ConfigDict, create_model
 
 from bowline.api.quantity import parse_quantity
 
@@ -23,80 +23,38 @@ def _quantity(value: Any) -> Any:
 
 class _Form(BaseModel):
     # Strict: a number is no string, as in the API server.
-    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", strict=True, defer_build=True)
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
 
-class _Toleration(_Form):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
+def _object(**fields: Any) -> Any:
+    """Return the form of an object with these fields, of which each may be absent or null; ``[form]``: a list."""
+    kinds = {
+        name: GenericAlias(list, tuple(form)) if isinstance(form, list) else form for name, form in fields.items()
+    }
+    optional: dict[str, Any] = {name: (kind | None, None) for name, kind in kinds.items()}
+    return create_model("Form", __base__=_Form, **optional)
 
 
-class _Result(_Form):
-    request: str | None = None
-    driver: str | None = None
-    pool: str | None = None
-    device: str | None = None
-    share_id: Annotated[str | None, Field(alias="shareID")] = None
-    admin_access: bool | None = None
-    consumed_capacity: dict[str, Annotated[Any, AfterValidator(_quantity)]] | None = None
-    tolerations: list[_Toleration] | None = None
-    binding_conditions: list[str] | None = None
-    binding_failure_conditions: list[str] | None = None
-
-
-class _Devices(_Form):
-    results: list[_Result] | None = None
-
-
-class _Expression(_Form):
-    key: str | None = None
-    operator: str | None = None
-    values: list[str] | None = None
-
-
-class _Term(_Form):
-    match_expressions: list[_Expression] | None = None
-    match_fields: list[_Expression] | None = None
-
-
-class _NodeSelector(_Form):
-    node_selector_terms: list[_Term] | None = None
-
-
-class _Allocation(_Form):
-    devices: _Devices | None = None
-    node_selector: _NodeSelector | None = None
-
-
-class _ClaimAllocation(_Form):
-    allocation: _Allocation | None = None
-
-
-class _Request(_Form):
-    name: str | None = None
-    tolerations: list[_Toleration] | None = None
-
-
-class _DeviceRequest(_Form):
-    name: str | None = None
-    exactly: _Request | None = None
-    first_available: list[_Request] | None = None
-
-
-class _Mapping(_Form):
-    resource_name: str | None = None
-
-
-class _ExtendedAllocation(_Form):
-    allocation: _Allocation | None = None
-    device_requests: list[_DeviceRequest] = []
-    container_mappings: list[_Mapping] = []
-
-
-class AllocationForm(_Form):
-    """The fields of a BindRequest's spec that have allocations."""
-
-    resource_claim_allocations: list[_ClaimAllocation] = []
-    extended_resource_claim_allocation: _ExtendedAllocation | None = None
+_TOLERATION = _object(key=str, operator=str, value=str, effect=str)
+_RESULT = _object(
+    request=str,
+    driver=str,
+    pool=str,
+    device=str,
+    shareID=str,
+    adminAccess=bool,
+    consumedCapacity=dict[str, Annotated[Any, AfterValidator(_quantity)]],
+    tolerations=[_TOLERATION],
+    bindingConditions=[str],
+    bindingFailureConditions=[str],
+)
+_EXPRESSION = _object(key=str, operator=str, values=[str])
+_TERM = _object(matchExpressions=[_EXPRESSION], matchFields=[_EXPRESSION])
+_ALLOCATION = _object(devices=_object(results=[_RESULT]), nodeSelector=_object(nodeSelectorTerms=[_TERM]))
+_CLAIM = _object(allocation=_ALLOCATION)
+_REQUEST = _object(name=str, tolerations=[_TOLERATION])
+_DEVICE_REQUEST = _object(name=str, exactly=_REQUEST, firstAvailable=[_REQUEST])
+_MAPPING = _object(resourceName=str)
+_EXTENDED_CLAIM = _object(allocation=_ALLOCATION, deviceRequests=[_DEVICE_REQUEST], containerMappings=[_MAPPING])
+# The fields of a BindRequest's spec that have allocations; that the spec's own are not null is its model's.
+ALLOCATION_FORM = _object(resourceClaimAllocations=[_CLAIM], extendedResourceClaimAllocation=_EXTENDED_CLAIM)

@@ -18,7 +18,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
 from bowline.api import names
-from bowline.api.allocation_form import AllocationForm
+from bowline.api.allocation_form import ALLOCATION_FORM
 from bowline.api.field_error import FieldError
 from bowline.api.meta import (
     Object,
@@ -395,7 +395,7 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
         return None, (FieldError(SCHEMA, path, spec, "must be an object with podName and selectedNode"),)
     try:
         decoded_spec = BindRequestSpec.model_validate(spec)
-        AllocationForm.model_validate(spec)
+        ALLOCATION_FORM.model_validate(spec)
     except ValidationError as error:
         return None, tuple(schema_errors(SCHEMA, path, error.errors()))
     return decoded_spec, ()
