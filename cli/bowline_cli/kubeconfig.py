@@ -59,13 +59,16 @@ class ServerAccess:
     impersonation: Sequence[tuple[str, str]] = ()
 
 
+class _UnusableError(Exception):
+    """Why the files cannot be used."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """A cluster, user or context, and the folder of its file, to which paths are relative."""
 
     content: Mapping[str, Any]
     folder: Path
-    where: str
 
     def text(self, key: str) -> str:
         """Return a field as text; empty if it is absent."""
@@ -79,7 +82,7 @@ class _Entry:
                 return base64.b64decode(self.text(f"{name}-data"), validate=True)
             return (self.folder / self.text(name)).read_bytes() if self.content.get(name) else b""
         except (OSError, binascii.Error) as error:
-            raise _unusable(self.where, f"{name}: {error}") from error
+            raise _UnusableError(f"{name}: {error}") from error
 
 
 def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
@@ -91,32 +94,38 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
     documents = [(path, document) for path in paths if (document := _read(path)) is not None]
     if not documents:
         raise ClusterError(f"{where}: does not exist; {REMEDY}")
+    try:
+        return _access(documents, context)
+    except _UnusableError as error:
+        raise ClusterError(f"{where}: is not usable ({error}); {REMEDY}") from error
+
+
+def _access(documents: Sequence[tuple[Path, Mapping[str, Any]]], context: str | None) -> ServerAccess:
     currents = (document.get("current-context") for _, document in documents)
     name = context or next((str(current) for current in currents if current), "")
-    entry = _entry(documents, "context", name, where)
-    cluster = _entry(documents, "cluster", entry.text("cluster"), where)
-    user = _entry(documents, "user", entry.text("user"), where) if entry.content.get("user") else None
+    entry = _entry(documents, "context", name)
+    cluster = _entry(documents, "cluster", entry.text("cluster"))
+    user = _entry(documents, "user", entry.text("user")) if entry.content.get("user") else _Entry({}, Path())
     server = cluster.text("server").rstrip("/")
     if not _is_url(server, "https", "http"):
-        raise _unusable(where, f"server {server!r} must be an http or https URL")
+        raise _UnusableError(f"server {server!r} must be an http or https URL")
     proxy = cluster.text("proxy-url") or environment_proxy(server)
     if proxy and not _is_url(proxy, "http"):  # it may have a password
         name = "proxy-url" if cluster.text("proxy-url") else "the proxy of the environment"
-        raise _unusable(where, f"{name} must be an http URL, such as http://proxy:3128")
-    headers, certificate = _credentials(user, cluster, where) if user is not None else ({}, None)
-    if server.startswith("https:") and not headers and certificate is None:
-        raise ClusterError(f"{where}: gives no token and no client certificate for the context's user; {REMEDY}")
-    tls = None
+        raise _UnusableError(f"{name} must be an http URL, such as http://proxy:3128")
+    (headers, certificate), tls = _credentials(user, cluster), None
     if server.startswith("https:"):
+        if not headers and certificate is None:
+            raise _UnusableError("it gives no token and no client certificate for the context's user")
         try:
             is_insecure = cluster.content.get("insecure-skip-tls-verify") is True
             tls = _tls(cluster.data("certificate-authority"), certificate, is_insecure=is_insecure)
         except (ssl.SSLError, ValueError) as error:
-            raise _unusable(where, f"its certificates cannot be used: {error}") from error
-    impersonation = _impersonation(user, where) if user is not None else ()
+            raise _UnusableError(f"its certificates cannot be used: {error}") from error
+    impersonation = _impersonation(user)
     for header, value in (*headers.items(), *impersonation):
         if _CONTROL.search(value):
-            raise _unusable(where, f"{header} would have control characters")
+            raise _UnusableError(f"{header} would have control characters")
     namespace, server_name = entry.text("namespace") or "default", cluster.text("tls-server-name")
     return ServerAccess(server, namespace, headers, tls, server_name, proxy, impersonation)
 
@@ -180,7 +189,7 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     return document
 
 
-def _entry(documents: Sequence[tuple[Path, Mapping[str, Any]]], kind: str, name: str, where: str) -> _Entry:
+def _entry(documents: Sequence[tuple[Path, Mapping[str, Any]]], kind: str, name: str) -> _Entry:
     entries = [
         (path, entry)
         for path, document in documents
@@ -189,17 +198,15 @@ def _entry(documents: Sequence[tuple[Path, Mapping[str, Any]]], kind: str, name:
     ]
     for path, entry in entries:
         if entry.get("name") == name and isinstance(entry.get(kind), dict):
-            return _Entry(entry[kind], path.parent, where)
+            return _Entry(entry[kind], path.parent)
     existing = ", ".join(dict.fromkeys(str(entry.get("name")) for _, entry in entries)) or "none"
-    raise _unusable(
-        where, f"there is no {kind} {name!r}; there are: {existing}" if name else f"no {kind} is selected"
-    )
+    raise _UnusableError(f"there is no {kind} {name!r}; there are: {existing}" if name else f"no {kind} is selected")
 
 
 _Certificate = tuple[bytes, bytes]
 
 
-def _credentials(user: _Entry, cluster: _Entry, where: str) -> tuple[Mapping[str, str], _Certificate | None]:
+def _credentials(user: _Entry, cluster: _Entry) -> tuple[Mapping[str, str], _Certificate | None]:
     """Return the headers and the client certificate of a user."""
     certificate = (user.data("client-certificate"), user.data("client-key"))
     token = user.text("token")
@@ -209,7 +216,7 @@ def _credentials(user: _Entry, cluster: _Entry, where: str) -> tuple[Mapping[str
     if not token and isinstance(provider, dict):
         token = str((provider.get("config") or {}).get("id-token") or "")
     if not token and isinstance(user.content.get("exec"), dict):
-        token, plugin_certificate = _run_plugin(user, cluster, where)
+        token, plugin_certificate = _run_plugin(user, cluster)
         certificate = certificate if certificate[0] else plugin_certificate
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     if not headers and user.content.get("username"):
@@ -218,12 +225,12 @@ def _credentials(user: _Entry, cluster: _Entry, where: str) -> tuple[Mapping[str
     return headers, certificate if certificate[0] else None
 
 
-def _impersonation(user: _Entry, where: str) -> Sequence[tuple[str, str]]:
+def _impersonation(user: _Entry) -> Sequence[tuple[str, str]]:
     """Return the headers of the user as whom the requests are sent; none without one."""
     groups, extra = user.content.get("as-groups") or [], user.content.get("as-user-extra") or {}
     lists = [groups, *(extra.values() if isinstance(extra, dict) else [None])]
     if not all(isinstance(values, list) for values in lists):
-        raise _unusable(where, "as-groups must be a list, and as-user-extra an object of lists")
+        raise _UnusableError("as-groups must be a list, and as-user-extra an object of lists")
     headers = [("Impersonate-User", user.text("as")), ("Impersonate-Uid", user.text("as-uid"))]
     headers += [("Impersonate-Group", str(group)) for group in groups]
     headers += [
@@ -233,16 +240,16 @@ def _impersonation(user: _Entry, where: str) -> Sequence[tuple[str, str]]:
     ]
     headers = [header for header in headers if header[1]]
     if headers and not user.text("as"):
-        raise _unusable(where, "as-uid, as-groups and as-user-extra require a user in `as`")
+        raise _UnusableError("as-uid, as-groups and as-user-extra require a user in `as`")
     return tuple(headers)
 
 
-def _run_plugin(user: _Entry, cluster: _Entry, where: str) -> tuple[str, _Certificate]:
+def _run_plugin(user: _Entry, cluster: _Entry) -> tuple[str, _Certificate]:
     """Run an exec plugin; return its token and its client certificate, each empty if it gives none."""
     plugin: Mapping[str, Any] = user.content["exec"]
     version = str(plugin.get("apiVersion") or "")
     if version not in _EXEC_VERSIONS:
-        raise _unusable(where, f"exec: apiVersion {version!r} is none of {', '.join(_EXEC_VERSIONS)}")
+        raise _UnusableError(f"exec: apiVersion {version!r} is none of {', '.join(_EXEC_VERSIONS)}")
     spec: dict[str, Any] = {"interactive": False}
     if plugin.get("provideClusterInfo"):
         spec["cluster"] = {"server": cluster.text("server")}
@@ -265,9 +272,9 @@ def _run_plugin(user: _Entry, cluster: _Entry, where: str) -> tuple[str, _Certif
         return str(status.get("token") or ""), (certificate[0].encode(), certificate[1].encode())
     except FileNotFoundError as error:
         hint = f"; {plugin['installHint']}" if plugin.get("installHint") else ""
-        raise _unusable(where, f"exec: {command} does not exist{hint}") from error
+        raise _UnusableError(f"exec: {command} does not exist{hint}") from error
     except (OSError, subprocess.SubprocessError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise _unusable(where, f"exec: {command} gives no credentials: {error}") from error
+        raise _UnusableError(f"exec: {command} gives no credentials: {error}") from error
 
 
 def _tls(authority: bytes, certificate: _Certificate | None, *, is_insecure: bool = False) -> ssl.SSLContext:
@@ -284,7 +291,3 @@ def _tls(authority: bytes, certificate: _Certificate | None, *, is_insecure: boo
                 file.write_bytes(content)
             context.load_cert_chain(files[0], files[1])
     return context
-
-
-def _unusable(where: str, cause: str) -> ClusterError:
-    return ClusterError(f"{where}: is not usable ({cause}); {REMEDY}")

@@ -12,8 +12,9 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -36,11 +37,11 @@ from bowline_cli.kustomize import Kustomizations
 from bowline_cli.lint_output import LintReading, as_github, as_json, as_text
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
 from bowline_cli.schema import open_schema
-from bowline_cli.sources import sources_of
 from bowline_cli.terminal import has_colours, printable
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 
 FILE: Final = ".bowline-lint.yaml"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 EXAMPLES = f"""examples:
   bowline lint deploy/                                    the manifests of a folder
@@ -251,12 +252,9 @@ def _status(options: argparse.Namespace, results: Sequence[LintResult], reading:
 
 def _read_all(paths: Sequence[str], options: argparse.Namespace) -> LintReading:
     """Return the objects of all files, and what could not be read. ``--skip-others``: as if no file were named."""
-    sources, reading, budget = sources_of(paths, options.exclude), LintReading(), YamlBudget()
-    reading.charts, kustomizations = sources.charts, Kustomizations(budget)
-    reading.unrendered += [(link, "a link to a folder, which is not followed: name it") for link in sources.links]
-    for error in sources.errors:
-        reading.unreadable.append(Finding(UNREADABLE, str(error.filename), 1, f"{error.filename}: {error.strerror}"))
-    for file, is_named in sources.files:
+    reading, budget = LintReading(), YamlBudget()
+    kustomizations = Kustomizations(budget)
+    for file, is_named in _source_files(paths, options.exclude, reading):
         content = read_file(file, budget, is_named=is_named and not options.skip_others)
         part = kustomizations.part(file) if content.manifests and file != STANDARD_INPUT else None
         for entry in content.manifests:
@@ -280,3 +278,50 @@ def _chart_file(manifest: Manifest, chart: str) -> str:
 def _report_plugin_error(plugin: str, point: str, error: BaseException) -> None:
     print(f"plugin {plugin} failed in {point}:", file=sys.stderr)
     traceback.print_exception(error, file=sys.stderr)
+
+
+def _source_files(paths: Sequence[str], excludes: Sequence[str], reading: LintReading) -> Iterator[tuple[str, bool]]:
+    """Yield the files to read, each with whether the user has named it; those of a directory in order of their names.
+
+    Not searched are folders whose name begins with a dot, node_modules, links to folders, and the templates of Helm
+    charts. ``excludes``: patterns of paths or names of files and folders.
+    """
+    for path in paths:
+        if path != STANDARD_INPUT and os.path.isdir(path):  # noqa: PTH112 - it raises no OSError
+            yield from ((file, False) for file in sorted(_files_below(path, excludes, reading)))
+        else:
+            yield path, True
+
+
+def _files_below(root: str, excludes: Sequence[str], reading: LintReading) -> Iterator[str]:
+    def on_error(error: OSError) -> None:
+        reading.unreadable.append(Finding(UNREADABLE, str(error.filename), 1, f"{error.filename}: {error.strerror}"))
+
+    for folder, folders, files in os.walk(root, onerror=on_error):
+        is_chart = "Chart.yaml" in files
+        if is_chart and "templates" in folders:
+            reading.charts.append(str(Path(folder)))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name != "node_modules"
+            and not (is_chart and name == "templates")
+            and not _is_excluded(root, Path(folder, name), excludes)
+        )
+        links = [str(path) for path in (Path(folder, name) for name in folders) if path.is_symlink()]
+        reading.unrendered += [(link, "a link to a folder, which is not followed: name it") for link in links]
+        for name in files:
+            path = Path(folder, name)
+            if name.endswith(_SUFFIXES) and not _is_excluded(root, path, excludes) and not _is_special(path):
+                yield str(path)
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether a path is a pipe or a device, whose reading may not end; a link to nothing is not."""
+    return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - they raise no OSError
+
+
+def _is_excluded(root: str, path: Path, patterns: Sequence[str]) -> bool:
+    names = (str(path), str(path.relative_to(root)), path.name)
+    return any(fnmatch(name, pattern.rstrip("/")) for name in names for pattern in patterns)

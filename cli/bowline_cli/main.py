@@ -29,9 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status. argparse exits with 2 for a bad command line."""
     arguments = sys.argv[1:] if arguments is None else arguments
     topic = next((argument for argument in arguments if not argument.startswith("-")), "")
-    if topic == "version" and len(arguments) == 1:
-        arguments, topic = ["--version"], ""
-    elif topic == "help":  # as `kubectl help COMMAND`
+    if arguments in (["version"], ["--version"]):
+        print(import_module("bowline.runtime.version").version_text())
+        return 0
+    if topic == "help":  # as `kubectl help COMMAND`
         arguments = [*(argument for argument in arguments if argument != "help"), "--help"]
         topic = arguments[0]
     options = build_parser([topic]).parse_args(arguments)
@@ -50,17 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-class _PrintVersion(argparse.Action):
-    """Reads the version of the distribution only to print it."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="show program's version number and exit")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(import_module("bowline.runtime.version").version_text())
-        parser.exit()
-
-
 def build_parser(names: Iterable[str]) -> argparse.ArgumentParser:
     """Return the parser; only the commands of these names have their arguments, which need an import."""
     parser = argparse.ArgumentParser(
@@ -70,7 +60,7 @@ def build_parser(names: Iterable[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_PrintVersion)
+    parser.add_argument("--version", action="store_true", help="show program's version number and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)

@@ -23,10 +23,9 @@ from bowline.kube.lease import LeaseTimings, new_identity
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import Reflector
 from bowline.plugins.catalog import BUILTINS
-from bowline.runtime.gc import freeze_startup_objects
 from bowline.runtime.metrics import new_registry
 from bowline.runtime.probes import Check, DebugServer, ProbeServer
-from bowline.runtime.tasks import RootTasks, ShutdownSignal, run_process
+from bowline.runtime.tasks import RootTasks, ShutdownSignal, freeze_startup_objects, run_process
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import CAPACITY
 from bowline_reconciler.debug import debug_content

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from bowline.runtime.gc import freeze_startup_objects
+from bowline.runtime.tasks import freeze_startup_objects
 from tests.benchmarks.beside import BesideSizes, bench_beside
 from tests.benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_node_fit
 from tests.benchmarks.binders import BinderSizes, bench_binders

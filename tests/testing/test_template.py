@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bowline_cli.main import main
-from bowline_cli.plugin_new import files
+from bowline_cli.plugin import files
 from tests.waiting import LIMIT_S
 
 

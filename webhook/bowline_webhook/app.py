@@ -26,10 +26,16 @@ from bowline.kube.metrics import KubeMetrics
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.reads import unread_annotations
 from bowline.runtime.clock import SystemClock
-from bowline.runtime.gc import freeze_startup_objects
 from bowline.runtime.metrics import new_registry
 from bowline.runtime.probes import Check, ProbeServer
-from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
+from bowline.runtime.tasks import (
+    RootTasks,
+    ShutdownSignal,
+    ShutdownStep,
+    freeze_startup_objects,
+    run_process,
+    shut_down,
+)
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline_webhook.inventory import InventoryWatcher
 from bowline_webhook.metrics import WebhookMetrics

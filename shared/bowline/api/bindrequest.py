@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -154,10 +154,7 @@ class ReceivedGPU(_Wire):
     @property
     def share(self) -> Decimal:
         """The portion as a number."""
-        try:
-            return Decimal(self.portion)
-        except InvalidOperation:  # pragma: no cover - the pattern has refused it
-            return Decimal(0)
+        return Decimal(self.portion)
 
 
 class ResourceClaimAllocation(_Wire):

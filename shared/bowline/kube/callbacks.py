@@ -35,7 +35,7 @@ class Callback(StrEnum):
 class Callbacks:
     """Calls the callbacks of one watch and reports their exceptions."""
 
-    def __init__(self, owner: str, resource: str, clock: Clock, metrics: KubeMetrics | None) -> None:
+    def __init__(self, owner: str, resource: str, clock: Clock, metrics: KubeMetrics) -> None:
         self.owner = owner
         self.in_progress: tuple[Callback, float] | None = None  # since when, by the monotonic clock
         self._resource = resource
@@ -43,8 +43,7 @@ class Callbacks:
         self._metrics = metrics
         self._logged_at: dict[Callback, float] = {}
         self._suppressions: dict[Callback, int] = {}
-        if metrics is not None:
-            metrics.expect_callbacks(owner, resource, Callback)
+        metrics.expect_callbacks(owner, resource, Callback)
 
     def guard(self, callback: Callback, key: ObjectKey, call: Callable[[], T], default: T) -> T:
         """Return the result of ``call``; ``default`` if it raises."""
@@ -59,8 +58,7 @@ class Callbacks:
 
     def record_failure(self, callback: Callback, key: ObjectKey, error: BaseException) -> None:
         """Count an exception, and log it with its traceback unless one was logged within the last minute."""
-        if self._metrics is not None:
-            self._metrics.callback_errors.labels(self.owner, self._resource, callback).inc()
+        self._metrics.callback_errors.labels(self.owner, self._resource, callback).inc()
         now = self._clock.monotonic()
         logged_at = self._logged_at.get(callback)
         if logged_at is not None and now - logged_at < _LOG_EVERY_S:

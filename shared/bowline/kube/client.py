@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 import orjson
+from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectKey
 from bowline.kube.accounting import Connections, OpenCall, TimeAccount, current_account, open_calls
@@ -39,7 +40,7 @@ from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Page, Reduce
 from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
 from bowline.kube.transport import HTTPTransport
-from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object
+from bowline.kube.unreadable import parse_json, reduced_object
 from bowline.kube.watching import Skip, read_events, skip_none
 from bowline.kube.writes import OwnWrites, WrittenObject, current_writes, sent_write
 from bowline.runtime.clock import Clock, SystemClock
@@ -62,7 +63,7 @@ class ClientOptions:
     connections: int = 128
     watch_silence_s: float = 150.0  # bookmarks arrive once a minute; without any, the connection is considered dead
     on_warning: Callable[[Resource, ObjectKey, str], None] | None = None  # pruned fields, deprecated versions
-    metrics: KubeMetrics | None = None
+    metrics: KubeMetrics = field(default_factory=lambda: KubeMetrics(CollectorRegistry()))
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=Random)  # spreads load and names events; guards nothing
     transport: Callable[[ClusterAccess, TransportOptions], HTTPTransport] = HTTPTransport
@@ -73,14 +74,12 @@ class KubeClient(ObjectClient):
 
     def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
         self._options = options = options or ClientOptions()
-        super().__init__(options.name, options.clock, options.random)
+        super().__init__(options.name, options.clock, options.random, options.metrics.count_unreadable)
         self.metrics = options.metrics
         self._unanswered_at: float | None = None
         self._left_s: Callable[[], float] = lambda: math.inf
         self.availability = Availability(options.clock, options.random.random)
         self.own_writes = OwnWrites()
-        if options.metrics is not None:
-            self.unreadable = UnreadableObjects(options.metrics.count_unreadable)
         # The API server uses the part before the slash as the field manager.
         agent, limits = f"{options.name}/http1.1", (options.timeout_s, options.connect_timeout_s)
         self._transport = options.transport(access, TransportOptions(agent, *limits, lambda: self._left_s() > 0))
@@ -201,8 +200,7 @@ class KubeClient(ObjectClient):
             raise
         finally:
             calls.remove(open_call)
-            if options.metrics is not None:
-                options.metrics.observe(call.verb, call.label, code, self.clock.monotonic() - started_at)
+            options.metrics.observe(call.verb, call.label, code, self.clock.monotonic() - started_at)
         if options.on_warning is not None and "Warning" in answer.headers:
             for text in warning_texts(answer.headers.getall("Warning")):
                 options.on_warning(call.resource, call.key, text)
@@ -211,7 +209,7 @@ class KubeClient(ObjectClient):
             self.availability.observe(failure, is_lease=is_lease)
             self._note_unanswered(request, failure)
             policy = Denial.of(failure.message).own_policy if isinstance(failure, Forbidden) else ""
-            if policy and options.metrics is not None:
+            if policy:
                 options.metrics.denied_by_policy(policy)
             raise failure
         self.availability.observe(None, is_lease=is_lease)

@@ -160,7 +160,7 @@ class EventRecorder:
             waiting.count += 1
             waiting.last = now
         elif len(self._waiting) >= self._capacity:
-            self._count("dropped")
+            self._client.metrics.events.labels("dropped").inc()
         else:
             # Named once: a create that is retried after a lost reply must not make a second event.
             name = event_name(event.regarding.key.name, name_suffix(self._client.random))
@@ -207,7 +207,7 @@ class EventRecorder:
                 return
             else:
                 self._complaints.clear()
-                self._count("written")
+                self._client.metrics.events.labels("written").inc()
                 return
 
     async def _store(self, key: Series, waiting: _Waiting) -> None:
@@ -235,7 +235,7 @@ class EventRecorder:
             self._series_by_key.popitem(last=False)
 
     def _give_up(self, error: KubeError) -> None:
-        self._count("failed")
+        self._client.metrics.events.labels("failed").inc()
         terminating = isinstance(error, Forbidden) and any(c.reason == "NamespaceTerminating" for c in error.causes)
         if terminating or isinstance(error, NotFound):
             return  # the namespace is being deleted, and the event with it
@@ -243,7 +243,3 @@ class EventRecorder:
         if complaint not in self._complaints:
             self._complaints.add(complaint)
             log.warning("events are not written", extra={"error": str(error)})
-
-    def _count(self, outcome: str) -> None:
-        if self._client.metrics is not None:
-            self._client.metrics.events.labels(outcome).inc()

@@ -241,7 +241,7 @@ class LeaderElector:
                 await self._acquire(stop)
                 if not stop.is_set():
                     self.is_leader.set()
-                    self._count("acquired")
+                    self._client.metrics.leadership.labels("acquired").inc()
                     log.info("leading", extra={"lease": str(self._key), "identity": self.identity})
                     await self._renew_loop(stop)
             except StorageRestoredError:
@@ -287,7 +287,7 @@ class LeaderElector:
             if left_s > 0 and await self._try_acquire_or_renew(min(left_s, deadline_s / 2)):
                 continue
             if left_s <= 0 or self.leader not in ("", self.identity):
-                self._count("lost")
+                self._client.metrics.leadership.labels("lost").inc()
                 log.error("leadership lost", extra={"lease": str(self._key), "leader": self.leader})
                 self.is_leader.clear()
                 self.lost.set()
@@ -308,10 +308,6 @@ class LeaderElector:
             return False
         self._last_error = ""
         return is_held
-
-    def _count(self, change: str) -> None:
-        if self._client.metrics is not None:
-            self._client.metrics.leadership.labels(change).inc()
 
     async def _acquire_or_renew(self) -> bool:
         if self._lease is not None and holder_of(self._lease) == self.identity:
@@ -399,7 +395,7 @@ class LeaderElector:
         except (KubeError, TimeoutError) as error:
             log.warning("lease not released", extra={"lease": str(self._key), "error": str(error)})
         else:
-            self._count("released")
+            self._client.metrics.leadership.labels("released").inc()
             log.info("lease released", extra={"lease": str(self._key)})
 
     def _observe(self, lease: Object) -> None:

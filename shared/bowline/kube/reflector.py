@@ -176,7 +176,7 @@ class Reflector:
         self._version = ResourceVersion("")
         cap = _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP
         self._backoff = Backoff(_BACKOFF_BASE, cap, client.random.random)
-        if client.metrics is not None and not selection.is_optional:
+        if not selection.is_optional:
             client.metrics.follow(selection.resource.plural, self)
 
     @property
@@ -216,8 +216,7 @@ class Reflector:
         self.synced.set()
         self.first_list_ended.set()
         self.listener.on_passed()
-        if self._client.metrics is not None:
-            self._client.metrics.relists.labels(self.selection.resource.plural).inc()
+        self._client.metrics.relists.labels(self.selection.resource.plural).inc()
 
     async def _read(self) -> ResourceVersion:
         """List the selection into the store; return the list's resourceVersion.

@@ -49,11 +49,11 @@ def test_an_argument_is_needed_only_where_a_rule_names_it(
     points = {
         kind.name: EntryPoint(kind.name, f"{__name__}:{kind.__name__}", "bowline.plugins") for kind in (Desks, Seats)
     }
-    monkeypatch.setattr("bowline_cli.plugin_access.installed_plugins", lambda: [points["desks"]])
+    monkeypatch.setattr("bowline_cli.plugin.installed_plugins", lambda: [points["desks"]])
     monkeypatch.setattr(Registry.__init__, "__defaults__", ((), lambda: list(points.values())))
     assert main(["plugin", "access"]) == 0
     assert [entry["plugin"] for entry in yaml.safe_load(capsys.readouterr().out)["pluginAccess"]] == ["desks"]
-    monkeypatch.setattr("bowline_cli.plugin_access.installed_plugins", lambda: list(points.values()))
+    monkeypatch.setattr("bowline_cli.plugin.installed_plugins", lambda: list(points.values()))
     assert main(["plugin", "access"]) == 2
     assert "seats.args.namespace" in (text := capsys.readouterr().err)
     assert "--config" in text
