@@ -218,7 +218,7 @@ KUBE = (
         "restore-in-outage-unnoticed",
         "A watch goes on after an outage in which etcd may have been restored.",
         f"{_KUBE}reflector.py",
-        "return lost_at is not None and self._client.clock.monotonic() - lost_at >= _SHORT_DISCONNECT.total_seconds()",
+        "return lost_at is not None and self._client.clock.monotonic() - lost_at >= _SHORT_DISCONNECT_S",
         "return False",
         live=("tests/reconciler/test_restored_storage.py",),
         simulation=("restores",),

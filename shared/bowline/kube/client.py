@@ -40,7 +40,7 @@ from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Page, Reduce
 from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
 from bowline.kube.transport import HTTPTransport
-from bowline.kube.unreadable import parse_json, reduced_object
+from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object
 from bowline.kube.watching import Skip, read_events, skip_none
 from bowline.kube.writes import OwnWrites, WrittenObject, current_writes, sent_write
 from bowline.runtime.clock import Clock, SystemClock
@@ -74,7 +74,8 @@ class KubeClient(ObjectClient):
 
     def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
         self._options = options = options or ClientOptions()
-        super().__init__(options.name, options.clock, options.random, options.metrics.count_unreadable)
+        super().__init__(options.name, options.clock, options.random)
+        self.unreadable = UnreadableObjects(options.metrics.count_unreadable)
         self.metrics = options.metrics
         self._unanswered_at: float | None = None
         self._left_s: Callable[[], float] = lambda: math.inf

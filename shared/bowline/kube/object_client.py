@@ -122,10 +122,10 @@ class ObjectClient(ABC):
     ``clock``: the process's time, which tests replace; ``random``: its random numbers, for names and jitter.
     """
 
-    def __init__(self, name: str, clock: Clock, random: Random, on_unreadable: Callable[[str], None]) -> None:
+    def __init__(self, name: str, clock: Clock, random: Random) -> None:
         self._name = name
         self.clock, self.random = clock, random
-        self.unreadable = UnreadableObjects(on_unreadable)
+        self.unreadable = UnreadableObjects(lambda _: None)
         self._page_turn = PageTurn()
 
     async def get(

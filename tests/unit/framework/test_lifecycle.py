@@ -20,6 +20,7 @@ from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
 from bowline.framework.interface.handle import EventSource, Handle
 from bowline.framework.interface.plugin import Plugin, PluginConfig
 from bowline.kube.client import KubeClient
+from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import EventType
 from bowline.kube.resources import CONFIGMAPS
 from bowline.runtime.clock import SystemClock
@@ -207,7 +208,7 @@ class Noting(BindingPlugin):
 @pytest.mark.looptime
 async def test_what_the_event_loop_executes_beside_attempts_is_named_with_its_plugin() -> None:
     plugin = Noting(PluginConfig(), Settings())
-    client = SimpleNamespace(random=Random(0), clock=plugin.clock, metrics=None)  # noqa: S311 - jitter
+    client = SimpleNamespace(random=Random(0), clock=plugin.clock, metrics=KubeMetrics(CollectorRegistry()))  # noqa: S311 - jitter
     plugin.lifecycle = PluginLifecycle([plugin], cast(KubeClient, client), plugin.clock, CollectorRegistry())
     await begin(plugin.lifecycle)
     plugin.add(ObjectKey("", "any"))
@@ -242,7 +243,7 @@ def test_each_source_is_a_watch_of_its_own() -> None:
         EventSource(CONFIGMAPS, namespace="seats", attach=lambda reflector: stores.append(reflector.store)),
         EventSource(CONFIGMAPS, label_selector="a=b"),
     )
-    client = SimpleNamespace(random=Random(0), clock=SystemClock(), metrics=None)  # noqa: S311 - jitter
+    client = SimpleNamespace(random=Random(0), clock=SystemClock(), metrics=KubeMetrics(CollectorRegistry()))  # noqa: S311 - jitter
     lifecycle = PluginLifecycle([plugin], cast(KubeClient, client), client.clock, CollectorRegistry())
     watches = lifecycle.watches(lambda _: None, lambda *_: None)
     selections = [watch.reflector.selection for watch in watches.values()]
