@@ -12,7 +12,7 @@ from functools import partial
 from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.calls import PluginCall
-from bowline.framework.binding.points import order_by_point
+from bowline.framework.binding.runner import order_by_point
 from bowline.framework.config import LeaderElection, Settings
 from bowline.framework.interface.plugin import Plugin
 from bowline.framework.options import load_configuration

@@ -53,7 +53,7 @@ FRAMEWORK = (
     Mutant(
         "release-without-effects",
         "A plugin that has a release and no rollback is not recorded, and not called when the decision is abandoned.",
-        f"{_FRAMEWORK}binding/points.py",
+        f"{_FRAMEWORK}binding/runner.py",
         "methods = (point, BindingPlugin.release) if point is BindingPlugin.rollback else (point,)",
         "methods = (point,)",
     ),

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.points import order_by_point
+from bowline.framework.binding.runner import order_by_point
 from bowline.framework.config import Binding, GpuSharingSettings, PluginEntry, Settings
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access

@@ -70,7 +70,6 @@ class Wait:
     cause: str
     limits: Mapping[str, timedelta] = field(default_factory=dict)  # of each cause, how long it may last
     poll: timedelta | None = None  # requeue at this interval, whatever the watches report
-    expires: bool = True  # whether the request fails when ``left`` is over
 
     @property
     def is_of_attempt(self) -> bool:

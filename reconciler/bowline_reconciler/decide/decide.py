@@ -14,7 +14,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
 from bowline.framework.config import CLUSTER_NAMESPACES, Settings
-from bowline.framework.interface.status import Answers, Fatal, Status, is_word
+from bowline.framework.interface.status import UNLIMITED, Answers, Fatal, Status, is_word
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     DEFECT,
@@ -181,7 +181,7 @@ def _of_allocations(spec: BindRequestSpec, answers: Answers, settings: Settings)
     if missing_kinds and answers.errors:
         # A defective plugin might serve it: its defect ends no request (decision 280).
         why = f"no working plugin serves {', '.join(missing_kinds)}; {'; '.join(answers.errors)}"
-        return Wait((), why, DEFECT_POLL, DEFECT, poll=DEFECT_POLL, expires=False)
+        return Wait((), why, UNLIMITED, DEFECT, poll=DEFECT_POLL)
     if missing_kinds:
         why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
         if missing_kinds == [AllocationKind.FRACTION]:
@@ -248,7 +248,7 @@ def _of_node(
     ill = untolerated(facts.node.taints, pod.tolerations) if taint is None else None
     if ill is not None and (left := settings.binding.node_health_grace - facts.node_ill_for) > timedelta():
         why = f"node {request.selected_node} has the taint {describe(ill)}; the request fails if that lasts"
-        return Wait((node_ref,), why, left, NODE_HEALTH, expires=False)
+        return Wait((node_ref,), why, UNLIMITED, NODE_HEALTH, poll=left)
     taint = taint or ill
     if taint is not None:
         # It is read later than it was true.

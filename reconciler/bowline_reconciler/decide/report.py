@@ -102,7 +102,7 @@ def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datet
     total = timedelta(seconds=round((now - since + wait.left).total_seconds()))
     if reported_since is not None and abs(reported_since - since) <= _SAME_MOMENT:
         since = reported_since
-    deadline = since + total if wait.expires and wait.left < _FOREVER else None
+    deadline = since + total if wait.left < _FOREVER else None
     until = f"fails with WaitTimeout at {format_time(deadline)}" if deadline is not None else ""
     block = _pending(request, "Waiting", wait.why, now, until, since if wait.is_of_attempt else None)
     # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.

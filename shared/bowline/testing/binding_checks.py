@@ -11,8 +11,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from bowline.framework.binding.points import at_point
-from bowline.framework.binding.runner import Runner
+from bowline.framework.binding.runner import Runner, at_point
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.status import Done, Skipped, Status, Waiting
 from bowline.testing import builders

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
-from bowline.framework.binding.points import at_point
+from bowline.framework.binding.runner import at_point
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.testing.purity import line_of
 

@@ -13,8 +13,7 @@ from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.points import order_by_point
-from bowline.framework.binding.runner import Runner, pre_bind_groups
+from bowline.framework.binding.runner import Runner, order_by_point, pre_bind_groups
 from bowline.framework.config import Settings
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.context import BindContext

@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, GpuSharingSettings, Settings
-from bowline.framework.interface.status import Answers, Status
+from bowline.framework.interface.status import UNLIMITED, Answers, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
@@ -287,7 +287,7 @@ def test_an_allocation_that_a_defective_plugin_may_serve_waits_and_names_the_plu
     observation = seen(answers=Answers(errors=("author: supported_allocations raised KeyError: 'typo'",)))
     decision = decide(observation, SETTINGS)
     assert isinstance(decision, Wait)
-    assert (decision.expires, decision.poll) == (False, DEFECT_POLL)
+    assert (decision.left, decision.poll) == (UNLIMITED, DEFECT_POLL)
     assert decision.why.endswith("; author: supported_allocations raised KeyError: 'typo'")
 
 
@@ -317,7 +317,7 @@ def test_the_health_of_a_node_ends_a_request_only_when_it_lasts(
     decision = decide(observation, SETTINGS)
     assert isinstance(decision, expectation)
     if isinstance(decision, Wait):
-        assert decision.left == GRACE - ill_for
+        assert (decision.left, decision.poll) == (UNLIMITED, GRACE - ill_for)
         assert not decision.limits, "it neither ends nor extends another wait"
     else:
         assert fails(Reason.NODE_UNSCHEDULABLE, decision)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.meta import format_time
-from bowline.framework.interface.status import Status
+from bowline.framework.interface.status import UNLIMITED, Status
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import Fail, Wait
 from bowline_reconciler.decide.decide import pending_failure
@@ -50,7 +50,7 @@ def test_a_stored_wait_of_a_clock_ahead_has_only_just_begun() -> None:
 
 
 def test_a_stored_wait_without_a_limit_is_no_part_of_one_with_a_limit() -> None:
-    wait = Wait((), "the server does not answer", HOUR, "plugin a", expires=False)
+    wait = Wait((), "the server does not answer", UNLIMITED, "plugin a")
     stored_request = request(waiting_status(request(), wait, NOW - 3 * HOUR, NOW))
     assert stored_wait(stored_request, NOW) == timedelta()
     assert stored_wait(stored_request, NOW, is_limited=False) == 3 * HOUR
