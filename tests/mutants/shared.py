@@ -61,7 +61,7 @@ FRAMEWORK = (
         "exception-ends-the-request",
         "An exception of a plugin is no defect that is waited for.",
         f"{_FRAMEWORK}binding/calls.py",
-        "return Status.wait(why, retry_after=_DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)",
+        "return Status.wait(why, retry_after=DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)",
         "return Status.fatal(why).from_plugin(plugin)",
     ),
     Mutant(

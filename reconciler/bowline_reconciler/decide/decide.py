@@ -14,7 +14,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
 from bowline.framework.config import CLUSTER_NAMESPACES, Settings
-from bowline.framework.interface.status import UNLIMITED, Answers, Fatal, Status, is_word
+from bowline.framework.interface.status import DEFECT_POLL, UNLIMITED, Answers, Fatal, Status, is_word
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     DEFECT,
@@ -36,8 +36,6 @@ from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target
 
 # `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
 POD_GRACE = timedelta(seconds=10)
-# While a plugin is defective, its pure queries are repeated at this interval.
-DEFECT_POLL = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)

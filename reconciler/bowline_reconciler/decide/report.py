@@ -231,7 +231,9 @@ def _failing(
 ) -> dict[str, Any]:
     """Return the part of a status that has a terminal failure. ``updates``: of other conditions."""
     status, name = fail.status, failure_name(fail)
-    bound = ("False", condition_reason(name, status.reason), sentence(status.message, status.plugin))
+    reason = name.replace("/", ":")  # as a condition may have it
+    reason = reason if _CONDITION_REASON.fullmatch(reason) else status.reason.value
+    bound = ("False", reason, sentence(status.message, status.plugin))
     fact = FailureFact(status.reason.value, status.plugin, name if status.word else "", status.objects)
     block = _block(request, None) | {
         "phase": phase.value,
@@ -245,7 +247,7 @@ def _failing(
 
 
 def _unbound(request: BindRequest, status: Failure, reason: str, now: datetime) -> PodBound:
-    """Return the pod's condition after a failure. It has lasted as long as the request's preparation has not been."""
+    """Return the pod's condition after a failure, since when the request's preparation has waited or failed."""
     why = sentence(status.message, status.plugin)[:MAX_REASON]
     prepared = request.condition(PREPARED)
     since = parse_time(prepared.get("lastTransitionTime")) if prepared.get("status") == "False" else None
@@ -332,12 +334,6 @@ def conditions(
             "observedGeneration": request.generation,
         }
     return list(updated.values())
-
-
-def condition_reason(name: str, reason: Reason) -> str:
-    """Return the reason as a condition may have it; a plugin's own is ``plugin:Word``."""
-    text = name.replace("/", ":")
-    return text if _CONDITION_REASON.fullmatch(text) else reason.value
 
 
 def reason_text(word: str, message: str, history: str = "") -> str:

@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, GpuSharingSettings, Settings
-from bowline.framework.interface.status import UNLIMITED, Answers, Status
+from bowline.framework.interface.status import DEFECT_POLL, UNLIMITED, Answers, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
@@ -26,7 +26,7 @@ from bowline_reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from bowline_reconciler.decide.decide import DEFECT_POLL, ReadLive, decide
+from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent, PodView, Snapshot, Target, Times, is_withdrawn
 from tests.builders import request
 

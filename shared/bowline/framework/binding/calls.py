@@ -14,7 +14,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
 
@@ -27,6 +26,7 @@ from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import Plugin
 from bowline.framework.interface.status import (
+    DEFECT_POLL,
     UNLIMITED,
     Cancelled,
     Done,
@@ -58,8 +58,6 @@ S = TypeVar("S", bound=Status)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# A repaired plugin comes with a new process; the poll finds a repaired right, or what was no defect.
-_DEFECT_POLL = timedelta(seconds=30)
 _RESULTS = (Done, Skipped, Retriable, Fatal, Waiting, Transient)
 # Unreadable objects do not keep a request there.
 _UNDOING = ("rollback", "release")
@@ -322,7 +320,7 @@ def defect(plugin: str, what: str) -> Status:
     It says nothing about the pod or the node, so it uses no attempt, and no other decision helps. Decision 280.
     """
     why = f"{what}; the plugin is defective: repair or disable it, then the request continues"
-    return Status.wait(why, retry_after=_DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)
+    return Status.wait(why, retry_after=DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)
 
 
 def _one_of(kinds: tuple[type[S], ...], result: Any) -> S:

@@ -17,6 +17,9 @@ from bowline.framework.reason import Reason, Suggestion
 
 # A wait for what only an operator or another release can change: no request ends by it.
 UNLIMITED = timedelta(days=36500)
+# While a plugin is defective, it is tried again at this interval. A repaired one comes with a new process; the poll
+# finds a repaired right, or what was no defect.
+DEFECT_POLL = timedelta(seconds=30)
 # A plugin's own reason.
 _WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 # What each constructor checks: the types of fields, and the items of tuples. isinstance() in a generator would take
