@@ -293,27 +293,23 @@ class AdmissionChain:
 
         Modifies ``raw`` in place. On UPDATE only the plugins' mutations apply.
         """
-        if _is_ending(raw, info):
-            return ALLOWED
-        errors = structure.bind_request_errors(raw)
-        if errors:
-            return verdict_of([errors])
+        early = _early_request_verdict(raw, info)
+        if early is not None:
+            return early
         request = MutableObject(raw)
         if info.operation == "CREATE":
             self._complete(request, info)
         for call in self._mutate_request:
             self._mutate(call, request, info)
-        return self.validate_bind_request(raw, old, info).after(request)
+        return self._review_request(raw, old, info).after(request)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE, deny
         another decision: no foreign CRD does.
         """
-        if _is_ending(raw, info):
-            return ALLOWED
-        errors = structure.bind_request_errors(raw)
-        if errors:
-            return verdict_of([errors])
+        return _early_request_verdict(raw, info) or self._review_request(raw, old, info)
+
+    def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         if old is not None and old.get("spec") == raw.get("spec"):
             return ALLOWED
         changes = changed_fields(raw, old) if old is not None else ()
@@ -323,9 +319,6 @@ class AdmissionChain:
             return verdict_of(
                 [[FieldError(IMMUTABLE, f"spec.{name}", value, IMMUTABLE.message) for name, value in values]]
             )
-        return self._review_request(raw, old, info)
-
-    def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         errors = request_errors(raw, old)
         if any(not error.is_warning for error in errors):  # plugins receive only requests that can be decoded
             return verdict_of([errors])
@@ -433,6 +426,14 @@ def _is_ending(raw: Object, info: AdmissionInfo) -> bool:
     there.
     """
     return info.operation == "UPDATE" and structure.is_deleting(raw)
+
+
+def _early_request_verdict(raw: Object, info: AdmissionInfo) -> Verdict | None:
+    """Return the verdict on a BindRequest that is malformed or being deleted; None for the others."""
+    if _is_ending(raw, info):
+        return ALLOWED
+    errors = structure.bind_request_errors(raw)
+    return verdict_of([errors]) if errors else None
 
 
 def _readable(old: Object | None) -> Object:
