@@ -32,10 +32,9 @@ from bowline.framework.strict_yaml import StrictLoader, YamlBudget
 from bowline.plugins.offline import offline_plugins
 from bowline.plugins.reads import unread_annotations
 from bowline_cli.embedded import embedded_manifests
-from bowline_cli.findings import UNREADABLE, Finding
 from bowline_cli.kustomize import Kustomizations
 from bowline_cli.lint_output import LintReading, as_github, as_json, as_text
-from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
+from bowline_cli.manifests import STANDARD_INPUT, UNREADABLE, Finding, Manifest, read_file
 from bowline_cli.schema import open_schema
 from bowline_cli.terminal import has_colours, printable
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds

@@ -14,8 +14,7 @@ import yaml
 from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
-from bowline_cli.findings import DUPLICATE_KEY, Finding
-from bowline_cli.manifests import Manifest
+from bowline_cli.manifests import DUPLICATE_KEY, Finding, Manifest
 from bowline_cli.schema import UNCHECKED
 from bowline_cli.terminal import GREEN, RED, YELLOW, inert_json, shown
 from bowline_cli.verdicts import COUNTED, LintResult, LintVerdict

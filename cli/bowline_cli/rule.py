@@ -22,7 +22,7 @@ from bowline.framework.interface.plugin import AdmissionPlugin
 from bowline.framework.registry import installed_plugins
 from bowline.kube import binding
 from bowline.plugins.catalog import BUILTINS
-from bowline_cli import findings, schema
+from bowline_cli import manifests, schema
 from bowline_webhook import repeats, review, server
 from bowline_webhook import workloads as workload_review
 
@@ -69,7 +69,7 @@ _OF_CONFIGURATION = (
     *registry.RULES,
     *plugin_order.RULES,
 )
-_OF_COMPONENTS = (*plugin_class.RULES, *binding.RULES, *review.RULES, *server.RULES, *findings.RULES)
+_OF_COMPONENTS = (*plugin_class.RULES, *binding.RULES, *review.RULES, *server.RULES, *manifests.RULES)
 
 
 def admission_rules() -> tuple[Rule, ...]:

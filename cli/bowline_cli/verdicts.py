@@ -25,9 +25,8 @@ from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
 from bowline.framework.workloads import WorkloadEntry, resolve_workloads
 from bowline.plugins.gpu_sharing.guards import guard_errors
 from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
-from bowline_cli.findings import DUPLICATE_KEY, SCHEDULER, Finding, duplicate_text
 from bowline_cli.kustomize import Part
-from bowline_cli.manifests import Manifest
+from bowline_cli.manifests import DUPLICATE_KEY, SCHEDULER, Finding, Manifest, duplicate_text
 from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema, quantity_errors
 from bowline_cli.traces import gpu_trace, requests_gpu
 from bowline_webhook.placement import misplaced, unknown_devices

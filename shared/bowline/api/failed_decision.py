@@ -96,7 +96,7 @@ class FailedDecision:
 def decision_of(spec: Any) -> Decision:
     """Return the decision in a BindRequest's raw spec; an invalid one decides nothing."""
     spec = spec if isinstance(spec, Mapping) else {}
-    return Decision(str(spec.get("selectedNode") or ""), _print({key: spec.get(key) for key in _DECIDED}))
+    return Decision(str(spec.get("selectedNode") or ""), print_of({key: spec.get(key) for key in _DECIDED}))
 
 
 def failed_decision_of(pod: Object) -> FailedDecision | None:
@@ -126,11 +126,7 @@ def condition_of(obj: Object, kind: str) -> Object:
     return next((entry for entry in entries if isinstance(entry, dict) and entry.get("type") == kind), {})
 
 
-def denial_print(message: str) -> str:
-    """Return the print of the API server's denial of a Binding."""
-    return _print(message)
-
-
-def _print(content: Any) -> str:
+def print_of(content: Any) -> str:
+    """Return the print of a JSON value, such as the message of the API server's denial of a Binding."""
     text = json.dumps(content, sort_keys=True, default=dict)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -11,7 +11,6 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -42,11 +41,8 @@ _READ_BUFFER = 2**18
 _GOODBYE_S = 1.0
 
 
-class Reply(NamedTuple):
-    """The head of a response, and its body while it is received."""
-
-    head: RawResponseMessage
-    body: StreamReader
+# The head of a response, and its body while it is received.
+Reply = tuple[RawResponseMessage, StreamReader]
 
 
 class Connection(BaseProtocol):
@@ -56,7 +52,7 @@ class Connection(BaseProtocol):
     HttpProcessingError. The connection is closed then, and by ``end_request`` before the reply has been received.
     """
 
-    __slots__ = ("_heard_at", "_keeps", "_on_lost", "_reply", "_responses", "_waiter", "trust")
+    __slots__ = ("_body", "_heard_at", "_keeps", "_on_lost", "_responses", "_waiter", "trust")
 
     def __init__(self, trust: ssl.SSLContext | None, on_lost: Callable[["Connection"], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -67,7 +63,7 @@ class Connection(BaseProtocol):
         self.trust = trust
         self._on_lost = on_lost
         self._waiter: asyncio.Future[Reply] | None = None
-        self._reply: Reply | None = None
+        self._body: StreamReader | None = None
         self._heard_at = loop.time()
         self._keeps = True  # whether the API server keeps the connection after the reply
 
@@ -75,7 +71,7 @@ class Connection(BaseProtocol):
         """Send a request and return the reply when its head is there."""
         if self.transport is None:
             raise ConnectionResetError("closed by the API server")
-        self._waiter, self._reply = self._loop.create_future(), None
+        self._waiter, self._body = self._loop.create_future(), None
         self._keeps = False  # until the head of the reply is there
         self.transport.write(request)
         return await self._waiter
@@ -83,7 +79,7 @@ class Connection(BaseProtocol):
     @property
     def is_reusable(self) -> bool:
         """Whether another request may follow: the last reply has been received to its end."""
-        is_complete = self._reply is None or self._reply.body.at_eof()
+        is_complete = self._body is None or self._body.at_eof()
         return is_complete and self._keeps and self.transport is not None and not self.transport.is_closing()
 
     @property
@@ -120,8 +116,8 @@ class Connection(BaseProtocol):
                 self._fail(ConnectionResetError("a second reply"))
                 return
             self._keeps = not (message.should_close or message.upgrade)
-            self._reply = Reply(message, body)
-            self._waiter.set_result(self._reply)
+            self._body = body
+            self._waiter.set_result((message, body))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End what is awaited: a body without a length ends so."""
@@ -136,8 +132,8 @@ class Connection(BaseProtocol):
     def _fail(self, error: BaseException) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
-        elif self._reply is not None and not self._reply.body.is_eof():
-            self._reply.body.set_exception(error)
+        elif self._body is not None and not self._body.is_eof():
+            self._body.set_exception(error)
         self._keeps = False
         self.abort()
 

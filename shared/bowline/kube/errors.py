@@ -1,31 +1,7 @@
-"""Errors of the API server and of the connection to it, as one tree.
+"""Errors of the API server and of the connection to it, as one tree below ``KubeError``.
 
-::
-
-    KubeError
-    ├── NotStoredError            a write was accepted, but its content was changed before it was stored
-    ├── UndeclaredWriteError      a plugin's write that its class does not declare; nothing was sent
-    ├── CredentialsError          the credentials of the pod or of the named API server cannot be used
-    ├── InfrastructureError       not the request's fault; retry later
-    │   ├── ConnectionFailed      no connection: refused, DNS, the whole pool in use
-    │   │   └── UntrustedServer   TLS: the certificate is not trusted
-    │   ├── NoResponse            sent, but timed out or reset before the reply
-    │   │   └── NoJSON            the reply is no whole JSON object: from a proxy, or cut
-    │   ├── TooManyRequests       429: rejected by API Priority and Fairness
-    │   ├── Unauthorized          401: the credentials are not accepted (any more)
-    │   ├── ServerError           5xx
-    │   └── UnrecognizedReply     any other reply without a metav1.Status: from a proxy, or a path that is not served
-    └── ApiError                  the API server's decision on this request
-        ├── BadRequest            400
-        │   └── FieldSelectorUnsupported   cannot select by these fields
-        ├── Forbidden             403: a missing permission, or denied by admission
-        ├── NotFound              404 that names the object: it does not exist
-        ├── Conflict              409: the object has changed
-        │   └── AlreadyExists     409: on create
-        ├── Expired               410: the resourceVersion or continue token is too old
-        ├── Unreadable            the reply is an object that is not decoded; a write was applied
-        ├── UnsupportedMediaType  415
-        └── Invalid               422: the content is rejected
+An ``InfrastructureError`` is not the request's fault: there is no decision, and the call is repeated later. An
+``ApiError`` is the API server's decision on this request.
 
 ``InfrastructureError.may_have_been_applied`` states whether a write may have been applied despite the error. A reply
 without a metav1.Status is not the API server's decision on the request, whatever its code: it is never final. Replies

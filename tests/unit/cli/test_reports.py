@@ -3,8 +3,8 @@
 import pytest
 
 from bowline.api.rule import Rule, Severity
-from bowline_cli.findings import Finding
 from bowline_cli.lint_output import annotation
+from bowline_cli.manifests import Finding
 
 ERROR = Finding(
     Rule("gpu_request/fraction-range", "a test's"),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.bindrequest import decode_bind_request
-from bowline.api.failed_decision import Decision, FailedDecision, denial_print
+from bowline.api.failed_decision import Decision, FailedDecision, print_of
 from bowline.framework.binding.post import binding_status, denied_on
 from bowline.framework.config import Binding
 from bowline.framework.interface.status import Fatal, Retriable, Status, Waiting
@@ -80,7 +80,7 @@ def test_the_suggestion_of_a_bindings_outcome(
 def test_a_denial_that_another_node_has_met_suggests_no_other(
     node: str, message: str, suggestion: Suggestion | None
 ) -> None:
-    denial = denial_print("denied by policy")
+    denial = print_of("denied by policy")
     failure = FailedDecision(Decision("a", "digest"), Reason.REJECTED.value, NOW, NOW, denial=denial)
     bound = {"type": "PodBound", "status": "False", "message": "default_binder: denied by policy"}
     refused_pod = {**stored(pod(), uid="u"), "status": {"conditions": [failure.as_condition(), bound]}}

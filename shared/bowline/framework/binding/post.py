@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
-from bowline.api.failed_decision import denial_print, failed_decision_of
+from bowline.api.failed_decision import failed_decision_of, print_of
 from bowline.api.meta import Object, ObjectKey, ObjectRef
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import UNLIMITED, Fatal, Retriable, Status, Transient, Waiting
@@ -63,7 +63,7 @@ async def bind_by_post(ctx: BindContext) -> Status:
 def denied_on(pod: Object, node: str, message: str) -> str:
     """Return the other node to which the pod's last decision was denied by the same answer; empty if none."""
     failure = failed_decision_of(pod)
-    if failure is None or not failure.has_ended or failure.denial != denial_print(message):
+    if failure is None or not failure.has_ended or failure.denial != print_of(message):
         return ""
     return failure.decision.node if failure.decision.node != node else ""
 
@@ -82,8 +82,8 @@ def binding_status(result: BindingResult, other_node: str = "") -> Status:
             if not isinstance(status, Fatal) or status.reason is not Reason.REJECTED:
                 return status
             if other_node:  # no node helps
-                return replace(Status.fatal(status.message), denial=denial_print(result.message))
-            suggestion, denial = Suggestion.RESCHEDULE_ELSEWHERE, denial_print(result.message)
+                return replace(Status.fatal(status.message), denial=print_of(result.message))
+            suggestion, denial = Suggestion.RESCHEDULE_ELSEWHERE, print_of(result.message)
             return replace(status, suggestion=suggestion, denial=denial)
         case BindOutcome.CONFLICT | BindOutcome.UNKNOWN:
             # The caller reads the pod to find out whether it is bound.
