@@ -252,8 +252,8 @@ class GroupController:
             return held
         reservation = next(entry for entry in group.reservations if entry.uid == held.uid)
         joined = await self._client.touch(reservation)
-        if joined is None or not joined.holds:
-            return Transient((f"pod {reservation.key} has just been deleted, or has another device",))
+        if joined is None or not joined.holds or joined.group != group.name:
+            return Transient((f"pod {reservation.key} has just been deleted, or has another device or group",))
         group.reservations[group.reservations.index(reservation)] = joined
         return held
 

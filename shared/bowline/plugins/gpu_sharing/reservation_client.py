@@ -110,10 +110,9 @@ class ReservationClient:
         A group is in use if it is ``claimed``, or by a pod: its reservation pod gets the label again when the device
         is recovered. One that is not decoded is not returned: neither its node nor its group is known.
         """
-        pods = await self.kube.list_all(PODS, self.namespace, label_selector=f"!{names.LABEL_GPU_GROUP}")
         unused = []
-        for reservation in map(view_reservation, pods):
-            if reservation.is_own and reservation.node:
+        for reservation in map(view_reservation, await self.kube.list_all(PODS, self.namespace)):
+            if reservation.is_own and reservation.node and not reservation.group:
                 groups = {*claimed, *await self.groups_on(reservation.node)}
                 if not any(is_named_for(reservation.key.name, reservation.node, group) for group in groups):
                     unused.append(reservation)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.config import GpuSharingSettings
 from bowline.framework.interface.handle import Reconcile
@@ -258,6 +259,7 @@ async def test_who_joins_a_group_changes_its_reservation_once() -> None:
     [
         pytest.param(None, id="it was deleted meanwhile"),
         pytest.param(reservation(device="GPU-2", expected_devices=frozenset({"GPU-1"})), id="it has another device"),
+        pytest.param(reservation(group="", device="GPU-1"), id="it has lost its label"),
     ],
 )
 async def test_a_reservation_that_has_lost_its_device_gives_none(joined: Reservation | None) -> None:
@@ -435,17 +437,30 @@ async def test_a_pod_of_another_binder_is_labelled_when_its_device_looks_unused(
 
 
 class Unlabelled:
-    """A client that lists reservation pods without the label of their group, by node and group."""
+    """A client that lists reservation pods by node and group, without the label of their group or with it emptied."""
 
-    async def list_all(self, *_: Any, **__: Any) -> list[Any]:
+    async def list_all(self, *_: Any, label_selector: str = "") -> list[Any]:
         pods = (("n1", "g1"), ("n1", "g2"), ("n1", "g3"), ("n1", "g4"), ("", "g5"))
-        return [
+        unlabelled = [
             {
                 "metadata": {"name": reservation_name(node, group), "namespace": "res", "uid": group},
                 "spec": {"nodeName": node},
             }
             for node, group in pods
         ]
+        labelled = [
+            {
+                "metadata": {
+                    "name": reservation_name("n1", group),
+                    "namespace": "res",
+                    "uid": group,
+                    "labels": {names.LABEL_GPU_GROUP: value},
+                },
+                "spec": {"nodeName": "n1"},
+            }
+            for group, value in (("g6", ""), ("g7", "g7"))
+        ]
+        return unlabelled if label_selector else unlabelled + labelled
 
 
 async def test_an_unlabelled_reservation_is_removed_only_if_it_is_known_to_be_unused() -> None:
@@ -456,7 +471,7 @@ async def test_an_unlabelled_reservation_is_removed_only_if_it_is_known_to_be_un
     controller = owner(site, passes, watched=watched, kube=Unlabelled())
     await controller.claim(replace(claim(), group="g4"))
     await looked(controller, passes)
-    assert site.removals == [reservation_name("n1", "g2")]
+    assert site.removals == [reservation_name("n1", "g2"), reservation_name("n1", "g6")]
 
 
 async def test_an_event_during_a_pass_asks_for_another_one() -> None:
