@@ -17,17 +17,10 @@ from bowline_cli.rights import plural_of
 
 # Kinds that requests wait for and that failures are about; others are a plugin's own.
 KINDS: Final = frozenset(
-    {
-        names.KIND,
-        names.POD_GROUP_KIND,
-        "ConfigMap",
-        "Namespace",
-        "Node",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "Pod",
-    }
-    | {"ResourceClaim", "StorageClass"}
+    (
+        *(names.KIND, names.POD_GROUP_KIND, "ConfigMap", "Namespace", "Node", "Pod"),
+        *("PersistentVolume", "PersistentVolumeClaim", "ResourceClaim", "StorageClass"),
+    )
 )
 NOT_READ: Final = Unread("not read")
 # What a container waits for that nothing prevents from starting, as far as it says.

@@ -214,11 +214,6 @@ class LeaderElector:
         self._last_error = ""
 
     @property
-    def failing(self) -> bool:
-        """Return whether the last read or renewal of the Lease failed."""
-        return bool(self._last_error)
-
-    @property
     def left_s(self) -> float:
         """Seconds until another process may lead; 0 if one does, or may already."""
         if self.leader not in ("", self.identity):
