@@ -122,7 +122,7 @@ def _explain_progress(facts: Facts, request: Object, record: PodRecord | None) -
     if wait is not None:
         since = _earliest(since, record, cause, Reason.WAIT_TIMEOUT)
         details = (*object_states(facts, wait.objects, cause), *last_failure(record))
-        details += (*_other_requests(facts, request), *gang_state(facts))
+        details += gang_state(facts)
         commands = helping_commands(facts, wait.objects)
         until, cause = _end_of_wait(wait, facts.now), gang_cause(facts, wait.objects, cause)
         return Explanation(cause, since, until, commands, details, section=Section.WAITS)
@@ -168,11 +168,6 @@ def _end_of_wait(wait: WaitFact, now: datetime) -> str:
     if wait.deadline <= now:
         return f"it fails with WaitTimeout: its deadline was {deadline}"
     return f"one of the objects changes; at the latest it fails with WaitTimeout at {deadline}"
-
-
-def _other_requests(facts: Facts, request: Object) -> tuple[str, ...]:
-    keys = [str(key_of(candidate)) for candidate in facts.requests if candidate is not request]
-    return (f"other requests for the pod: {', '.join(keys)}",) if keys else ()
 
 
 def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:

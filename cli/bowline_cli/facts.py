@@ -127,14 +127,11 @@ def record_of(pod: Object) -> PodRecord | None:
 
 
 def current_request(facts: Facts) -> Object | None:
-    """Return the request for this pod that is processed: an unfinished one, the oldest first, else the newest."""
+    """Return the request for this pod: that of its name, which is processed; else of another one, which fails."""
     uid = facts.pod["metadata"].get("uid") if facts.pod is not None else None
     candidates = [request for request in facts.requests if uid is None or pod_uid(request) in ("", uid)]
-    candidates.sort(key=lambda request: str(request["metadata"].get("creationTimestamp") or ""))
-    in_progress = [
-        request for request in candidates if status_of(request).get("phase") not in ("Succeeded", "Failed")
-    ]
-    return next(iter(in_progress or candidates[-1:]), None)
+    named = [request for request in candidates if request["metadata"]["name"] == facts.key.name]
+    return next(iter(named or candidates), None)
 
 
 def named_objects(request: Object | None, pod: Object | None = None) -> tuple[ObjectRef, ...]:
