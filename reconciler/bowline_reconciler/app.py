@@ -29,11 +29,9 @@ from bowline.runtime.tasks import RootTasks, ShutdownSignal, freeze_startup_obje
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import CAPACITY
 from bowline_reconciler.debug import debug_content
-from bowline_reconciler.observe.contact import Contact
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe import Observation, ReconcilerMetrics
 from bowline_reconciler.options import Options, parse_options
-from bowline_reconciler.process import RunningComponents
+from bowline_reconciler.process import Contact, RunningComponents
 from bowline_reconciler.term.leader import Leadership
 from bowline_reconciler.term.uninstall import Uninstall
 from bowline_reconciler.term.wiring import Components, build, new_watchdog

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bowline.api.meta import ObjectKey
+from bowline.framework.binding.calls import PluginCall
 from bowline.kube.reflector import Reflector
+from bowline_reconciler.drive.state import Awaiting, Progress
+from bowline_reconciler.observe import OWN
 from bowline_reconciler.term.wiring import Components
 
 # Enough entries of a list for one page.
@@ -17,14 +20,16 @@ SHOWN = 100
 
 def debug_content(parts: Components, leader: str) -> dict[str, Any]:
     """Return the page. ``leader``: the identity of the Lease's holder, which begins with its pod's name."""
-    observation, now, calls = parts.observation, parts.client.clock.monotonic(), parts.calls.in_progress
-    longest = sorted(observation.reconciles.values(), key=lambda current: current.since)
+    now, calls, states = parts.client.clock.monotonic(), parts.calls.in_progress, parts.memory.states
+    stages = [(key, state.stage) for key, state in states.items()]
+    running = [(key, stage) for key, stage in stages if isinstance(stage, Progress) and stage.since is not None]
+    longest = sorted(running, key=lambda entry: entry[1].since or now)
     queue, view = parts.queue, parts.queue.snapshot(SHOWN)
     return {
         "leading": queue.is_open,
         "leader": leader,
-        "inProgress": _first({str(current.key): current.view(calls, now) for current in longest}),
-        "waiting": _first({str(key): plugin for key, plugin in observation.waiting.items()}),
+        "inProgress": _first({str(key): _reconcile(key, progress, calls, now) for key, progress in longest}),
+        "waiting": _first({str(key): stage.plugin or OWN for key, stage in stages if isinstance(stage, Awaiting)}),
         "queue": {
             "ready": {"count": queue.depth, "firstByAge_s": _ages(view.ready)},
             "processing": {"count": queue.processing, "first": [str(key) for key in view.processing]},
@@ -33,6 +38,20 @@ def debug_content(parts: Components, leader: str) -> dict[str, Any]:
         "watches": {name: _reflector(reflector) for name, reflector in parts.reflectors.items()},
         "remembered": {**parts.memory.sizes, "queuedEvents": len(parts.recorder)},
         "plugins": parts.plugins.sizes,
+    }
+
+
+def _reconcile(key: ObjectKey, progress: Progress, calls: Iterable[PluginCall], now: float) -> dict[str, Any]:
+    return {
+        "attempt": progress.attempt,
+        "decision": progress.decision,
+        "began": progress.began,
+        "seconds": round(now - (progress.since or now), 3),
+        "at": [
+            {"plugin": call.plugin, "point": call.point, "seconds": round(now - call.since, 3)}
+            for call in calls
+            if call.key == key
+        ],
     }
 
 

@@ -5,13 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bowline.framework.options import (
-    DEFAULT_NAMESPACE,
-    CommonOptions,
-    add_common,
-    argument_type,
-    common_options,
-)
+from bowline.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, argument_type, common_options
 from bowline.runtime.address import ListenAddress, parse_listen
 
 

@@ -35,8 +35,7 @@ from bowline.runtime.clock import Clock, SystemClock
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
 from bowline.testing.builders import bind_request, pod
 from bowline_reconciler.decide.actions import Action
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe import Observation, ReconcilerMetrics
 from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.term.leader import Leadership
 from bowline_reconciler.term.wiring import Components, build

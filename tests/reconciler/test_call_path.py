@@ -58,5 +58,5 @@ async def test_a_request_with_side_effects_passes_few_modules(
         async with stage.working(scripted, binding=Binding(workers=1, in_flight_timeout=NO_FLIGHT)) as working:
             await ended(stage, working)
     assert stops[0] == "drive/reconciler.reconcile"
-    assert len(stops) <= max_stops, (len(stops), returns_of(stops), stops)
+    assert len(stops) <= max_stops, (len(stops), returns_of(stops), "\n".join(stops))
     assert returns_of(stops) <= max_returns, (returns_of(stops), stops)

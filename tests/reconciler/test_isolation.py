@@ -16,6 +16,7 @@ from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.app import connections
+from bowline_reconciler.drive.state import Progress
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 
@@ -70,12 +71,12 @@ async def _hang(other: Stage, working: Working, gate: FaultGate) -> None:
     for number in range(BROKEN):
         await other.request_bind(f"hung-{number}", backoffLimit=100)
     await until(lambda: gate.wait_reached(0))
-    reconciles = working.parts.observation.reconciles
+    states = working.parts.memory.states
 
     def lasts() -> bool:
-        now = other.clock.monotonic()
+        since = [state.stage.since for _, state in states.items() if isinstance(state.stage, Progress)]
         return bool(working.parts.controller.queue.depth) and all(
-            now - each.since > SLOW_S for each in reconciles.values()
+            other.clock.monotonic() - began > SLOW_S for began in since if began is not None
         )
 
     await until(lasts)

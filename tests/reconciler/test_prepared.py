@@ -9,6 +9,7 @@ from bowline.framework.binding.post import bind_by_post
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Done, Status, Transient
 from bowline.kube.resources import PODS
+from bowline.kube.writes import WrittenObject, current_writes
 from tests.reconciler.stage import Scripted, Stage
 
 
@@ -63,7 +64,9 @@ async def acknowledged(stage: Stage, ctx: BindContext, store: Store) -> Status:
 
 async def reply_lost(stage: Stage, ctx: BindContext, store: Store) -> Status:
     await store(stage, ctx)
-    ctx.posts.last_unknown = ctx.client.clock.monotonic()
+    writes = current_writes()
+    assert writes is not None
+    writes.assume_binding(WrittenObject(PODS, ctx.request.pod_key), ctx.client.clock.monotonic())
     return Transient(("no reply",))
 
 

@@ -62,7 +62,7 @@ async def test_a_call_that_hangs_is_reported_while_it_hangs(
         finally:
             gate.open()
         await stage.phase("pod", "Succeeded")
-        assert working.parts.observation.failing_keys == set()
+        assert working.sizes["failing"] == 0
     posts = [e for e in proxy.exchanges() if BINDING.covers(e.call)]
     assert len(posts) == 1
 

@@ -18,8 +18,7 @@ from bowline.kube.config import ApiServer, load_access
 from bowline.kube.lease import LeaseTimings, StorageRestoredError
 from bowline.plugins.catalog import build_plugins
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe import Observation, ReconcilerMetrics
 from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.term.leader import Leadership
 from bowline_reconciler.term.wiring import Components, build

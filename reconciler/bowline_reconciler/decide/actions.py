@@ -70,6 +70,7 @@ class Wait:
     cause: str
     limits: Mapping[str, timedelta] = field(default_factory=dict)  # of each cause, how long it may last
     poll: timedelta | None = None  # requeue at this interval, whatever the watches report
+    plugin: str = ""  # that waits, the first of several
 
     @property
     def is_of_attempt(self) -> bool:

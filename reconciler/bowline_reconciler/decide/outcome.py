@@ -99,7 +99,7 @@ def _wait(status: Waiting, timeout: timedelta, times: Times) -> Wait | Fail:
         if limit < UNLIMITED:
             limits[cause] = min(limit, limits.get(cause, limit))
     why = sentence(why, status.plugin)
-    return Wait(status.wake_on, why, left, _cause(status), limits, status.retry_after)
+    return Wait(status.wake_on, why, left, _cause(status), limits, status.retry_after, plugin=waits[0].plugin)
 
 
 def _cause(wait: Waiting) -> str:

@@ -1,9 +1,9 @@
 """Drives a request: asks ``decide.step`` for the next effect, executes it, and adds what it has learnt.
 
-An attempt and an end have a class each, and each effect is a few calls. Nothing here decides what follows. Without
-failures, no API call precedes the Binding except the finalizer's and those of plugins. From its beginning an attempt
-is withdrawn by the events of the caches (``watch_events``), which are not read once more before the Binding; the
-Binding's own preconditions cover the rest.
+Each effect of an attempt or of an end is a few calls. Nothing here decides what follows. Without failures, no API
+call precedes the Binding except the finalizer's and those of plugins. From its beginning an attempt is withdrawn by
+the events of the caches (``requeue.WatchEvents``), which are not read once more before the Binding; the Binding's own
+preconditions cover the rest.
 
 **Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
 and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
@@ -12,7 +12,7 @@ the pod is found on its node, and the request is completed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
@@ -22,53 +22,23 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Binding
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Cancelled, Done, Status, Transient, Waiting
-from bowline.kube.writes import noting
+from bowline.kube.resources import PODS
+from bowline.kube.writes import WrittenObject, noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result
-from bowline_reconciler.decide.actions import (
-    Attempt,
-    Complete,
-    DropFinalizer,
-    Fail,
-    Forget,
-    Outcome,
-    OutcomeAction,
-    RequeueAfter,
-    RetryAt,
-    Rollback,
-    SetOwner,
-    Wait,
-)
+from bowline_reconciler.decide import actions, step
 from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import BindingContent, sentence
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times, is_bound_as_asked, pod_view
-from bowline_reconciler.decide.step import (
-    Abandon,
-    AtEnd,
-    AttemptFacts,
-    Blame,
-    Conclude,
-    Decided,
-    Facts,
-    Following,
-    InAttempt,
-    Last,
-    ReportEnd,
-    Rest,
-    Stage,
-    Undo,
-    attempt_step,
-    end_step,
-)
 from bowline_reconciler.decide.transient import NO_FAILURES, classify
 from bowline_reconciler.drive.gangs import Gangs
-from bowline_reconciler.drive.in_flight import InFlightWrites, has_late_writes
+from bowline_reconciler.drive.in_flight import InFlightWrites
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import Requeue
-from bowline_reconciler.drive.state import RequestState, RequestStates
+from bowline_reconciler.drive.state import Deferred, Progress, RequestState, RequestStates
 from bowline_reconciler.drive.writer import Writer
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe import Observation
 from bowline_reconciler.watch.informers import Informers
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
@@ -88,33 +58,239 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
-    """Executes the effects of attempts. ``jitter`` returns a random number in [0, 1)."""
+class Driver:
+    """Executes decisions. Methods raise the client's errors; repeating an effect after an error or a crash is safe.
+
+    ``is_busy`` returns whether more keys are ready than there are workers, ``jitter`` a random number in [0, 1).
+    """
 
     reads: Reads
+    states: RequestStates
     informers: Informers
     in_flight: InFlightWrites
     runner: Runner
     writer: Writer
+    reporter: Reporter
     requeue: Requeue
     observation: Observation
     clock: Clock
     limits: Binding
+    is_busy: Callable[[], bool]
     jitter: Callable[[], float]
     gangs: Gangs | None = None
 
-    async def run(self, work: Work, decision: Attempt) -> OutcomeAction:
+    async def drive(
+        self, snapshot: Snapshot, state: RequestState, decision: step.Decided, *, deferred: Deferred | None = None
+    ) -> Result:
+        """Execute one effect after another, until the request is closed or rests; returns when to continue.
+
+        ``deferred``: the completion that goes on. Raises ReconcileError if an effect must be repeated.
+        """
+        work, may_defer = Work(snapshot, state), False
+        if deferred is not None:
+            work.context, work.started_at = deferred.context, deferred.started_at
+        try:
+            while True:
+                effect: step.Following
+                if isinstance(decision, actions.Attempt):
+                    effect = await self._attempt(work, decision)
+                    may_defer = self.is_busy() and self.states.deferred_count < MAX_DEFERRED
+                else:
+                    effect, may_defer = await self._end(work, decision, may_defer=may_defer), False
+                match effect:
+                    case actions.Complete() | actions.Fail() | actions.Attempt():
+                        decision = effect
+                    case step.Last.CLOSE:
+                        if not isinstance(decision, step.Abandon):
+                            await self.runner.drop_request(snapshot.request.key, state.uid)
+                            self.states.drop(snapshot.request.key)
+                        return DONE
+                    case step.Last.RECONSIDER if (failure := await self._reconsidered(work)) is not None:
+                        decision = failure
+                    case _:
+                        return await self._rest(effect, work)
+        except BaseException:
+            state.attempt.running = None
+            raise
+
+    async def abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
+        """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
+        late = state.begun_request if state.attempt.writes else None
+        leftover = state.rollback.side_effects or late
+        if leftover is not None:
+            result = await self.drive(self.reads.from_cache(leftover, None), state, step.Abandon())
+            if result is not DONE:
+                return result
+        state.gang.leave()
+        if (nominated := state.wait.nominated) is not None:
+            self.reporter.withdraw_nomination(await self.reads.with_pod(self.reads.from_cache(nominated, None)))
+        await self.runner.drop_request(key, state.uid)
+        return None
+
+    # --- what ends a reconcile ---
+
+    async def _rest(self, effect: step.Rest, work: Work) -> Result:
+        """Return when to continue. Raises ReconcileError if the reconcile has failed."""
+        snapshot, state, request = work.snapshot, work.state, work.snapshot.request
+        match effect:
+            case actions.Wait():
+                return await self.requeue.after_wait(snapshot, state, effect)
+            case actions.RetryAt():
+                return await self.requeue.after_attempt(snapshot, state, effect)
+            case actions.RequeueAfter():
+                is_pause = request.failed_attempts and not effect.why and state.attempt.retry_at is None
+                return (
+                    self.requeue.retry(state, effect.after) if is_pause else Result(effect.after, pending=effect.why)
+                )
+            case Transient():
+                why = sentence(effect.message, effect.plugin)
+                raise self.requeue.failure(request.key, state, why, effect.retry_after)
+            case Cancelled():
+                self.informers.request_cache.mark_stale((request.key,))
+                raise self.requeue.failure(request.key, state, "the attempt was withdrawn")
+            case actions.SetOwner():
+                state.attempt.is_open = True  # another reconcile goes on with the request's present pod
+                await self.writer.set_owner(request, effect.pod_uid)
+                return REQUEUE
+            case actions.Forget():
+                # Nothing is left to do, unless another client has removed the finalizer too early.
+                pending = await self.abandon(request.key, state)
+                if pending is not None:
+                    return pending
+                self.states.drop(request.key)
+                return DONE
+            case step.Last.DEFER:
+                self.states.defer(state, Deferred(work.context, work.started_at))
+                return DEFER
+            case step.Last.RECONSIDER:
+                self.informers.request_cache.mark_stale((request.key,))
+                return REQUEUE
+            case _:
+                assert_never(effect)
+
+    async def _reconsidered(self, work: Work) -> actions.Fail | None:
+        """Return the failure of a request whose pod is not on its node after the bind, or is gone, if it is one."""
+        work.snapshot = await self.reads.with_live_pod(work.snapshot.request, work.state)
+        work.state.attempt.awaited_bind = None
+        return self.reads.failure(work.snapshot)
+
+    # --- an end, and what is decided without an attempt ---
+
+    async def _end(self, work: Work, decision: step.Decided, *, may_defer: bool) -> step.Following:
+        """Execute effects; returns the first one that ends the reconcile or begins something else."""
+        state, facts = work.state, self._facts(work, decision, may_defer=may_defer)
+        while True:
+            snapshot, request, news = work.snapshot, work.snapshot.request, dict[str, Any]()
+            match effect := step.end_step(decision, facts):
+                case step.AtEnd.READ_POD | step.AtEnd.READ_BOUND_POD:
+                    bind = state.attempt.awaited_bind if effect is step.AtEnd.READ_BOUND_POD else None
+                    pod = await self.informers.bound_pods.pod_of(bind) if bind is not None else None
+                    if pod is None:
+                        work.snapshot = await self.reads.read_live(snapshot, Target.POD)
+                    else:
+                        work.snapshot = replace(snapshot, pod=pod_view(pod))
+                    is_bound = is_bound_as_asked(request, work.snapshot.pod)
+                    news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": bind is not None}
+                case step.AtEnd.SETTLE:
+                    news["quiet_in"] = await self.in_flight.time_left(request, snapshot.pod, state.attempt)
+                case step.AtEnd.RUN_POST_BIND:
+                    ctx = work.context
+                    if ctx is not None and isinstance(snapshot.pod, PodView):
+                        ctx = replace(ctx, request=request, pod=snapshot.pod.raw, views={})
+                    news = {"has_run_post_bind": True, "is_held": bool(self.runner.holders(request))}
+                    await self.runner.run_post_bind(ctx or self.reads.context(snapshot))
+                case step.Undo():
+                    news = await self._undo(work, effect.decision)
+                case actions.DropFinalizer():
+                    remaining = await self.writer.drop_finalizer(request)
+                    if remaining is None:
+                        self.informers.request_cache.end(request.key, request)
+                    news = {"request": remaining or request, "is_gone": remaining is None}
+                case step.ReportEnd():
+                    stored_request = await self.reporter.report(effect.decision, snapshot, state, work.started_at)
+                    news = {"request": stored_request, "has_reported": True}
+                case step.Conclude():
+                    return await self._conclude(effect, work, decision)
+                case _:
+                    return effect
+            facts = replace(facts, **news)
+            if facts.request is not request:
+                work.snapshot = replace(work.snapshot, request=facts.request)
+
+    def _facts(self, work: Work, decision: step.Decided, *, may_defer: bool) -> step.Facts:
+        """Return what is known when something else than an attempt begins, before any await.
+
+        A failure that has begun is remembered, and no other pod of the gang relies on this one.
+        """
+        snapshot, state = work.snapshot, work.state
+        is_undoing = isinstance(decision, actions.Fail | actions.Rollback | step.Abandon)
+        is_pod_live = Target.POD in snapshot.live
+        if is_undoing and state.gang.prepared_pods is not None:
+            state.gang.leave()
+        if isinstance(decision, actions.Fail):
+            state.rollback.ending = decision
+        if not isinstance(decision, actions.Complete):
+            work.context, work.started_at = None, None
+        return step.Facts(
+            snapshot.request,
+            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
+            is_pod_live=is_pod_live,
+            has_side_effects=state.rollback.side_effects is not None,
+            has_late_writes=is_undoing and bool(state.attempt.writes),
+            is_inherited=is_undoing and self.in_flight.may_predate_term(snapshot.request),
+            may_defer=may_defer,
+        )
+
+    async def _undo(self, work: Work, decision: actions.Fail | actions.Rollback | step.Abandon) -> dict[str, Any]:
+        """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
+
+        While one of its own writes may still take effect, it is to be repeated. An incomplete one is reported, with
+        the failure that follows it; that of an orphan only in the log. Transient failures are not reported while
+        there are few: a lost reply is not, a lasting failure is, because the scheduler waits for the result.
+        """
+        attempt, rollback, snapshot = work.state.attempt, work.state.rollback, work.snapshot
+        fail, is_orphan = decision if isinstance(decision, actions.Fail) else None, isinstance(decision, step.Abandon)
+        why = decision.status if isinstance(decision, actions.Fail) else decision.why
+        ctx = self.reads.context(snapshot)
+        rollback.has_begun = True
+        with noting(attempt.writes):
+            result = await self.runner.run_rollback(ctx, why)
+        if isinstance(result, Done):
+            quiet_in = timedelta()
+            if attempt.writes:
+                quiet_in = await self.in_flight.time_left(snapshot.request, snapshot.pod, attempt)
+            is_quiet = quiet_in <= timedelta()
+            if is_quiet:
+                rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message
+            return {
+                "has_undone": is_quiet,
+                "has_side_effects": rollback.side_effects is not None,
+                "has_late_writes": not is_quiet,
+                "quiet_in": quiet_in,
+            }
+        if isinstance(result, Transient):
+            self.requeue.extend_streak(work.state, result.retry_after)
+        if is_orphan:
+            ctx.log.warning("rollback is delayed", extra={"why": result.message})
+        elif not isinstance(result, Transient) or not work.state.failures.is_quiet:
+            await self.reporter.incomplete(snapshot, result, fail)
+            ctx.log.warning("rollback is not complete", extra={"why": result.message})
+        raise ReconcileError(result.message, at_least=max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))
+
+    # --- an attempt ---
+
+    async def _attempt(self, work: Work, decision: actions.Attempt) -> actions.OutcomeAction:
         """Execute the effects of an attempt; returns what its result means for the request."""
         state, attempt, facts = work.state, work.state.attempt, self._begun(work, decision)
         while True:
             request, news = work.snapshot.request, dict[str, Any]()
-            match effect := attempt_step(facts):
-                case InAttempt.RECORD:
+            match effect := step.attempt_step(facts):
+                case step.InAttempt.RECORD:
                     stored_request = await self.writer.add_finalizer(request, facts.plugins)
-                    news = {"request": stored_request, "stage": Stage.RECORDED}
-                case InAttempt.FENCE:
-                    news = {"request": await self.writer.fence(request), "stage": Stage.RECORDED}
-                case InAttempt.PREPARE:
+                    news = {"request": stored_request, "stage": step.Stage.RECORDED}
+                case step.InAttempt.FENCE:
+                    news = {"request": await self.writer.fence(request), "stage": step.Stage.RECORDED}
+                case step.InAttempt.PREPARE:
                     if request.has_finalizer:  # it records that side effects may exist from here on
                         state.rollback.side_effects, state.rollback.has_begun = request, False
                         state.rollback.is_complete = False
@@ -124,19 +300,19 @@ class Attempts:
                     if not isinstance(status, Done) and state.gang.prepared_pods is not None:
                         state.gang.leave()
                     gang = gang_of(ctx.pod) if self.gangs is not None and ctx.pod is not None else None
-                    news = {"stage": Stage.PREPARED, "status": status, "gang": gang}
-                case InAttempt.GATHER:
+                    news = {"stage": step.Stage.PREPARED, "status": status, "gang": gang}
+                case step.InAttempt.GATHER:
                     assert self.gangs is not None and facts.gang is not None  # noqa: S101, PT018 - it is in one
                     status = await self.gangs.admit(request, facts.gang, state)
-                    news = {"stage": Stage.GATHERED, "status": status}
-                case InAttempt.POST:
+                    news = {"stage": step.Stage.GATHERED, "status": status}
+                case step.InAttempt.POST:
                     news = await self._post(work)
-                case InAttempt.READ_POD:
+                case step.InAttempt.READ_POD:
                     news = await self._look_at_pod(work)
-                case Blame():
+                case step.Blame():
                     news["status"] = self._blame(work, effect.plugin)
-                case Conclude():
-                    return await self.conclude(effect, work, decision)
+                case step.Conclude():
+                    return await self._conclude(effect, work, decision)
                 case _:
                     assert_never(effect)
             if attempt.running is not None:
@@ -152,13 +328,13 @@ class Attempts:
             return {"is_pod_live": True, "is_bound": True}
         return {"is_pod_live": True, "end": self.reads.failure(snapshot)}
 
-    def _begun(self, work: Work, decision: Attempt) -> AttemptFacts:
+    def _begun(self, work: Work, decision: actions.Attempt) -> step.AttemptFacts:
         """Begin an attempt, before any await; returns what is known."""
         snapshot, state, attempt = work.snapshot, work.state, work.state.attempt
         request, pending = snapshot.request, attempt.pending_outcome
         if pending is not None and attempt.failed_before == request.failed_attempts:
             work.started_at = pending.started_at
-            return AttemptFacts(request, uncounted=pending.status)
+            return step.AttemptFacts(request, uncounted=pending.status)
         node = None if isinstance(snapshot.node, Absent) or Target.NODE in snapshot.live else snapshot.node
         running = attempt.begin(request, uid_of(node.raw) if node is not None else None)
         if snapshot.live and not self.informers.still_wanted(request, running.node_uid):
@@ -166,12 +342,12 @@ class Attempts:
         is_known = state.rollback.side_effects is not None or not request.has_finalizer
         # What was read live was so before the attempt.
         work.snapshot, work.started_at = replace(snapshot, live=frozenset()), self.clock.now()
-        return AttemptFacts(
+        return step.AttemptFacts(
             request,
             decision.effects,
             is_inherited=not is_known and self.in_flight.may_predate_term(request),
             is_withdrawn=running.cancelled.is_set(),
-            has_lost_reply=attempt.unacknowledged_at is not None,
+            has_lost_reply=attempt.writes.has_binding,
         )
 
     async def _post(self, work: Work) -> dict[str, Any]:
@@ -190,251 +366,37 @@ class Attempts:
         if not isinstance(status, Done) or not posts.acknowledged:
             attempt.awaited_bind = None
         return {
-            "stage": Stage.POSTED,
+            "stage": step.Stage.POSTED,
             "status": status,
             "is_acknowledged": posts.acknowledged,
             "is_rejected": posts.rejected,
-            "has_lost_reply": attempt.unacknowledged_at is not None or posts.last_unknown is not None,
+            "has_lost_reply": attempt.writes.has_binding,
         }
 
     def _blame(self, work: Work, plugin: str) -> Status:
         """Report the defect of a bind plugin. A call that it has sent may still take effect."""
         request, ctx = work.snapshot.request, work.context
         assert ctx is not None  # noqa: S101 - its bind was called
-        work.state.attempt.unacknowledged_at = self.clock.monotonic()
+        work.state.attempt.writes.assume_binding(WrittenObject(PODS, request.pod_key), self.clock.monotonic())
         why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return self.runner.bound_nothing(ctx, plugin, why)
 
-    async def conclude(self, effect: Conclude, work: Work, decision: Decided) -> OutcomeAction:
+    async def _conclude(self, effect: step.Conclude, work: Work, decision: step.Decided) -> actions.OutcomeAction:
         """End the attempt, after deciding whether a transient failure counts; returns what its result means."""
         state, status, now = work.state, effect.status, self.clock.now()
-        state.attempt.finish()
-        if isinstance(decision, Conclude):
+        state.attempt.running, state.attempt.is_open = None, False  # its result is known
+        if isinstance(decision, step.Conclude):
             work.snapshot = await self.reads.with_pod(work.snapshot)
         context = work.context = work.context or self.reads.context(work.snapshot)
         if effect.is_new:
             if status.may_be_transient:
                 self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)
                 status = classify(status, state.failures)
-            elif isinstance(decision, Attempt):
+            elif isinstance(decision, actions.Attempt):
                 state.failures = NO_FAILURES
-            self.observation.attempt_ended(context, status)
+            stage = state.stage
+            self.observation.attempt_ended(context, status, stage.since if isinstance(stage, Progress) else None)
         started_at = work.started_at = work.started_at or now
         times = self.reads.times(work.snapshot.request, state) if isinstance(status, Waiting) else Times()
-        outcome, jitter = Outcome(status, started_at), self.jitter()
+        outcome, jitter = actions.Outcome(status, started_at), self.jitter()
         return classify_outcome(work.snapshot.request, outcome, self.limits, jitter, times, now)
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """Executes decisions. Methods raise the client's errors; repeating an effect after an error or a crash is safe.
-
-    ``is_busy`` returns whether more keys are ready than there are workers.
-    """
-
-    attempts: Attempts
-    reads: Reads
-    states: RequestStates
-    informers: Informers
-    in_flight: InFlightWrites
-    runner: Runner
-    writer: Writer
-    reporter: Reporter
-    requeue: Requeue
-    is_busy: Callable[[], bool]
-    deferred: dict[ObjectKey, Work] = field(default_factory=dict)  # completions
-
-    async def drive(
-        self, snapshot: Snapshot, state: RequestState, decision: Decided, *, deferred: Work | None = None
-    ) -> Result:
-        """Execute one effect after another, until the request is closed or rests; returns when to continue.
-
-        ``deferred``: the completion that goes on. Raises ReconcileError if an effect must be repeated.
-        """
-        work, may_defer = Work(snapshot, state), False
-        if deferred is not None:
-            work.context, work.started_at = deferred.context, deferred.started_at
-        try:
-            while True:
-                effect: Following
-                if isinstance(decision, Attempt):
-                    effect = await self.attempts.run(work, decision)
-                    may_defer = self.is_busy() and len(self.deferred) < MAX_DEFERRED
-                else:
-                    effect, may_defer = await self._end(work, decision, may_defer=may_defer), False
-                match effect:
-                    case Complete() | Fail() | Attempt():
-                        decision = effect
-                    case Last.CLOSE:
-                        if not isinstance(decision, Abandon):
-                            await self.runner.drop_request(snapshot.request.key, state.uid)
-                            self.states.drop(snapshot.request.key)
-                        return DONE
-                    case Last.RECONSIDER if (failure := await self._reconsidered(work)) is not None:
-                        decision = failure
-                    case _:
-                        return await self._rest(effect, work)
-        except BaseException:
-            state.attempt.stop()
-            raise
-
-    async def abandon(self, key: ObjectKey, state: RequestState) -> Result | None:
-        """Undo what the request has left that no finalizer records; returns when to continue, None at the end."""
-        late = state.begun_request if has_late_writes(state.attempt) else None
-        leftover = state.rollback.side_effects or late
-        if leftover is not None:
-            result = await self.drive(self.reads.from_cache(leftover, None), state, Abandon())
-            if result is not DONE:
-                return result
-        state.gang.leave()
-        if (nominated := state.wait.nominated) is not None:
-            self.reporter.withdraw_nomination(await self.reads.with_pod(self.reads.from_cache(nominated, None)))
-        await self.runner.drop_request(key, state.uid)
-        return None
-
-    # --- what ends a reconcile ---
-
-    async def _rest(self, effect: Rest, work: Work) -> Result:
-        """Return when to continue. Raises ReconcileError if the reconcile has failed."""
-        snapshot, state, request = work.snapshot, work.state, work.snapshot.request
-        match effect:
-            case Wait():
-                return await self.requeue.after_wait(snapshot, state, effect)
-            case RetryAt():
-                return await self.requeue.after_attempt(snapshot, state, effect)
-            case RequeueAfter():
-                is_pause = request.failed_attempts and not effect.why and state.attempt.retry_at is None
-                return (
-                    self.requeue.retry(state, effect.after) if is_pause else Result(effect.after, pending=effect.why)
-                )
-            case Transient():
-                why = sentence(effect.message, effect.plugin)
-                raise self.requeue.failure(request.key, state, why, effect.retry_after)
-            case Cancelled():
-                self.informers.request_cache.mark_stale((request.key,))
-                raise self.requeue.failure(request.key, state, "the attempt was withdrawn")
-            case SetOwner():
-                state.attempt.is_open = True  # another reconcile goes on with the request's present pod
-                await self.writer.set_owner(request, effect.pod_uid)
-                return REQUEUE
-            case Forget():
-                # Nothing is left to do, unless another client has removed the finalizer too early.
-                pending = await self.abandon(request.key, state)
-                if pending is not None:
-                    return pending
-                self.states.drop(request.key)
-                return DONE
-            case Last.DEFER:
-                self.deferred[request.key] = work
-                return DEFER
-            case Last.RECONSIDER:
-                self.informers.request_cache.mark_stale((request.key,))
-                return REQUEUE
-            case _:
-                assert_never(effect)
-
-    async def _reconsidered(self, work: Work) -> Fail | None:
-        """Return the failure of a request whose pod is not on its node after the bind, or is gone, if it is one."""
-        work.snapshot = await self.reads.with_live_pod(work.snapshot.request, work.state)
-        work.state.attempt.awaited_bind = None
-        return self.reads.failure(work.snapshot)
-
-    # --- an end, and what is decided without an attempt ---
-
-    async def _end(self, work: Work, decision: Decided, *, may_defer: bool) -> Following:
-        """Execute effects; returns the first one that ends the reconcile or begins something else."""
-        state, facts = work.state, self._facts(work, decision, may_defer=may_defer)
-        while True:
-            snapshot, request, news = work.snapshot, work.snapshot.request, dict[str, Any]()
-            match effect := end_step(decision, facts):
-                case AtEnd.READ_POD | AtEnd.READ_BOUND_POD:
-                    bind = state.attempt.awaited_bind if effect is AtEnd.READ_BOUND_POD else None
-                    pod = await self.informers.bound_pods.pod_of(bind) if bind is not None else None
-                    if pod is None:
-                        work.snapshot = await self.reads.read_live(snapshot, Target.POD)
-                    else:
-                        work.snapshot = replace(snapshot, pod=pod_view(pod))
-                    is_bound = is_bound_as_asked(request, work.snapshot.pod)
-                    news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": bind is not None}
-                case AtEnd.SETTLE:
-                    news["quiet_in"] = await self.in_flight.time_left(request, snapshot.pod, state.attempt)
-                case AtEnd.RUN_POST_BIND:
-                    ctx = work.context
-                    if ctx is not None and isinstance(snapshot.pod, PodView):
-                        ctx = replace(ctx, request=request, pod=snapshot.pod.raw, views={})
-                    news = {"has_run_post_bind": True, "is_held": bool(self.runner.holders(request))}
-                    await self.runner.run_post_bind(ctx or self.reads.context(snapshot))
-                case Undo():
-                    news = await self._undo(work, effect.decision)
-                case DropFinalizer():
-                    remaining = await self.writer.drop_finalizer(request)
-                    if remaining is None:
-                        self.informers.request_cache.end(request.key, request)
-                    news = {"request": remaining or request, "is_gone": remaining is None}
-                case ReportEnd():
-                    stored_request = await self.reporter.report(effect.decision, snapshot, state, work.started_at)
-                    news = {"request": stored_request, "has_reported": True}
-                case Conclude():
-                    return await self.attempts.conclude(effect, work, decision)
-                case _:
-                    return effect
-            facts = replace(facts, **news)
-            if facts.request is not request:
-                work.snapshot = replace(work.snapshot, request=facts.request)
-
-    def _facts(self, work: Work, decision: Decided, *, may_defer: bool) -> Facts:
-        """Return what is known when something else than an attempt begins, before any await.
-
-        A failure that has begun is remembered, and no other pod of the gang relies on this one.
-        """
-        snapshot, state = work.snapshot, work.state
-        is_undoing, is_pod_live = isinstance(decision, Fail | Rollback | Abandon), Target.POD in snapshot.live
-        if is_undoing and state.gang.prepared_pods is not None:
-            state.gang.leave()
-        if isinstance(decision, Fail):
-            state.rollback.ending = decision
-        if not isinstance(decision, Complete):
-            work.context, work.started_at = None, None
-        return Facts(
-            snapshot.request,
-            is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
-            is_pod_live=is_pod_live,
-            has_side_effects=state.rollback.side_effects is not None,
-            has_late_writes=is_undoing and has_late_writes(state.attempt),
-            is_inherited=is_undoing and self.in_flight.may_predate_term(snapshot.request),
-            may_defer=may_defer,
-        )
-
-    async def _undo(self, work: Work, decision: Fail | Rollback | Abandon) -> dict[str, Any]:
-        """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
-
-        While one of its own writes may still take effect, it is to be repeated. An incomplete one is reported, with
-        the failure that follows it; that of an orphan only in the log. Transient failures are not reported while
-        there are few: a lost reply is not, a lasting failure is, because the scheduler waits for the result.
-        """
-        attempt, rollback, snapshot = work.state.attempt, work.state.rollback, work.snapshot
-        fail, is_orphan = decision if isinstance(decision, Fail) else None, isinstance(decision, Abandon)
-        why = decision.status if isinstance(decision, Fail) else decision.why
-        ctx = self.reads.context(snapshot)
-        rollback.has_begun = True
-        with noting(attempt.writes):
-            result = await self.runner.run_rollback(ctx, why)
-        if isinstance(result, Done):
-            quiet_in = timedelta()
-            if has_late_writes(attempt):
-                quiet_in = await self.in_flight.time_left(snapshot.request, snapshot.pod, attempt)
-            is_quiet = quiet_in <= timedelta()
-            if is_quiet:
-                rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message
-            return {
-                "has_undone": is_quiet,
-                "has_side_effects": rollback.side_effects is not None,
-                "has_late_writes": not is_quiet,
-                "quiet_in": quiet_in,
-            }
-        if not is_orphan and (not isinstance(result, Transient) or rollback.count_transient_failure()):
-            await self.reporter.incomplete(snapshot, result, fail, rollback)
-            ctx.log.warning("rollback is not complete", extra={"why": result.message})
-        elif is_orphan:
-            ctx.log.warning("rollback is delayed", extra={"why": result.message})
-        raise ReconcileError(result.message, at_least=max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))

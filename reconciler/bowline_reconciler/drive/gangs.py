@@ -7,9 +7,7 @@ are listed. A pod is bound only when enough pods of its gang are prepared or bou
 Bindings follow one another, and one of them may still fail. Decision 206.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
@@ -56,7 +54,10 @@ class Gangs:
         self._states = states
         self._wake = wake
         self._minimums: SharedReads[ObjectRef, int] = SharedReads(_POD_GROUP_TTL_S, client.clock.monotonic)
-        self._bound = BoundPods(client)
+        # The bound pods of the gangs, by namespace: as listed, and what this process has bound since.
+        self._bound: SharedReads[str, dict[ObjectRef, set[ObjectUID]]] = SharedReads(
+            _BOUND_TTL_S, client.clock.monotonic
+        )
         # Those of a gang are dropped with the last state that refers to them.
         self._prepared: WeakValueDictionary[ObjectRef, PreparedPods] = WeakValueDictionary()
 
@@ -96,17 +97,18 @@ class Gangs:
     def bound(self, pod: Object) -> None:
         """Record that this process has bound the pod."""
         gang = gang_of(pod)
-        if gang is not None:
-            self._bound.add(gang, uid_of(pod))
+        members = self._bound.known(gang.key.namespace) if gang is not None else None
+        if gang is not None and members is not None:
+            members.setdefault(gang, set()).add(uid_of(pod))
 
     async def _is_complete(self, gang: ObjectRef, minimum: int, prepared_pods: PreparedPods) -> bool:
         if is_complete(minimum, prepared_pods, ()):
             return True
         # After each call the prepared pods are counted again: others may have been prepared meanwhile.
-        bound = await self._bound.of(gang, _BOUND_TTL_S)
+        bound = await self._bound_pods(gang, _BOUND_TTL_S)
         if not is_complete(minimum, prepared_pods, bound):
             return False
-        bound = await self._bound.of(gang, _BOUND_FRESH_S)
+        bound = await self._bound_pods(gang, _BOUND_FRESH_S)
         return is_complete(minimum, prepared_pods, bound)
 
     async def _read_minimum(self, gang: ObjectRef) -> int:
@@ -121,54 +123,22 @@ class Gangs:
                 return 0
             raise
 
-
-@dataclass(slots=True)
-class _PodList:
-    at: float  # monotonic
-    members: dict[ObjectRef, set[ObjectUID]] = field(default_factory=dict)
-
-
-class BoundPods:
-    """The bound pods of gangs, by namespace: as listed, and what this process has bound since."""
-
-    def __init__(self, client: KubeClient) -> None:
-        self._client = client
-        self._lists: dict[str, _PodList] = {}
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    async def of(self, gang: ObjectRef, max_age_s: float) -> Collection[ObjectUID]:
+    async def _bound_pods(self, gang: ObjectRef, max_age_s: float) -> Collection[ObjectUID]:
         """Return the UIDs of the gang's bound pods, listed no longer ago than that. Raises the client's errors.
 
         The collection is not a copy: each pod of a waiting gang asks.
         """
         namespace = gang.key.namespace
-        self._expire()
-        async with self._locks.setdefault(namespace, asyncio.Lock()):
-            now = self._client.clock.monotonic()
-            pod_list = self._lists.get(namespace)
-            if pod_list is None or now - pod_list.at > max_age_s:
-                pod_list = self._lists[namespace] = _PodList(now, await self._list(namespace))
-        return pod_list.members.get(gang, frozenset())
+        members = await self._bound.get(namespace, lambda: self._list_bound(namespace), max_age_s)
+        return members.get(gang, frozenset())
 
-    def add(self, gang: ObjectRef, pod_uid: ObjectUID) -> None:
-        """Add a pod that this process has bound, to the namespace's list if there is one."""
-        self._expire()
-        pod_list = self._lists.get(gang.key.namespace)
-        if pod_list is not None:
-            pod_list.members.setdefault(gang, set()).add(pod_uid)
-
-    async def _list(self, namespace: str) -> dict[ObjectRef, set[ObjectUID]]:
+    async def _list_bound(self, namespace: str) -> dict[ObjectRef, set[ObjectUID]]:
         members: dict[ObjectRef, set[ObjectUID]] = {}
         selection = Selection(PODS, namespace, field_selector="spec.nodeName!=")
         for gang, uid in await self._client.list_reduced(selection, _member):
             if gang is not None:
                 members.setdefault(gang, set()).add(uid)
         return members
-
-    def _expire(self) -> None:
-        oldest = self._client.clock.monotonic() - _BOUND_TTL_S
-        for namespace in [name for name, pod_list in self._lists.items() if pod_list.at < oldest]:
-            del self._lists[namespace]
 
 
 def _member(pod: Object) -> tuple[ObjectRef | None, ObjectUID]:

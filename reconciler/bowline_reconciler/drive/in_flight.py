@@ -57,9 +57,7 @@ class InFlightWrites:
 
     def _left(self, request: BindRequest, pod: PodView | Absent, attempt: AttemptState) -> timedelta:
         now = self._client.clock.monotonic()
-        bindings = (attempt.unacknowledged_at, attempt.writes.last(now, bindings=True))
-        binding_at = max((moment for moment in bindings if moment is not None), default=None)
-        write_at = attempt.writes.last(now, bindings=False)
+        binding_at, write_at = (attempt.writes.last(now, bindings=is_binding) for is_binding in (True, False))
         return in_flight_for(
             request,
             pod,
@@ -92,11 +90,6 @@ def in_flight_for(
     inherited_age = leading_for if may_matter and not request.condition(ROLLED_BACK) else None
     ages = [age for age in (own_age, inherited_age, written_for) if age is not None]
     return max(_ZERO, limit - min(ages)) if ages else _ZERO
-
-
-def has_late_writes(attempt: AttemptState) -> bool:
-    """Return whether a write of this process may still take effect."""
-    return attempt.unacknowledged_at is not None or len(attempt.writes) > 0
 
 
 def existed_before(request: BindRequest, newest: datetime | None) -> bool:

@@ -5,14 +5,14 @@ hang, and while reconciles fail, whatever the answer was (429, 5xx, a missing ri
 not the failure: one sweep a second looks at what is unfinished, so that a bind that takes less time pays nothing. The
 report names the call in progress, or the last answer. It counts no attempt, and it delays no reconcile: its write is
 guarded by the request's version, and a reconcile whose own write meets the new version goes on from that one
-(``Observation.stored_since``). What a reconcile itself reports, such as a wait or a failed attempt, is left out.
+(``Progress.stored_since``). What a reconcile itself reports, such as a wait or a failed attempt, is left out.
 Decision 315.
 """
 
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -26,9 +26,8 @@ from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import Requeue, report_pause
-from bowline_reconciler.drive.state import RequestState, RequestStates
-from bowline_reconciler.observe.reconciles import REPORT_AFTER_S, UnfinishedRequest
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.drive.state import REPORT_AFTER_S, Progress, RequestState, RequestStates
+from bowline_reconciler.observe import BETWEEN
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +55,20 @@ def unfinished_by(
     return Unfinished("Working", why, timedelta(seconds=now - oldest))
 
 
+def points_of(states: RequestStates, calls: Iterable[PluginCall]) -> Counter[str]:
+    """Return how many reconciles are at each extension point, those between plugins at BETWEEN."""
+    points: dict[ObjectKey | None, str] = {}
+    for call in calls:
+        points.setdefault(call.key, call.point)
+    stages = ((key, state.stage) for key, state in states.items())
+    running = (key for key, stage in stages if isinstance(stage, Progress) and stage.since is not None)
+    return Counter(points.get(key, BETWEEN) for key in running)
+
+
 @dataclass(frozen=True, slots=True)
 class ProgressReports:
     """Reports what is unfinished. ``caller`` has the plugins' calls in progress, of any request."""
 
-    observation: Observation
     states: RequestStates
     reads: Reads
     reporter: Reporter
@@ -86,17 +94,20 @@ class ProgressReports:
         now = self.clock.monotonic()
         if not self.availability.available:
             return
-        due = [(key, entry) for key, entry in self.observation.unfinished.items() if entry.is_due(now)]
+        due = [
+            (key, state, state.stage)
+            for key, state in self.states.items()
+            if isinstance(state.stage, Progress) and state.stage.is_due(now)
+        ]
         if not due:
             return
         calls: Mapping[ObjectKey | None, list[PluginCall]] = defaultdict(list)
         for call in self.caller.in_progress:
             calls[call.key].append(call)
         counts = Counter(self.tasks.values())
-        for key, entry in due:
-            state = self.states.get(key)
+        for key, state, entry in due:
             cause = unfinished_by(calls[key], entry.calls, entry.answer, now)
-            if state is None or cause.why == entry.last_report:
+            if cause.why == entry.last_report:
                 continue
             if counts.total() >= _MAX_REPORTS or counts[key.namespace] >= _MAX_OF_NAMESPACE:
                 continue
@@ -108,7 +119,7 @@ class ProgressReports:
             task.add_done_callback(self.tasks.pop)
             entry.report = task
 
-    async def _report(self, key: ObjectKey, entry: UnfinishedRequest, state: RequestState, cause: Unfinished) -> None:
+    async def _report(self, key: ObjectKey, entry: Progress, state: RequestState, cause: Unfinished) -> None:
         """Report one request. A report that fails is repeated after a pause, and concerns no one else."""
         why, request = "", self.reads.latest(key, state) if self.states.get(key) is state else None
         try:

@@ -7,22 +7,27 @@ trace and costs the request nothing, unless the failure proves to be the request
 
 import logging
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.post import denied_status
 from bowline.framework.interface.status import Retriable
+from bowline.kube.accounting import noting_calls
 from bowline.kube.errors import Forbidden, InfrastructureError, KubeError, NotStoredError
-from bowline.runtime.workers import DONE, REQUEUE, Result
+from bowline.runtime.clock import Clock
+from bowline.runtime.logging import log_scope
+from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.decide.actions import Attempt, Complete, Fail, Rollback
+from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.decide.snapshot import Absent, Snapshot, is_bound_as_asked, is_finished
 from bowline_reconciler.decide.step import Conclude
 from bowline_reconciler.decide.transient import of_failed_call
 from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.requeue import Requeue
-from bowline_reconciler.drive.state import RequestState, RequestStates
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.drive.state import Awaiting, Deferred, RequestState, RequestStates, TakenUp
+from bowline_reconciler.observe import Observation
 from bowline_reconciler.watch.request_cache import RequestCache
 
 log = logging.getLogger(__name__)
@@ -38,36 +43,52 @@ class Reconciler:
     driver: Driver
     requeue: Requeue
     observation: Observation
+    clock: Clock
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Reconcile a key once and return when to process it again.
 
-        Raises ReconcileError if it is to be requeued with the queue's rate limit, and other errors only on defects of
-        Bowline itself.
+        Until one has a result, the request is unfinished. Raises ReconcileError if it is to be requeued with the
+        queue's rate limit, and other errors only on defects of Bowline itself.
         """
-        try:
-            return await self._reconcile(key)
-        except KubeError as error:
-            return await self._on_error(key, error)
-        finally:
-            if self.states.get(key) is None:
-                self.requeue.report_turns.discard(key, key.namespace)
-
-    async def _reconcile(self, key: ObjectKey) -> Result:
-        """Identify the request, decide what is to be done with it, and do that. From here on it waits for nothing."""
-        self.requeue.index.unregister(key)
-        deferred = self.driver.deferred.pop(key, None)
         latest, is_stale = self.requests.get(key), self.requests.is_stale(key)
         is_past = latest is None or is_finished(latest)
-        former = self.states.get(key)
-        if is_past and former is None and not is_stale:
+        if is_past and not is_stale and self.states.get(key) is None:
             return DONE  # it has ended or left the watch, and this process has left nothing
-        if former is None and latest is not None:
-            former = self.states.ensure(latest)
-        state = self.states.of(latest) if latest is not None else former
-        if deferred is not None and state is not None and latest is not None and is_pending(latest):
+        work = self.states.take_up(key, latest, self.clock.now())
+        progress = work.progress
+        if isinstance(work.stage, Awaiting):
+            self.requeue.index.unregister(key, work.stage.objects)
+        with log_scope(bindRequest=str(key)), noting_calls(progress.calls):
+            try:
+                try:
+                    result = await self._reconcile(key, latest, work, is_stale=is_stale)
+                except KubeError as error:
+                    result = await self._on_error(key, error)
+            except Exception as error:
+                progress.answer = Unfinished("Retrying", _answer(error))
+                raise
+            finally:
+                progress.since = None
+                state = self.states.get(key)
+                if state is None:
+                    self.requeue.report_turns.discard(key, key.namespace)
+        if result.pending:
+            until = self.clock.now() + (result.requeue_after or timedelta())
+            progress.answer = Unfinished("Retrying", result.pending, until=until)
+        elif state is not None and state.stage is progress:
+            state.stage = None
+        return result
+
+    async def _reconcile(
+        self, key: ObjectKey, latest: BindRequest | None, work: TakenUp, *, is_stale: bool
+    ) -> Result:
+        """Identify the request, decide what is to be done with it, and do that."""
+        former, state, progress, stage = work.former, work.state, work.progress, work.stage
+        if isinstance(stage, Deferred) and state is not None and latest is not None and is_pending(latest):
+            progress.decision, progress.attempt = Complete.__name__, latest.attempt_id
             self.observation.on_decision(latest, Complete())
-            return await self.driver.drive(Snapshot(latest), state, Complete(), deferred=deferred)
+            return await self.driver.drive(Snapshot(latest), state, Complete(), deferred=stage)
         answer = await self.reads.read(key, None if is_stale else latest, state)
         request = None if isinstance(answer, Absent) else answer[0].request
         is_same = request is latest and former is state
@@ -82,8 +103,10 @@ class Reconciler:
         snapshot, action = answer
         if not is_same or state is None:
             state = self.states.ensure(snapshot.request)
+            state.stage = progress
         if isinstance(action, Attempt | Fail | Rollback) and snapshot.request.pod_uid and snapshot.request.spec:
             state.begun_request = snapshot.request
+        progress.decision, progress.attempt = type(action).__name__, snapshot.request.attempt_id
         self.observation.on_decision(snapshot.request, action)
         return await self.driver.drive(snapshot, state, action)
 
@@ -127,3 +150,9 @@ class Reconciler:
 def is_pending(request: BindRequest) -> bool:
     """Return whether the request is to be bound: neither ended nor deleted."""
     return request.phase is Phase.PENDING and not request.deleting
+
+
+def _answer(error: Exception) -> str:
+    if isinstance(error, ReconcileError):
+        return str(error)
+    return f"a defect of Bowline, {type(error).__name__}: {error}; the reconciler's log has the rest"

@@ -30,8 +30,7 @@ from bowline_reconciler.decide.report import (
 from bowline_reconciler.decide.snapshot import Snapshot, is_bound_as_asked
 from bowline_reconciler.drive.state import RequestState, RollbackState
 from bowline_reconciler.drive.writer import Writer
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import OWN
+from bowline_reconciler.observe import OWN, ReconcilerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -100,17 +99,13 @@ class Reporter:
             status = given_up_status(request, why.message, self.clock.now())
         return await self.writer.patch_status(request, status)
 
-    async def incomplete(
-        self, snapshot: Snapshot, result: Status, fail: Fail | None, rollback: RollbackState
-    ) -> None:
-        """Report an incomplete rollback. ``fail``: the failure that follows it, if one does."""
+    async def incomplete(self, snapshot: Snapshot, result: Status, fail: Fail | None) -> None:
+        """Report an incomplete rollback, with one event. ``fail``: the failure that follows it, if one does."""
         request = snapshot.request
         await self.writer.patch_status(request, rollback_incomplete_status(request, fail, result, self.clock.now()))
-        # After a restart the status already reports it: the previous process has sent the event.
-        if not rollback.is_reported and not request.is_rollback_incomplete:
+        if not request.is_rollback_incomplete:
             event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {result.message}")
             self.writer.record_event(request, event, on_pod=snapshot.own_pod is not None)
-        rollback.is_reported = True
 
     async def unfinished(
         self, request: BindRequest, state: RequestState, cause: Unfinished, *, is_isolated: bool

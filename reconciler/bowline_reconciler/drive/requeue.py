@@ -1,4 +1,4 @@
-"""When a request is processed next: after a wait, after a failed attempt, or after others that are more urgent.
+"""When a request is processed next: after an event, a wait or a failed attempt, or after others that are more urgent.
 
 After an error of a call it is the work queue's rate limit that decides, within the bounds that ``failure`` returns; a
 watch event that may change the result comes first, except before the API server's Retry-After or a rest is over.
@@ -21,12 +21,14 @@ from bowline.kube.store import Store
 from bowline.runtime.clock import Clock
 from bowline.runtime.turns import Turns
 from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
+from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import RetryAt, Wait
-from bowline_reconciler.decide.snapshot import Snapshot, stored_wait
+from bowline_reconciler.decide.snapshot import Snapshot, is_finished, stored_wait
 from bowline_reconciler.decide.transient import NO_FAILURES, extend, next_mark_in
 from bowline_reconciler.drive.reporter import Reporter
-from bowline_reconciler.drive.state import RequestState
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.drive.state import Awaiting, Deferred, RequestState, RequestStates
+from bowline_reconciler.observe import Observation
+from bowline_reconciler.watch.informers import Informers
 
 # The shortest delay of a failure that may be about to count.
 _SOON = timedelta(milliseconds=200)
@@ -75,12 +77,9 @@ class WaitIndex:
         self._sources: dict[tuple[str, str], list[WaitSource]] = {}
         for resource, watches in sources.items():
             self._sources.setdefault((resource.api_version, resource.kind), []).extend(watches)
-        self._by_object: dict[ObjectID, set[ObjectKey]] = {}
-        self._objects: dict[ObjectKey, Mapping[ObjectID, ResourceVersion]] = {}  # with the versions that were read
+        # Of each object the waiting requests, with the version that was read for them.
+        self._by_object: dict[ObjectID, dict[ObjectKey, ResourceVersion]] = {}
         self._by_namespace: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._objects)
 
     def count(self, namespace: str) -> int:
         """Return the number of requests of the namespace that wait."""
@@ -93,78 +92,109 @@ class WaitIndex:
         if not waiters:
             return ()
         entries = self._cached_entries(object_id)
-        if not entries:
-            return list(waiters)
-        return [
-            request
-            for request in waiters
-            if any(
-                self._objects[request][object_id] != version_of(cached_object)
-                and source.may_end_wait(request, cached_object)
-                for source, cached_object in entries
-            )
-        ]
+        return [request for request, version in waiters.items() if _may_end_wait(request, version, entries)]
 
     def register(
         self, request: ObjectKey, refs: Sequence[ObjectRef], last_versions: MutableMapping[ObjectID, ResourceVersion]
     ) -> Registration:
-        """Register a request until one of the objects changes.
+        """Register a request, which is in no other wait, until one of the objects changes.
 
         ``last_versions`` is the request's own record of the versions at which it began to wait; it is updated. So a
         plugin that gives no version causes one extra reconcile instead of a hot loop. A cached version older than the
         one that was read is a lagging watch, which will show it.
         """
-        self.unregister(request)
         versions_read = {(ref.api_version, ref.kind, ref.key): ref.resource_version for ref in refs}
-        cached_versions = {
-            object_id: self._version(object_id) for object_id in versions_read if object_id[:2] in self._sources
-        }
-        for object_id, version in cached_versions.items():
-            read_version = versions_read[object_id]
+        cached_versions: dict[ObjectID, ResourceVersion] = {}
+        for object_id, read_version in versions_read.items():
+            if object_id[:2] not in self._sources:
+                continue
+            entries = self._cached_entries(object_id)
+            version = version_of(entries[0][1]) if entries else ResourceVersion("")
             is_current = version in (read_version, last_versions.get(object_id)) or is_older(version, read_version)
-            if not is_current and self._may_end_wait(request, object_id):
+            if not is_current and _may_end_wait(request, read_version, entries):
                 last_versions[object_id] = version
                 return Registration.STALE
+            cached_versions[object_id] = version
         last_versions.update(cached_versions)
-        self._objects[request] = versions_read
         self._by_namespace[request.namespace] += 1
-        for object_id in versions_read:
-            self._by_object.setdefault(object_id, set()).add(request)
+        for object_id, read_version in versions_read.items():
+            self._by_object.setdefault(object_id, {})[request] = read_version
         is_watched = bool(versions_read) and all(cached_versions.get(object_id) for object_id in versions_read)
         return Registration.WATCHED if is_watched else Registration.NEEDS_POLL
 
-    def unregister(self, request: ObjectKey) -> None:
-        """Remove a request from the index, if present."""
-        if request in self._objects:
-            self._by_namespace[request.namespace] -= 1
-            if not self._by_namespace[request.namespace]:
-                del self._by_namespace[request.namespace]
-        for object_id in self._objects.pop(request, ()):
+    def unregister(self, request: ObjectKey, objects: Collection[ObjectID]) -> None:
+        """Remove a request from the index, which waits for these objects."""
+        self._by_namespace[request.namespace] -= 1
+        if not self._by_namespace[request.namespace]:
+            del self._by_namespace[request.namespace]
+        for object_id in objects:
             waiters = self._by_object[object_id]
-            waiters.discard(request)
+            del waiters[request]
             if not waiters:
                 del self._by_object[object_id]
 
     def clear(self) -> None:
         """Drop everything: this process is no longer the leader."""
         self._by_object.clear()
-        self._objects.clear()
         self._by_namespace.clear()
-
-    def _version(self, object_id: ObjectID) -> ResourceVersion:
-        """Return the cached version of the object; empty if no watch shows it."""
-        versions = (version_of(cached_object) for _, cached_object in self._cached_entries(object_id))
-        return next(versions, ResourceVersion(""))
-
-    def _may_end_wait(self, request: ObjectKey, object_id: ObjectID) -> bool:
-        """Return whether the object's cached state may end the request's wait; that it is not cached always may."""
-        entries = self._cached_entries(object_id)
-        return not entries or any(source.may_end_wait(request, cached) for source, cached in entries)
 
     def _cached_entries(self, object_id: ObjectID) -> list[tuple[WaitSource, Object]]:
         """Return the object from each watch that shows it, with the watch."""
         sources, key = self._sources[object_id[:2]], object_id[2]
         return [(source, cached) for source in sources if (cached := source.store.get(key)) is not None]
+
+
+def _may_end_wait(
+    request: ObjectKey, version: ResourceVersion, entries: Collection[tuple[WaitSource, Object]]
+) -> bool:
+    """Return whether an object's cached state may end the request's wait; that it is not cached always may.
+
+    ``version``: that was read for the request; an event that shows it is no change.
+    """
+    if not entries:
+        return True
+    changes = ((source, cached) for source, cached in entries if version_of(cached) != version)
+    return any(source.may_end_wait(request, cached) for source, cached in changes)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvents:
+    """Handles the events of the watches; see ``informers.EventHandlers``. On a standby the queue takes no key.
+
+    A handler withdraws attempts and enqueues the requests that an event can change; it reads nothing but the caches,
+    and decides nothing about a request.
+    """
+
+    queue: WorkQueue[ObjectKey]
+    states: RequestStates
+    informers: Informers
+    index: WaitIndex
+
+    def on_cached(self, key: ObjectKey) -> None:
+        """Withdraw the attempt of a request if, by the caches, the request was withdrawn."""
+        state = self.states.get(key)
+        running = state.attempt.running if state is not None else None
+        if running is not None and not self.informers.still_wanted(running.request, running.node_uid):
+            self.states.withdraw(key)
+
+    def on_change(self, key: ObjectKey) -> None:
+        """Enqueue a request after a change of it, its pod or its node, unless that cannot require a reconcile."""
+        self.on_cached(key)
+        state, request = self.states.get(key), self.informers.request(key)
+        if state is not None and isinstance(state.stage, Deferred):
+            return  # bound by this process, and queued with low priority
+        if request is None or not is_finished(request) or state is not None:
+            self.queue.add(key, ends_rest=request is not None and request.deleting)
+
+    def on_delete(self, key: ObjectKey) -> None:
+        """Enqueue a request that has left the watch, because it Succeeded or was deleted: it may still exist."""
+        self.states.withdraw(key)
+        self.queue.add(key, ends_rest=self.states.get(key) is not None)
+
+    def on_object(self, resource: Resource, key: ObjectKey) -> None:
+        """Enqueue the requests that wait for a changed object; they do not rest."""
+        for request in self.index.waiters_of(resource, key):
+            self.queue.add(request, ends_rest=True)
 
 
 class Requeue:
@@ -243,6 +273,7 @@ class Requeue:
         registration = self.index.register(request.key, wait.on, wait_state.versions)
         if registration is Registration.STALE:
             return REQUEUE
+        state.stage = Awaiting({(ref.api_version, ref.kind, ref.key) for ref in wait.on}, wait.plugin)
         latest = wait.left
         if quiet_until is not None:
             latest = min(latest, max(_TICK, timedelta(seconds=quiet_until - now)))

@@ -1,27 +1,84 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
-It holds only what cannot be read from the API objects: by key, each entry valid for one UID and decision, until the
-request has ended. An entry has five values: the attempt, the side effects and their rollback (used by ``driver``),
-the wait and the failures (``requeue``), and the part in a gang (``gangs``). Times are monotonic, in seconds.
+It holds only what cannot be read from the API objects: by key, one record each, valid for one UID and decision, until
+the request has ended; to drop it drops all that is known. A record has its stage (what the request is in between two
+results), the attempt, the side effects and their rollback (used by ``driver``), the wait and the failures
+(``requeue``), and the part in a gang (``gangs``). Times are monotonic, in seconds.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from bowline.api.bindrequest import BindRequest, is_same_decision
 from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
-from bowline.framework.interface.context import BindingPosts
+from bowline.framework.interface.context import BindContext, BindingPosts
+from bowline.kube.accounting import OpenCall
 from bowline.kube.writes import LateWrites
 from bowline_reconciler.decide.actions import GATES, Fail, Outcome
-from bowline_reconciler.decide.report import BindingContent
-from bowline_reconciler.decide.transient import NO_FAILURES, QUIET_FAILURES, Streak
+from bowline_reconciler.decide.report import BindingContent, Unfinished
+from bowline_reconciler.decide.transient import NO_FAILURES, Streak
 from bowline_reconciler.watch.bound_pods import AwaitedBind
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
+# What is unfinished for longer is reported.
+REPORT_AFTER_S = 5.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """Stage: unfinished, from the first reconcile until one has a result. With the reports beside its reconciles."""
+
+    report_at: float
+    # Of the reconcile in progress; ``since`` is None between two.
+    since: float | None = None
+    began: datetime | None = None
+    attempt: str = ""
+    decision: str = ""
+    calls: list[OpenCall] = field(default_factory=list)
+    answer: Unfinished | None = None  # of the last reconcile
+    last_report: str = ""
+    reports: int = 0
+    report: "asyncio.Task[None] | None" = None  # in progress
+    # What reports have stored, by the version before.
+    versions: dict[ResourceVersion, BindRequest] = field(default_factory=dict)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a report may begin."""
+        return now >= self.report_at and (self.report is None or self.report.done())
+
+    async def stored_since(self, request: BindRequest) -> BindRequest | None:
+        """Return the request as a report has stored it since that version; None if none has, or its reply is lost.
+
+        A report in progress is awaited, except by itself: what it conflicts with is no report.
+        """
+        is_unknown = request.resource_version not in self.versions
+        if is_unknown and self.report is not None and self.report is not asyncio.current_task():
+            await asyncio.wait({self.report}, timeout=REPORT_AFTER_S)
+        newest = None
+        while (later := self.versions.get((newest or request).resource_version)) is not None and later is not newest:
+            newest = later
+        return newest if newest is not None and newest.uid == request.uid else None
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """Stage: in the wait index for these objects. ``plugin``: that asked for it; empty for Bowline itself."""
+
+    objects: Collection[ObjectID]
+    plugin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Stage: bound, and completed later. ``context``: of its attempt; ``started_at``: when that began."""
+
+    context: BindContext | None
+    started_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +100,7 @@ class AttemptState:
     past_point: bool = False  # of no return: everything is prepared, and the Binding follows
     pending_outcome: Outcome | None = None  # whose write is not confirmed
     failed_before: int = 0  # attempts; if the request has more, that outcome was stored
-    unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
-    writes: LateWrites = field(default_factory=LateWrites)  # of plugins, in attempts and rollbacks
+    writes: LateWrites = field(default_factory=LateWrites)  # Bindings, and those of plugins; also of rollbacks
     retry_at: float | None = None  # no attempt before this time
     awaited_bind: AwaitedBind | None = None  # an acknowledged Binding whose pod was not read yet
     content: BindingContent | None = None  # of the last Binding of this process, whoever has bound the pod
@@ -60,17 +116,6 @@ class AttemptState:
         if self.running is not None:
             (self.running.posts.stopping if self.past_point else self.running.cancelled).set()
 
-    def finish(self) -> None:
-        """End the attempt, because its result is known."""
-        self.stop()
-        self.is_open = False
-
-    def stop(self) -> None:
-        """Record that no plugin is being called any more, and what its Binding has left."""
-        running, self.running = self.running, None
-        if running is not None and running.posts.last_unknown is not None:
-            self.unacknowledged_at = running.posts.last_unknown
-
 
 @dataclass(slots=True)
 class RollbackState:
@@ -82,14 +127,7 @@ class RollbackState:
     has_begun: bool = False  # since the last attempt, a plugin has been asked to undo something
     is_complete: bool = False  # all side effects of the attempts so far are rolled back, but for ``remains``
     remains: str = ""  # what was not undone: on objects that cannot be read, or are no longer the request's
-    is_reported: bool = False  # in the status
-    transient_failures: int = 0
     blocked_by: str = ""  # the last event's cause of why the request cannot complete
-
-    def count_transient_failure(self) -> bool:
-        """Count a transient failure; returns whether there are so many that they are reported."""
-        self.transient_failures += 1
-        return self.transient_failures > QUIET_FAILURES
 
 
 @dataclass(slots=True)
@@ -180,6 +218,7 @@ class RequestState:
 
     uid: ObjectUID
     since: float = 0.0  # when this process first observed the request
+    stage: Progress | Awaiting | Deferred | None = None  # None: nothing is to be done before an event or a delay
     begun_request: BindRequest | None = None  # as its last attempt, failure or rollback began with it
     attempt: AttemptState = field(default_factory=AttemptState)
     rollback: RollbackState = field(default_factory=RollbackState)
@@ -196,15 +235,46 @@ class RequestState:
         return request.uid == self.uid and (started_request is None or is_same_decision(started_request, request))
 
 
+@dataclass(frozen=True, slots=True)
+class TakenUp:
+    """What is known when a reconcile begins. ``former``: the state under the key; ``state``: if it is the request's.
+
+    ``stage``: of before.
+    """
+
+    former: RequestState | None
+    state: RequestState | None
+    progress: Progress
+    stage: Progress | Awaiting | Deferred | None
+
+
 class RequestStates:
     """States by key. A request re-created under the same name gets a new state, once the old one is released."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._by_key: dict[ObjectKey, RequestState] = {}
+        self.deferred_count = 0
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of requests by what is remembered of them."""
+        stages = Counter(type(state.stage) for state in self._by_key.values())
+        return {
+            "requests": len(self._by_key),
+            "unfinished": stages[Progress],
+            "waitIndex": stages[Awaiting],
+            "deferredCompletions": stages[Deferred],
+            "failing": sum(state.failures.count > 0 for state in self._by_key.values()),
+        }
+
+    def waits(self, own: str) -> Counter[str]:
+        """Return the numbers of waiting requests by plugin; ``own`` stands for Bowline itself."""
+        stages = (state.stage for state in self._by_key.values())
+        return Counter(stage.plugin or own for stage in stages if isinstance(stage, Awaiting))
 
     def of(self, request: BindRequest) -> RequestState | None:
         """Return the request's state, if there is one."""
@@ -227,6 +297,29 @@ class RequestStates:
             state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
         return state
 
+    def defer(self, state: RequestState, completion: Deferred) -> None:
+        """Complete the request later."""
+        state.stage = completion
+        self.deferred_count += 1
+
+    def take_up(self, key: ObjectKey, latest: BindRequest | None, began: datetime) -> TakenUp:
+        """Begin a reconcile at ``began``: the request is unfinished from here on. ``latest``: as cached, if it is.
+
+        It reads what is stored by now: only a report that is still in progress may conflict with it.
+        """
+        former, now = self._by_key.get(key), self._monotonic()
+        if former is None and latest is not None:
+            former = self.ensure(latest)
+        stage = former.stage if former is not None else None
+        progress = stage if isinstance(stage, Progress) else Progress(now + REPORT_AFTER_S)
+        progress.since, progress.began, progress.attempt, progress.decision = now, began, "", ""
+        progress.versions.clear()
+        if isinstance(stage, Deferred):
+            self.deferred_count -= 1
+        if former is not None:
+            former.stage = progress
+        return TakenUp(former, self.of(latest) if latest is not None else former, progress, stage)
+
     def withdraw(self, key: ObjectKey) -> None:
         """Withdraw the key's attempt in progress, if there is one; its pod counts for no gang any more."""
         state = self._by_key.get(key)
@@ -240,8 +333,19 @@ class RequestStates:
         if state is not None:
             state.gang.leave()
 
+    def reset_failures(self) -> None:
+        """Reset the transient failures: the API server is available again after an outage."""
+        for state in self._by_key.values():
+            state.failures = NO_FAILURES
+            if isinstance(state.stage, Progress):
+                state.stage.report_at, state.stage.answer = self._monotonic() + REPORT_AFTER_S, None
+
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
+        for state in self._by_key.values():
+            if isinstance(state.stage, Progress) and state.stage.report is not None:
+                state.stage.report.cancel()
         self._by_key.clear()
+        self.deferred_count = 0
         return entries

@@ -6,7 +6,7 @@ the caller reads and decides again. Pods' conditions and nominations are written
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bowline.api import names
@@ -22,6 +22,7 @@ from bowline.kube.resources import BINDREQUESTS
 from bowline.kube.stored import Difference, not_stored
 from bowline_reconciler.decide.actions import Event, Nomination, Report
 from bowline_reconciler.drive.pod_conditions import PodConditions
+from bowline_reconciler.drive.state import Progress, RequestStates
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +33,9 @@ _PHASE = "phase"
 class Writer:
     """Writes BindRequests, pods' conditions and events. Writing methods raise the client's errors.
 
-    ``record`` queues an event. ``on_write`` is called with the request as each write has stored it. ``stored_since``
-    returns the request as a report beside its reconcile has stored it since that version: on a Conflict with it, the
-    write is repeated once from there, because such a report changes nothing that is decided on.
+    ``record`` queues an event. ``on_write`` is called with the request as each write has stored it. On a Conflict
+    with a report beside its reconcile, the write is repeated once from the version that this has stored, because such
+    a report changes nothing that is decided on.
 
     Another project's CRD may lack status fields, which the API server then drops. An annotation of the request holds
     what its reply lacks (``bowline.api.request_facts``), in a write of its own, because a write of the status changes
@@ -48,12 +49,12 @@ class Writer:
         record: Callable[[EventNote], None],
         on_write: Callable[[BindRequest], None],
         conditions: PodConditions,
-        stored_since: Callable[[BindRequest], Awaitable[BindRequest | None]] | None = None,
+        states: RequestStates,
     ) -> None:
         self._client = client
         self._record = record
         self._on_write = on_write
-        self._stored_since = stored_since
+        self._states = states
         self._dropped_keys: frozenset[str] = frozenset()  # that were logged
         self._conditions = conditions
 
@@ -171,7 +172,9 @@ class Writer:
 
     async def _newest(self, request: BindRequest) -> BindRequest:
         """Return what a report has stored since; raises the Conflict that is being handled if none has."""
-        newest = await self._stored_since(request) if self._stored_since is not None else None
+        state = self._states.get(request.key)
+        stage = state.stage if state is not None else None
+        newest = await stage.stored_since(request) if isinstance(stage, Progress) else None
         if newest is None:
             raise  # noqa: PLE0704 - called by handlers only
         return newest

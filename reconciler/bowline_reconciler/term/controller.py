@@ -1,28 +1,33 @@
 """The controller: one work queue, a fixed number of workers, active only while this process is the leader.
 
-Watches run on every replica, so that a new leader starts with synced caches; their events (``watch_events``) enqueue
-keys only on the leader. Keys enqueued by watches have priority over keys requeued by a
-timer: thousands of polling requests do not delay a new one. Namespaces take turns, and a reconcile that lasts gives
-its worker back, so that one namespace's hanging or failing requests do not delay another's.
+Watches run on every replica, so that a new leader starts with synced caches; their events enqueue keys only on the
+leader. Keys enqueued by watches have priority over keys requeued by a timer: thousands of polling requests do not
+delay a new one. Namespaces take turns, and a reconcile that lasts gives its worker back, so that one namespace's
+hanging or failing requests do not delay another's.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from bowline.api.meta import ObjectKey
+from bowline.framework.binding.runner import Runner
 from bowline.kube.availability import Availability
 from bowline.kube.errors import KubeError
 from bowline.runtime.backoff import Backoff, ItemBackoff
 from bowline.runtime.tasks import cancel_and_wait, wait_first, wait_until
-from bowline.runtime.workers import DONE, Result, failure_of, run_worker, wait_failed
+from bowline.runtime.workers import failure_of, run_worker, wait_failed
 from bowline.runtime.workqueue import WorkQueue
+from bowline_reconciler.drive.in_flight import InFlightWrites
+from bowline_reconciler.drive.pod_conditions import PodConditions
 from bowline_reconciler.drive.reconciler import Reconciler
-from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.term.memory import Memory
+from bowline_reconciler.drive.requeue import Requeue
+from bowline_reconciler.drive.state import RequestStates
+from bowline_reconciler.observe import Observation
 from bowline_reconciler.watch.informers import Informers, Listed
+from bowline_reconciler.watch.request_cache import RequestCache
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +37,6 @@ DRAIN = timedelta(seconds=25)
 LOW_PRIORITY_SHARE = 8
 # The rate limit of a failing request: short at first, because most failures are over within a second.
 BACKOFF = (timedelta(milliseconds=200), timedelta(seconds=30))
-# Within this time after an outage all paused requests are requeued; the number of workers limits the concurrency.
-RESUME_WITHIN = timedelta(seconds=1)
 
 
 @dataclass(slots=True)
@@ -50,17 +53,69 @@ class Term:
     inherits_writes: bool = True
 
 
-def new_queue(workers: int, jitter: Callable[[], float]) -> WorkQueue[ObjectKey]:
-    """Return the queue of requests, for that many workers; it is closed until this process leads.
+def new_queue(workers: int, availability: Availability, jitter: Callable[[], float]) -> WorkQueue[ObjectKey]:
+    """Return the queue of requests, for that many workers; closed until this process leads, paused in an outage.
 
-    ``jitter`` returns a random number in [0, 1)."""
+    ``jitter`` returns a random number in [0, 1).
+    """
     return WorkQueue(
         low_priority_limit=max(1, workers // LOW_PRIORITY_SHARE),
         group=lambda key: key.namespace,
         workers=workers,
         backoff=ItemBackoff(*BACKOFF, random=jitter),
         is_open=False,
+        is_paused=lambda: not availability.available,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a process remembers, from the beginning of a leadership term to its end.
+
+    Losing it is safe: a term starts from the API objects, as any other process would.
+    """
+
+    states: RequestStates
+    requests: RequestCache
+    in_flight: InFlightWrites
+    requeue: Requeue
+    conditions: PodConditions
+    runner: Runner
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the in-memory state, by kind; entries are dropped with their requests."""
+        return {
+            **self.states.sizes,
+            "pluginStates": self.runner.remembered,
+            "reportTurns": len(self.requeue.report_turns),
+            "podConditions": len(self.conditions),
+            **self.requests.sizes,
+        }
+
+    def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
+        """Begin a leadership term at ``since`` (monotonic).
+
+        ``stale``: keys whose cached request may be older than the previous leader's last writes. ``newest``: the
+        latest creationTimestamp of the stored requests.
+        """
+        self.in_flight.start_term(since, newest)
+        self.requests.mark_stale(stale)
+        self.conditions.start()
+
+    def withdraw(self) -> None:
+        """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
+        for _, state in self.states.items():
+            state.attempt.withdraw()
+
+    async def end_term(self) -> None:
+        """Drop all state: this process's next term starts from the API objects, as any other process would."""
+        await self.conditions.stop()
+        self.requests.end_term()
+        for key, uid in self.states.clear():
+            await self.runner.drop_request(key, uid)
+        self.requeue.index.clear()
+        self.requeue.report_turns.clear()
 
 
 class Controller:
@@ -87,8 +142,6 @@ class Controller:
         self._availability = availability
         self._jitter = jitter
         metrics = observation.metrics
-        # Keys to process when the API server is available again.
-        self._paused_keys: set[ObjectKey] = set()
         metrics.oldest_request.set_function(lambda: informers.oldest_age() / timedelta(seconds=1))
         metrics.queue_depth.set_function(lambda: queue.depth)
 
@@ -107,7 +160,9 @@ class Controller:
         for key in {*self._informers.pending_keys(), *listing.stale}:
             self.queue.add(key)
         workers = [
-            asyncio.create_task(run_worker(self.queue, self._reconcile, self._on_error), name=f"worker {number}")
+            asyncio.create_task(
+                run_worker(self.queue, self._reconciler.reconcile, self._on_error), name=f"worker {number}"
+            )
             for number in range(self.queue.capacity)
         ]
         log.info("working", extra={"capacity": self.queue.capacity, "unfinished": self.queue.depth})
@@ -119,7 +174,6 @@ class Controller:
         finally:
             self.queue.shut_down()
             await cancel_and_wait(probing)
-            self._paused_keys.clear()
             self._memory.withdraw()
             drain_s = term.drain.total_seconds()
             await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expiry.wait())
@@ -145,25 +199,10 @@ class Controller:
                 await wait_until(end_event, delay)
         return Listed()
 
-    async def _reconcile(self, key: ObjectKey) -> Result:
-        if not self._availability.available:
-            self._paused_keys.add(key)
-            return DONE
-        with self._observation.track(key) as current:
-            result = current.result = await self._reconciler.reconcile(key)
-            return result
-
     def _on_recovery(self) -> None:
-        """Requeue the paused keys after a random delay: other processes notice the recovery at the same time."""
-        self._memory.reset_failures()
+        self._memory.states.reset_failures()
         self.queue.forget_all()
-        jitter = RESUME_WITHIN.total_seconds() * self._jitter()
-        asyncio.get_running_loop().call_later(jitter, self._resume)
-
-    def _resume(self) -> None:
-        keys, self._paused_keys = self._paused_keys, set()
-        for key in keys:
-            self.queue.add(key)
+        self.queue.resume()
 
     def _on_error(self, key: ObjectKey) -> None:
         """Log and count a defect of Bowline; the work queue requeues the key."""

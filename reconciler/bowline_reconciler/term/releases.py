@@ -18,22 +18,11 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, pod_uid_of
-from bowline.api.meta import (
-    Object,
-    ObjectKey,
-    ObjectUID,
-    has_ended,
-    identity_of,
-    is_deleting,
-    key_of,
-    status_of,
-    uid_of,
-)
-from bowline.api.reduction import reduced_pod
+from bowline.api.meta import Object, ObjectKey, ObjectUID, identity_of, is_deleting, key_of, status_of, uid_of
 from bowline.framework.binding.runner import Runner
 from bowline.framework.interface.status import Done
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import KubeError, NotFound, Unreadable
+from bowline.kube.errors import KubeError
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, BOUND_AND_ENDED, PODS, Selection
 from bowline.runtime.backoff import ItemBackoff
@@ -42,7 +31,7 @@ from bowline.runtime.workers import DONE, ReconcileError, Result, failure_of, ru
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import Event
 from bowline_reconciler.decide.report import unreleased_status
-from bowline_reconciler.decide.snapshot import Absent, pod_view, set_aside_for
+from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, set_aside_for
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.watch.informers import Informers
@@ -160,10 +149,13 @@ class Releases:
                 log.warning("no enabled plugin releases what the pod holds", extra={"bindRequest": str(key)})
                 await self._writer.drop_finalizer(request)
                 return DONE
-            pod = await self._pod(pod_of(held_request))
-            is_running = pod is Absent.UNREADABLE or (not isinstance(pod, Absent) and not has_ended(pod))
+            snapshot = await self._reads.with_live_pod(request)
+            pod = snapshot.pod
+            if isinstance(pod, PodView) and pod.uid != request.pod_uid:
+                pod = Absent.NOT_FOUND
+            is_running = pod is Absent.UNREADABLE or (not isinstance(pod, Absent) and not pod.has_ended)
             if not is_running:
-                await self._release(request, pod)
+                await self._release(replace(snapshot, pod=pod))
             elif self._uninstalling:
                 await self._abandon(request)
             else:
@@ -174,20 +166,9 @@ class Releases:
             raise ReconcileError(str(error)) from error
         return DONE
 
-    async def _pod(self, held_pod: HeldPod) -> Object | Absent:
-        try:
-            pod = await self._client.get(PODS, held_pod.key.namespace, held_pod.key.name)
-        except NotFound:
-            return Absent.NOT_FOUND
-        except Unreadable:
-            return Absent.UNREADABLE
-        return reduced_pod(pod) if uid_of(pod) == held_pod.uid else Absent.NOT_FOUND
-
-    async def _release(self, request: BindRequest, pod: Object | Absent) -> None:
+    async def _release(self, snapshot: Snapshot) -> None:
         """Call the plugins, then drop the finalizer."""
-        ctx = self._reads.context(
-            replace(self._reads.from_cache(request, None), pod=pod if isinstance(pod, Absent) else pod_view(pod))
-        )
+        ctx, request = self._reads.context(snapshot), snapshot.request
         status = await self._runner.run_release(ctx)
         now = self._client.clock.now()
         if not isinstance(status, Done):

@@ -22,23 +22,20 @@ from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.reflector import Reflector
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.drive.driver import Attempts, Driver
+from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.gangs import Gangs
 from bowline_reconciler.drive.hand_over import hand_over
 from bowline_reconciler.drive.in_flight import InFlightWrites
 from bowline_reconciler.drive.pod_conditions import PodConditions
-from bowline_reconciler.drive.progress import ProgressReports
+from bowline_reconciler.drive.progress import ProgressReports, points_of
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reconciler import Reconciler
 from bowline_reconciler.drive.reporter import Reporter
-from bowline_reconciler.drive.requeue import Requeue, WaitIndex, WaitSource
+from bowline_reconciler.drive.requeue import Requeue, WaitIndex, WaitSource, WatchEvents
 from bowline_reconciler.drive.state import RequestStates
-from bowline_reconciler.drive.watch_events import WatchEvents
 from bowline_reconciler.drive.writer import Writer
-from bowline_reconciler.observe.reconciles import points_of
-from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.term.controller import Controller, new_queue
-from bowline_reconciler.term.memory import Memory
+from bowline_reconciler.observe import OWN, Observation
+from bowline_reconciler.term.controller import Controller, Memory, new_queue
 from bowline_reconciler.term.releases import Releases
 from bowline_reconciler.term.ttl import TTLController
 from bowline_reconciler.watch.informers import EventHandlers, Informers
@@ -106,29 +103,27 @@ async def build(
     await lifecycle.setup()
     watches = lifecycle.watches(handlers.on_change, handlers.on_object)
     informers = Informers(client, handlers, settings.scheduler_names)
-    queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
+    queue = new_queue(binding.workers, client.availability, jitter)
+    wait_index = _wait_index(informers, watches.values())
     caller = PluginCaller(observation, clock.monotonic, observation.metrics.calls)
     runner = Runner(plugins, caller)
     states, requests = RequestStates(clock.monotonic), informers.request_cache
     conditions, in_flight = PodConditions(client), InFlightWrites(client, binding.in_flight_timeout)
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
-    writer = Writer(client, recorder.record, requests.learn, conditions, observation.stored_since)
+    writer = Writer(client, recorder.record, requests.learn, conditions, states)
     reporter = Reporter(writer, observation.metrics, clock)
     requeue = Requeue(wait_index, reporter, observation, client.availability, clock, jitter)
     wake = partial(queue.add, ends_rest=True)
     gangs = Gangs(client, states, wake) if settings.feature_gates.gang_binding else None
-    attempts = Attempts(
-        reads, informers, in_flight, runner, writer, requeue, observation, clock, binding, jitter, gangs
+    services = (reads, states, informers, in_flight, runner, writer, reporter, requeue, observation)
+    driver = Driver(*services, clock, binding, lambda: queue.is_busy, jitter, gangs)
+    events = WatchEvents(queue, states, informers, wait_index)
+    reconciler = Reconciler(requests, reads, states, driver, requeue, observation, clock)
+    memory = Memory(states, requests, in_flight, requeue, conditions, runner)
+    observation.metrics.count(
+        lambda: points_of(states, caller.in_progress), lambda: states.waits(OWN), lambda: memory.sizes
     )
-    driver = Driver(
-        attempts, reads, states, informers, in_flight, runner, writer, reporter, requeue, lambda: queue.is_busy
-    )
-    events = WatchEvents(queue, states, informers, driver, wait_index)
-    reconciler = Reconciler(requests, reads, states, driver, requeue, observation)
-    memory = Memory(states, requests, in_flight, requeue, driver, conditions, runner, observation)
-    observation.metrics.in_flight(lambda: points_of(observation.reconciles, caller.in_progress))
-    observation.metrics.remembered(lambda: memory.sizes)
-    progress = ProgressReports(observation, states, reads, reporter, requeue, client.availability, caller, clock)
+    progress = ProgressReports(states, reads, reporter, requeue, client.availability, caller, clock)
     return Components(
         settings,
         client,

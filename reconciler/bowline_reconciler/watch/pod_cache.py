@@ -18,16 +18,7 @@ from typing import NoReturn
 
 import orjson
 
-from bowline.api.meta import (
-    Object,
-    ObjectKey,
-    ObjectUID,
-    ResourceVersion,
-    has_ended,
-    is_reduced,
-    uid_of,
-    version_of,
-)
+from bowline.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, has_ended, is_reduced, uid_of, version_of
 from bowline.kube.store import Store
 
 # With its key, its identity and the dict entry, a packed pod stays below 1 KB.

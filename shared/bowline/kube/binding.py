@@ -10,7 +10,7 @@ later update of the pod.
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -72,17 +72,12 @@ class BindOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BindingResult:
-    """The outcome, and the API server's message.
-
-    - ``last_unknown``: when the last POST without a reply failed.
-    - ``retry_after``: with UNKNOWN, the delay that the API server asks for.
-    """
+    """The outcome, and the API server's message. ``retry_after``: with UNKNOWN, the delay that it asks for."""
 
     outcome: BindOutcome
     message: str = ""
     code: int = 0
     causes: tuple[Cause, ...] = ()
-    last_unknown: float | None = None
     retry_after: timedelta | None = None
 
 
@@ -145,14 +140,11 @@ async def post_binding(
     labels: Mapping[str, str] | None = None,
     *,
     stopping: asyncio.Event | None = None,
-    on_send: Callable[[], None] | None = None,
 ) -> BindingResult:
     """Bind the pod: POST its Binding, and a second time after a short pause if the first POST is not acknowledged.
 
-    - ``stopping``: once set, prevents the second POST, also while that waits in the client's own queue.
-    - ``on_send``: called when a POST is sent; a call that is cancelled before it has had no effect.
-
-    Raises InfrastructureError only if no write can have been applied, for example after a failure of admission, which
+    ``stopping``: once set, prevents the second POST, also while that waits in the client's own queue. Raises
+    InfrastructureError only if no write can have been applied, for example after a failure of admission, which
     precedes the write. A rejection after an unacknowledged POST is UNKNOWN, not REFUSED: it states nothing about that
     POST.
     """
@@ -173,36 +165,32 @@ async def post_binding(
     }
     loop = asyncio.get_running_loop()
     began = loop.time()
-    last_unknown: float | None = None
+    may_be_applied = False  # by a POST without a reply
     failure: InfrastructureError
     for is_last in (False, True):
-        send = partial(_send, stopping if is_last else None, on_send)
+        send = partial(_send, stopping if is_last else None)
         try:
             # No timeout beside the client's: time in its queues is time in which nothing has been sent.
             await client.create(PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding", on_send=send)
-            return BindingResult(BindOutcome.BOUND, code=201, last_unknown=last_unknown)
+            return BindingResult(BindOutcome.BOUND, code=201)
         except ApiError as error:
-            return classify_error(error, last_unknown)
+            return classify_error(error, may_be_applied=may_be_applied)
         except InfrastructureError as error:
             failure = error
         if failure.may_have_been_applied:
-            last_unknown = client.clock.monotonic()
-        elif last_unknown is None:
+            may_be_applied = True
+        elif not may_be_applied:
             raise failure
         took = timedelta(seconds=loop.time() - began)
         if is_last or not await _may_repeat(failure, took, client.random.random(), stopping):
             break
-    return BindingResult(
-        BindOutcome.UNKNOWN, str(failure), failure.code, last_unknown=last_unknown, retry_after=failure.retry_after
-    )
+    return BindingResult(BindOutcome.UNKNOWN, str(failure), failure.code, retry_after=failure.retry_after)
 
 
-def _send(stopping: asyncio.Event | None, on_send: Callable[[], None] | None) -> None:
-    """Call ``on_send``. Raises ConnectionFailed, which prevents the POST, if it must not be sent any more."""
+def _send(stopping: asyncio.Event | None) -> None:
+    """Raise ConnectionFailed, which prevents the POST, if it must not be sent any more."""
     if stopping is not None and stopping.is_set():
         raise ConnectionFailed("not sent again: the request was withdrawn, or the process stops")
-    if on_send is not None:
-        on_send()
 
 
 async def _may_repeat(
@@ -218,13 +206,13 @@ async def _may_repeat(
     return not await wait_until(stopping, pause)
 
 
-def classify_error(error: ApiError, last_unknown: float | None) -> BindingResult:
-    """Classify the API server's decision; ``last_unknown`` is set if an earlier POST was not acknowledged."""
-    outcome = BindOutcome.REFUSED if last_unknown is None else BindOutcome.UNKNOWN
+def classify_error(error: ApiError, *, may_be_applied: bool) -> BindingResult:
+    """Classify the API server's decision; ``may_be_applied``: an earlier POST was not acknowledged."""
+    outcome = BindOutcome.UNKNOWN if may_be_applied else BindOutcome.REFUSED
     if isinstance(error, NotFound):
         outcome = BindOutcome.NOT_FOUND
     elif isinstance(error, Conflict) or (
         isinstance(error, Invalid) and any(cause.field == "metadata.uid" for cause in error.causes)
     ):
         outcome = BindOutcome.CONFLICT
-    return BindingResult(outcome, error.message, error.code, error.causes, last_unknown)
+    return BindingResult(outcome, error.message, error.code, error.causes)

@@ -70,6 +70,15 @@ class LateWrites:
     def __len__(self) -> int:
         return len(self._writes)
 
+    @property
+    def has_binding(self) -> bool:
+        """Whether a Binding that was sent has no reply."""
+        return any(write.is_binding and write.is_sent for write in self._writes)
+
+    def assume_binding(self, pod: WrittenObject, now: float) -> None:
+        """Note a Binding that somebody may have sent in another way, at ``now`` at the latest."""
+        self._writes.append(SentWrite(pod, "", is_binding=True, is_sent=True, lost_at=now))
+
     def last(self, now: float, *, bindings: bool) -> float | None:
         """Return when the last one, of Bindings or of all others, ended; ``now`` if one is in progress; else None."""
         ends = [

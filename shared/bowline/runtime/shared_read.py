@@ -23,15 +23,28 @@ class SharedReads(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._reads)
 
-    async def get(self, key: K, read: Callable[[], Awaitable[V]]) -> V:
-        """Return the result of the key's current read; starts one if there is none. Raises the read's error."""
+    async def get(self, key: K, read: Callable[[], Awaitable[V]], max_age_s: float = float("inf")) -> V:
+        """Return the result of the key's current read; starts one if there is none. Raises the read's error.
+
+        ``max_age_s``: a result of a read that has begun longer ago does not count either.
+        """
         self._expire()
         entry = self._reads.get(key)
-        if entry is None:
+        is_old = entry is not None and entry[0] < self._now() - max_age_s
+        if entry is not None and is_old and not entry[1].done():
+            await asyncio.wait({entry[1]})  # one read of a key at a time
+            return await self.get(key, read, max_age_s)
+        if entry is None or is_old:
             task: asyncio.Task[V] = asyncio.ensure_future(_as_coroutine(read))
             entry = self._reads[key] = (self._now(), task)
             task.add_done_callback(lambda read_task: self._drop_failed(key, read_task))
         return await asyncio.shield(entry[1])
+
+    def known(self, key: K) -> V | None:
+        """Return the key's result that ``get`` would reuse; None without one."""
+        self._expire()
+        _, task = self._reads.get(key, (0.0, None))
+        return task.result() if task is not None and task.done() and not task.cancelled() else None
 
     def clear(self) -> None:
         """Drop all results; reads in progress still return to their callers."""

@@ -76,7 +76,8 @@ class WorkQueue(Generic[K]):
     """A de-duplicating queue of keys with delays, priorities, fairness between groups and rate limiting.
 
     Not thread-safe. ``workers`` is how many keys that are not slow are processed at a time at most; without it no
-    group is limited, and no key is slow. A queue that is not open, as on a standby, accepts no keys.
+    group is limited, and no key is slow. A queue that is not open, as on a standby, accepts no keys. While
+    ``is_paused`` returns true, it hands out none.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class WorkQueue(Generic[K]):
         workers: int | None = None,
         backoff: ItemBackoff[K] | None = None,
         is_open: bool = True,
+        is_paused: Callable[[], bool] = lambda: False,
     ) -> None:
         self._group = group
         self._workers = workers
@@ -117,6 +119,7 @@ class WorkQueue(Generic[K]):
         # uvloop's handle of a call that is due immediately has no time: stored beside it.
         self._timer: tuple[float, asyncio.Handle] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._is_paused = is_paused
         self.is_open = is_open
 
     @property
@@ -268,6 +271,10 @@ class WorkQueue(Generic[K]):
         if again is not None and self.is_open and not self._delay_if_held(key):
             self._enqueue(key, again[0], low_priority=again[1])
 
+    def resume(self) -> None:
+        """Hand out keys again, at the end of a pause."""
+        self._wake_one()
+
     def open(self) -> None:
         """Accept keys, after ``shut_down`` again. Every key of before must have been marked done."""
         self.is_open = True
@@ -294,6 +301,8 @@ class WorkQueue(Generic[K]):
 
     def _next(self) -> K | None:
         """Start to process the next key and return it; None if none is ready or limits hold all of them back."""
+        if self._is_paused():
+            return None
         limit = self._low_limit or 0
         alternates = not (self._low_was_last and self._normal)
         self._low_was_last = False

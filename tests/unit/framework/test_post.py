@@ -28,15 +28,13 @@ pytestmark = pytest.mark.looptime
 
 
 class Unanswered(KubeClient):
-    """Sends the request, unless it is ``queued``; there is no reply."""
+    """Sends the request; there is no reply."""
 
-    def __init__(self, is_queued: bool = False) -> None:
+    def __init__(self) -> None:
         self.clock = SteppedClock()
-        self.is_queued = is_queued
 
     async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
-        if not self.is_queued:
-            options["on_send"]()
+        options["on_send"]()
         with api_time():
             await asyncio.Event().wait()
         raise AssertionError("cancelled before that")
@@ -53,17 +51,9 @@ class SlowBinder(DefaultBinder):
 
 
 @pytest.mark.parametrize("binder", [DefaultBinder, SlowBinder])
-async def test_a_binding_without_a_reply_is_transient_and_recorded(binder: Callable[..., Plugin]) -> None:
+async def test_a_binding_without_a_reply_is_transient(binder: Callable[..., Plugin]) -> None:
     c = context_for(stored(bind_request()), stored(pod()), client=Unanswered())
     status = await Runner([binder(PluginConfig(), Settings())], PluginCaller(RecordingObserver())).run_bind(c)
-    assert c.posts.last_unknown == 0.0
-    assert isinstance(status, Transient)
-
-
-async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> None:
-    c = context_for(stored(bind_request()), stored(pod()), client=Unanswered(is_queued=True))
-    status = await Runner([DefaultBinder(PluginConfig(), Settings())], PluginCaller(RecordingObserver())).run_bind(c)
-    assert c.posts.last_unknown is None
     assert isinstance(status, Transient)
 
 

@@ -67,7 +67,6 @@ async def test_a_binding_is_sent_at_most_twice(
     result = await post(client)
     assert (len(client.sent), result.outcome) == (posts, outcome)
     assert result.retry_after == (timedelta(seconds=retry_after) if retry_after is not None else None)
-    assert (result.last_unknown is not None) is bool(replies)
 
 
 async def test_the_second_post_waits_for_the_retry_after_of_a_5xx() -> None:
@@ -117,4 +116,4 @@ async def test_a_second_post_that_is_stopped_in_the_clients_queue_is_not_sent() 
     await asyncio.sleep(5)
     stopping.set()
     result = await posting
-    assert (len(client.sent), result.outcome, result.last_unknown) == (1, BindOutcome.UNKNOWN, 0.0)
+    assert (len(client.sent), result.outcome) == (1, BindOutcome.UNKNOWN)

@@ -24,18 +24,16 @@ from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.decide.actions import Event, Nomination, PodBound
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT, Absent
-from bowline_reconciler.drive.driver import Attempts, Driver
+from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.in_flight import InFlightWrites
 from bowline_reconciler.drive.pod_conditions import PodConditions
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reconciler import Reconciler
 from bowline_reconciler.drive.reporter import Reporter
-from bowline_reconciler.drive.requeue import Requeue, WaitIndex
+from bowline_reconciler.drive.requeue import Requeue, WaitIndex, WatchEvents
 from bowline_reconciler.drive.state import RequestState, RequestStates
-from bowline_reconciler.drive.watch_events import WatchEvents
 from bowline_reconciler.drive.writer import Writer
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe import Observation, ReconcilerMetrics
 from bowline_reconciler.term.controller import new_queue
 from bowline_reconciler.watch.bound_pods import AwaitedBind, BoundPodWatch
 from bowline_reconciler.watch.informers import Informers
@@ -220,13 +218,10 @@ class Cycle:
         requeue = Requeue(index, reporter, observation, Availability(clock), clock, lambda: 0.5)
         self.in_flight = InFlightWrites(client, settings.binding.in_flight_timeout)
         self.is_busy = False
-        services = (self.in_flight, runner, writer)
-        attempts = Attempts(self.reads, caches, *services, requeue, observation, clock, settings.binding, lambda: 0.5)
-        self.driver = Driver(
-            attempts, self.reads, self.states, caches, *services, reporter, requeue, lambda: self.is_busy
-        )
-        self.reconciler = Reconciler(self.requests, self.reads, self.states, self.driver, requeue, observation)
-        self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, self.driver, index)
+        services = (self.reads, self.states, caches, self.in_flight, runner, writer, reporter, requeue, observation)
+        self.driver = Driver(*services, clock, settings.binding, lambda: self.is_busy, lambda: 0.5)
+        self.reconciler = Reconciler(self.requests, self.reads, self.states, self.driver, requeue, observation, clock)
+        self.events = WatchEvents(new_queue(1, Availability(clock), lambda: 0.5), self.states, caches, index)
 
     @property
     def request(self) -> BindRequest:

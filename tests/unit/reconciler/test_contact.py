@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bowline_reconciler.observe.contact import CHECK_S, EXIT_S, UNREADY_S, Contact, ContactLost
+from bowline_reconciler.process import CHECK_S, EXIT_S, UNREADY_S, Contact, ContactLost
 
 pytestmark = pytest.mark.looptime
 

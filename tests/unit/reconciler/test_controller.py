@@ -10,8 +10,7 @@ from bowline.kube.availability import Availability
 from bowline.runtime.workers import Result
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.drive.reconciler import Reconciler
-from bowline_reconciler.term.controller import Controller, Term, new_queue
-from bowline_reconciler.term.memory import Memory
+from bowline_reconciler.term.controller import Controller, Memory, Term, new_queue
 from bowline_reconciler.watch.informers import Informers, Listed
 from tests.unit.reconciler.watching import Watched
 
@@ -55,14 +54,15 @@ class SoonAgain:
 @pytest.mark.looptime
 async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     harness, work, passes_before = Watched(), SoonAgain(), 3
-    queue = new_queue(4, lambda: 0.5)
+    availability = Availability(harness.clock)
+    queue = new_queue(4, availability, lambda: 0.5)
     controller = Controller(
         queue,
         cast(Reconciler, work),
         cast(Memory, work),
         cast(Informers, OneUnfinished()),
         harness.observation,
-        Availability(harness.clock),
+        availability,
         lambda: 0.5,
     )
     as_it_was = WorkQueue.add_after

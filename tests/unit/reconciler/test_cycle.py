@@ -1,18 +1,25 @@
 """The order of calls and writes of one binding cycle, as far as no real race shows it each time."""
 
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Status
+from bowline.kube.resources import PODS
+from bowline.kube.writes import WrittenObject
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
 from bowline.testing.builders import pod, stored
-from bowline_reconciler.drive.driver import DEFER, MAX_DEFERRED, Work
+from bowline_reconciler.drive.driver import DEFER, MAX_DEFERRED
 from tests.unit.reconciler.cycle import Act, Cycle, bound
+
+
+def lose_binding(cycle: Cycle) -> None:
+    """A Binding without a reply."""
+    cycle.state.attempt.writes.assume_binding(WrittenObject(PODS, cycle.key), cycle.clock.monotonic())
+
 
 NOT_BOUND = ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
 
@@ -35,8 +42,8 @@ async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
 async def test_a_binding_without_a_reply_is_judged_by_the_pod(took_effect: bool) -> None:
     cycle = Cycle()
 
-    async def lose_reply(c: BindContext) -> Status:
-        c.posts.last_unknown = cycle.clock.monotonic()
+    async def lose_reply(_: BindContext) -> Status:
+        lose_binding(cycle)
         if took_effect:
             cycle.bind_pod()
         return Status.retry("no reply")
@@ -171,10 +178,9 @@ async def test_a_completion_is_deferred_while_others_are_not_bound(
 ) -> None:
     cycle = Cycle()
     cycle.is_busy = is_busy
-    deferred = cycle.driver.deferred
-    deferred.update((ObjectKey("default", f"before-{number}"), cast(Work, None)) for number in range(deferred_count))
+    cycle.states.deferred_count = deferred_count
     result = await cycle.attempt()
-    assert (result is DEFER, cycle.key in deferred, "post_bind" in cycle.log) == (
+    assert (result is DEFER, cycle.states.sizes["deferredCompletions"], "post_bind" in cycle.log) == (
         is_deferred,
         is_deferred,
         not is_deferred,
@@ -198,14 +204,14 @@ async def test_a_deferred_completion_is_of_a_pending_request(changes: dict[str, 
     cycle.log.clear()
     await cycle.reconciler.reconcile(cycle.key)
     assert cycle.log[0] == first_call
-    assert not cycle.driver.deferred
+    assert not cycle.states.deferred_count
 
 
 async def test_a_rollback_with_a_write_that_may_still_take_effect_is_repeated() -> None:
     cycle = Cycle(pre_bind=refuse)
 
     async def lose_reply(_: BindContext) -> Status:
-        cycle.state.attempt.unacknowledged_at = cycle.clock.monotonic()
+        lose_binding(cycle)
         return Status.ok()
 
     cycle.plugin.acts["rollback"] = lose_reply

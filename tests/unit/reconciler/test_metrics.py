@@ -20,8 +20,7 @@ from bowline.runtime.address import parse_listen
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.metrics import new_registry
 from bowline.runtime.probes import ProbeServer
-from bowline_reconciler.observe.metrics import OUTCOMES, POINTS, ReconcilerMetrics
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe import OUTCOMES, POINTS, Observation, ReconcilerMetrics
 from bowline_webhook.metrics import WebhookMetrics
 from bowline_webhook.tls.metrics import CertificateMetrics
 from tests.unit.reconciler.watching import ACTING
@@ -53,7 +52,7 @@ async def exported() -> dict[str, Metric]:
     reconciler, webhook = new_registry(), CollectorRegistry()
     ProbeServer(parse_listen("127.0.0.1:0"), reconciler, {}, "reconciler")
     metrics = ReconcilerMetrics(reconciler, ACTING)
-    metrics.remembered(lambda: {"requests": 0})
+    metrics.count(dict, dict, lambda: {"requests": 0})
     Observation(metrics, SystemClock())
     every = [builtin.plugin(builtin.plugin.config_model(), Settings()) for builtin in BUILTINS]
     await PluginLifecycle(every, cast(KubeClient, None), SystemClock(), reconciler).setup()

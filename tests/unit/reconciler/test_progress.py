@@ -2,7 +2,9 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -14,9 +16,12 @@ from bowline.kube.calls import Call
 from bowline.kube.resources import NODES, PODS
 from bowline.runtime.workers import DONE, ReconcileError, Result
 from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import START
 from bowline_reconciler.decide.report import Unfinished
+from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.progress import unfinished_by
-from tests.unit.reconciler.watching import Watched
+from bowline_reconciler.drive.state import Progress, RequestStates
+from tests.unit.reconciler.cycle import Cycle
 
 KEY = ObjectKey("default", "train")
 ANSWER = Unfinished("Retrying", "429 TooManyRequests: busy")
@@ -63,57 +68,60 @@ def test_the_cause_is_what_hangs_or_the_last_answer(
         pytest.param(KeyError("x"), True, "a defect of Bowline, KeyError: 'x'", id="a defect"),
     ],
 )
-def test_a_request_is_unfinished_until_a_reconcile_has_a_result(
+async def test_a_request_is_unfinished_until_a_reconcile_has_a_result(
     end: Result | Exception, *, is_unfinished: bool, answer: str
 ) -> None:
-    observation = Watched().observation
+    cycle = Cycle()
+    ends = [end, DONE]
 
-    def reconcile(end: Result | Exception) -> None:
-        with observation.track(KEY) as current:
-            (entry,) = observation.unfinished.values()
+    class Ending:
+        async def drive(self, *_: object) -> Result:
+            progress = cycle.state.stage
+            assert isinstance(progress, Progress)
             open_calls().append(OpenCall(Call("GET", "get", PODS, KEY), 0.0))
-            assert [noted.call.text for noted in entry.calls] == ["GET pods default/train"]
-            entry.calls.clear()
-            if isinstance(end, Exception):
+            assert [noted.call.text for noted in progress.calls] == ["GET pods default/train"]
+            progress.calls.clear()
+            if isinstance(end := ends.pop(0), Exception):
                 raise end
-            current.result = end
+            return end
 
+    reconciler = replace(cycle.reconciler, driver=cast(Driver, Ending()))
     with suppress(ReconcileError, KeyError):
-        reconcile(end)
-    entries = observation.unfinished.values()
-    assert [bool(entry.answer and entry.answer.why.startswith(answer)) for entry in entries] == [True] * is_unfinished
-    reconcile(DONE)
-    assert not observation.unfinished
+        await reconciler.reconcile(KEY)
+    stage = cycle.state.stage
+    assert isinstance(stage, Progress) is is_unfinished
+    assert not isinstance(stage, Progress) or (stage.answer and stage.answer.why.startswith(answer))
+    await reconciler.reconcile(KEY)
+    assert cycle.state.stage is None
 
 
 async def test_a_write_goes_on_from_the_newest_version_that_reports_have_stored() -> None:
-    observation = Watched().observation
+    states = RequestStates()
+    entry = states.take_up(KEY, request("7"), START).progress
     read = request("7")
-    with observation.track(read.key):
-        assert await observation.stored_since(read) is None
-        (entry,) = observation.unfinished.values()
-        entry.versions.update({read.resource_version: request("8"), request("8").resource_version: request("9")})
-        newest = await observation.stored_since(read)
-        assert newest is not None
-        assert newest.resource_version == "9"
-        assert await observation.stored_since(request("7", uid="another")) is None
+    assert await entry.stored_since(read) is None
+    entry.versions.update({read.resource_version: request("8"), request("8").resource_version: request("9")})
+    newest = await entry.stored_since(read)
+    assert newest is not None
+    assert newest.resource_version == "9"
+    assert await entry.stored_since(request("7", uid="another")) is None
 
-        async def report() -> None:
-            await asyncio.sleep(0)
-            entry.versions[request("9").resource_version] = request("10")
+    async def report() -> None:
+        await asyncio.sleep(0)
+        entry.versions[request("9").resource_version] = request("10")
 
-        entry.report = asyncio.create_task(report())
-        newest = await observation.stored_since(request("9"))
-        assert newest is not None
-        assert newest.resource_version == "10", "a report in progress is awaited"
+    entry.report = asyncio.create_task(report())
+    newest = await entry.stored_since(request("9"))
+    assert newest is not None
+    assert newest.resource_version == "10", "a report in progress is awaited"
 
-        async def conflict() -> None:
-            assert await observation.stored_since(request("10")) is None
+    async def conflict() -> None:
+        assert await entry.stored_since(request("10")) is None
 
-        entry.report = conflicting_report = asyncio.create_task(conflict())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert conflicting_report.done(), "a report does not wait for itself"
-        conflicting_report.result()
-    with observation.track(read.key):
-        assert not entry.versions, "the next reconcile reads what is stored"
+    entry.report = conflicting_report = asyncio.create_task(conflict())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert conflicting_report.done(), "a report does not wait for itself"
+    conflicting_report.result()
+    assert states.take_up(KEY, request("7"), START).progress is entry
+    assert not entry.versions, "the next reconcile reads what is stored"

@@ -12,8 +12,7 @@ from bowline_reconciler.decide.transient import QUIET_FAILURES
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import ATTEMPT_PAUSE, Requeue, WaitIndex
 from bowline_reconciler.drive.state import RequestState
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe import Observation, ReconcilerMetrics
 
 KEY, NO_REPORTER = ObjectKey("default", "train"), cast(Reporter, None)
 

@@ -40,7 +40,7 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
 def test_the_allowed_kinds_of_waits(versions: list[str], refs: list[ObjectRef], expectation: Registration) -> None:
     index, _ = watching(*versions)
     assert index.register(REQUEST, refs, {}) is expectation
-    assert len(index) == (expectation is not Registration.STALE)
+    assert index.count("default") == (expectation is not Registration.STALE)
 
 
 def put(store: Store, version: str) -> None:
@@ -97,9 +97,9 @@ def test_a_wait_ends_if_one_of_the_watches_that_show_the_object_allows_it() -> N
     assert index.register(OTHER, [ref("7")], {}) is Registration.STALE
 
 
-def test_a_new_wait_replaces_the_former_one() -> None:
+def test_nothing_is_left_of_a_wait_that_has_ended() -> None:
     index, _ = watching("7")
     index.register(REQUEST, [ref("7")], {})
-    index.register(REQUEST, [ref("", "ConfigMap", "else")], {})
+    index.unregister(REQUEST, [("v1", "ConfigMap", DATA)])
     assert not index.waiters_of(CONFIGMAPS, DATA)
-    assert len(index) == 1
+    assert not index.count("default")

@@ -18,8 +18,7 @@ from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue, WaitIndex
 from bowline_reconciler.drive.state import RequestState
 from bowline_reconciler.drive.writer import Writer
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe import Observation, ReconcilerMetrics
 
 pytestmark = pytest.mark.looptime
 

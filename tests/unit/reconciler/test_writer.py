@@ -16,6 +16,7 @@ from bowline.kube.stored import require_stored
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.drive.pod_conditions import PodConditions
+from bowline_reconciler.drive.state import RequestStates
 from bowline_reconciler.drive.writer import Writer
 from tests.builders import request
 
@@ -40,7 +41,7 @@ class Storing(KubeClient):
 
 
 def writer(client: KubeClient) -> Writer:
-    return Writer(client, lambda note: None, lambda after: None, PodConditions(client))
+    return Writer(client, lambda note: None, lambda after: None, PodConditions(client), RequestStates())
 
 
 async def test_the_stored_request_is_returned() -> None:

@@ -13,9 +13,9 @@ from bowline.framework.interface.status import Status
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import context_for
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import points_of
-from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.drive.progress import points_of
+from bowline_reconciler.drive.state import RequestStates
+from bowline_reconciler.observe import Observation, ReconcilerMetrics
 
 ACTING = {
     "supported_allocations": ("devices",),
@@ -35,8 +35,11 @@ class Watched:
         metrics = ReconcilerMetrics(self.registry, ACTING)
         self.observation = Observation(metrics, self.clock)
         self.caller = PluginCaller(self.observation, self.clock.monotonic, metrics.calls)
-        reconciles, caller = self.observation.reconciles, self.caller
-        metrics.in_flight(lambda: points_of(reconciles, caller.in_progress))
+        self.states = RequestStates(self.clock.monotonic)
+        states, caller = self.states, self.caller
+        metrics.count(
+            lambda: points_of(states, caller.in_progress), lambda: states.waits("bowline"), lambda: states.sizes
+        )
 
     def value(self, name: str, **labels: str) -> float | None:
         """The value of one series; None if it does not exist."""

@@ -39,6 +39,21 @@ async def test_callers_share_a_read_until_it_is_too_old() -> None:
     assert len(shared) == 1, "expired results are removed"
 
 
+async def test_a_caller_may_require_a_younger_read() -> None:
+    source = Source()
+    shared: SharedReads[str, int] = SharedReads(30.0, lambda: source.now)
+    first = asyncio.create_task(shared.get("a", source.read))
+    await asyncio.sleep(0)
+    assert shared.known("a") is None
+    source.now = 2.0
+    younger = [asyncio.create_task(shared.get("a", source.read, max_age_s=1.0)) for _ in range(2)]
+    await asyncio.sleep(0)
+    source.go.set()
+    assert await asyncio.gather(first, *younger) == [1, 2, 2], "the one in progress has begun before"
+    source.now = 3.0
+    assert (await shared.get("a", source.read, max_age_s=1.0), shared.known("a")) == (2, 2)
+
+
 async def test_a_cancelled_caller_does_not_end_the_read_of_the_others() -> None:
     source = Source()
     shared: SharedReads[str, int] = SharedReads(30.0, lambda: source.now)

@@ -48,6 +48,19 @@ async def test_a_key_in_processing_is_not_handed_out_again_before_it_is_done() -
     assert (queue.depth, queue.processing) == (0, 0)
 
 
+async def test_a_paused_queue_keeps_its_keys_until_it_resumes() -> None:
+    is_paused = True
+    queue: WorkQueue[str] = WorkQueue(is_paused=lambda: is_paused)
+    keys = asyncio.gather(next_key_at(queue), next_key_at(queue))
+    queue.add("a")
+    queue.add_after("b", seconds(2))
+    await asyncio.sleep(5)
+    assert queue.depth == 2
+    is_paused = False
+    queue.resume()
+    assert sorted(await keys) == [("a", 5.0), ("b", 5.0)]
+
+
 async def test_a_cancelled_getter_loses_no_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())

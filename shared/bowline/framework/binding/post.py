@@ -1,6 +1,5 @@
 """Binding by POST, for every bind plugin that uses it, and the Status of its result."""
 
-import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -28,33 +27,14 @@ async def bind_by_post(ctx: BindContext) -> Status:
     errors = annotation_errors(ctx.annotations, present) + label_errors(ctx.labels)
     if errors:
         return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(error) for error in errors))
-    request, node = ctx.request, ctx.spec.selected_node
-    is_sent = False
-
-    def on_send() -> None:
-        nonlocal is_sent
-        is_sent = True
-
+    request, node, stopping = ctx.request, ctx.spec.selected_node, ctx.posts.stopping
     try:
         result = await post_binding(
-            ctx.client,
-            request.pod_key,
-            request.pod_uid,
-            node,
-            ctx.annotations,
-            ctx.labels,
-            stopping=ctx.posts.stopping,
-            on_send=on_send,
+            ctx.client, request.pod_key, request.pod_uid, node, ctx.annotations, ctx.labels, stopping=stopping
         )
-    except asyncio.CancelledError:
-        # A POST that has been sent may still be applied; a queued one is not sent any more.
-        if is_sent:
-            ctx.posts.last_unknown = ctx.client.clock.monotonic()
-        raise
     except InfrastructureError:
         ctx.posts.rejected = True
         raise
-    ctx.posts.last_unknown = result.last_unknown
     ctx.posts.acknowledged = result.outcome is BindOutcome.BOUND
     ctx.posts.rejected = result.outcome is BindOutcome.REFUSED
     return binding_status(result, denied_on(ctx.pod or {}, node, result.message))
