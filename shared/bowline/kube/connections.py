@@ -159,12 +159,15 @@ class ConnectionPool:
         self._timeout_s = connect_timeout_s
         self._idle: deque[Connection] = deque()  # the last one that was used is the first one to be used again
         self._open: set[Connection] = set()
+        self._is_closed = False
 
     async def connection(self, trust: ssl.SSLContext | None) -> Connection:
         """Return a connection without a request; ``trust``: of a new one, and idle ones with another are closed.
 
         Raises ConnectionFailed and UntrustedServer: nothing has been sent.
         """
+        if self._is_closed:
+            raise ConnectionFailed("not sent: the client is closed")
         while self._idle:
             idle = self._idle.pop()
             if idle.is_reusable and idle.trust is trust and idle.idle_for < _KEEPALIVE_S:
@@ -211,7 +214,8 @@ class ConnectionPool:
             self._idle.popleft().abort()
 
     async def close(self) -> None:
-        """Close all connections; requests in flight fail. An event loop that ends before they are leaks sockets."""
+        """Close all connections; requests in flight and later ones fail. A loop that ends before leaks sockets."""
+        self._is_closed = True
         for connection in self._open:
             connection.abort()
         with suppress(TimeoutError):

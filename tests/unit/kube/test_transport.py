@@ -156,7 +156,9 @@ async def test_the_time_of_an_answer_is_limited(server: tuple[ScriptedServer, st
             await transport.send(GET)
     assert (await transport.send(GET)).body == b"{}"
     await transport.close()
-    with pytest.raises(ConnectionFailed):
+    with pytest.raises(ConnectionFailed, match="closed"):
+        await transport.send(GET)
+    with pytest.raises(ConnectionFailed, match="no connection"):
         await opened("http://127.0.0.1:1").send(GET)
 
 
