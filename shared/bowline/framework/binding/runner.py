@@ -123,7 +123,6 @@ class Runner:
             point: [plugin for plugin in self._plugins[point] if isinstance(plugin, BuiltinBindingPlugin)]
             for point in BUILTIN_POINTS
         }
-        self._has_others = any(not isinstance(plugin, BuiltinBindingPlugin) for plugin in plugins)
         # The in-memory state of each request, by plugin.
         self._states: dict[ObjectUID, dict[str, dict[str, Any]]] = {}
 
@@ -133,27 +132,15 @@ class Runner:
         """Return what the plugins state of the request. ``pod``: None if it is not known.
 
         A plugin whose call fails serves nothing, and may leave side effects: an unnecessary finalizer costs a write,
-        a missing one a leak. Where one is not Bowline's own, all receive one copy of request and pod. If it is not
-        the same afterwards, a plugin has changed it, and each is asked again with copies of its own.
+        a missing one a leak.
         """
-        if request.spec is None:
-            return Answers(holders=self.holders(request))
-        if not self._has_others:
-            return self._ask(request, pod, lambda: (request, pod))
-        copies = _copies(request, pod)
-        answers = self._ask(request, pod, lambda: copies)
-        if copies == (request, pod):
-            return answers
-        return self._ask(request, pod, lambda: _copies(request, pod))
-
-    def _ask(
-        self, request: BindRequest, pod: Object | None, copies: Callable[[], tuple[BindRequest, Object | None]]
-    ) -> Answers:
         holders, idle, defects, errors = self.holders(request), set(), [], []
+        if request.spec is None:
+            return Answers(holders=holders)
         for plugin in self._plugins[BindingPlugin.applies] if pod is not None else ():
-            request_copy, pod_copy = copies()
+            own_request, own_pod = _own(plugin, request, pod)
             applies = self._caller.ask(
-                plugin, "applies", as_flag, request, None, plugin.applies, pod_copy or {}, request_copy
+                plugin, "applies", as_flag, request, None, plugin.applies, own_pod or {}, own_request
             )
             if isinstance(applies, Status):
                 defects.append(applies)
@@ -162,16 +149,14 @@ class Runner:
         effects = {
             plugin.name
             for plugin in self._plugins[BindingPlugin.rollback]
-            if plugin.name not in idle and self._has_effects(plugin, *copies())
+            if plugin.name not in idle and self._has_effects(plugin, request, pod)
         }
         demands: set[AllocationKind] = set()
-        for plugin in self._builtins[BuiltinBindingPlugin.supported_allocations]:
-            method, (request_copy, _) = plugin.supported_allocations, copies()
-            result = self._caller.ask(
-                plugin, "supported_allocations", as_demands, request, None, method, request_copy
-            )
+        for builtin in self._builtins[BuiltinBindingPlugin.supported_allocations]:
+            method = builtin.supported_allocations
+            result = self._caller.ask(builtin, "supported_allocations", as_demands, request, None, method, request)
             if isinstance(result, Status):
-                errors.append(f"{plugin.name}: {result.message}")
+                errors.append(f"{builtin.name}: {result.message}")
             else:
                 demands.update(result)
         return Answers(
@@ -181,8 +166,8 @@ class Runner:
     def _has_effects(self, plugin: BindingPlugin, request: BindRequest, pod: Object | None) -> bool:
         if plugin not in self._plugins[Plugin.has_side_effects]:
             return True
-        method = plugin.has_side_effects
-        result = self._caller.ask(plugin, "has_side_effects", as_flag, request, None, method, request, pod)
+        method, own = plugin.has_side_effects, _own(plugin, request, pod)
+        result = self._caller.ask(plugin, "has_side_effects", as_flag, request, None, method, *own)
         return isinstance(result, Status) or result
 
     def _applying(self, plugins: Iterable[P], ctx: BindContext) -> list[P]:
@@ -408,10 +393,9 @@ class Runner:
 
     def _view(self, plugin: Plugin, ctx: BindContext, state: dict[str, Any] | None = None) -> BindContext:
         """Return a plugin's view of the context: with copies of the objects, except for Bowline's own plugins."""
-        request, pod, node = ctx.request, ctx.pod, ctx.node
-        if not isinstance(plugin, BuiltinBindingPlugin):
-            request, pod = _copies(request, pod)
-            node = _copied(node) if node is not None else None
+        (request, pod), node = _own(plugin, ctx.request, ctx.pod), ctx.node
+        if node is not None and not isinstance(plugin, BuiltinBindingPlugin):
+            node = _copied(node)
         return replace(
             ctx,
             request=request,
@@ -430,8 +414,12 @@ def _copied(raw: Object) -> Object:
     return copy
 
 
-def _copies(request: BindRequest, pod: Object | None) -> tuple[BindRequest, Object | None]:
-    """Return copies: whatever a plugin writes into them, the cached objects stay unchanged."""
+def _own(plugin: Plugin, request: BindRequest, pod: Object | None) -> tuple[BindRequest, Object | None]:
+    """Return what a plugin receives: copies, so that the cached objects stay as they are, whatever it writes into
+    them. Bowline's own plugins write nothing, and share the objects.
+    """
+    if isinstance(plugin, BuiltinBindingPlugin):
+        return request, pod
     return replace(request, raw=_copied(request.raw)), _copied(pod) if pod is not None else None
 
 
