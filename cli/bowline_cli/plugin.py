@@ -14,8 +14,7 @@ import yaml
 
 from bowline.api.field_error import FieldError
 from bowline.framework.config import ConfigurationError, load_settings
-from bowline.framework.interface.access import as_values, hooks_of
-from bowline.framework.interface.plugin import AdmissionPlugin
+from bowline.framework.interface.plugin import access_value
 from bowline.framework.plugin_class import ACCESS
 from bowline.framework.registry import Registry, installed_plugins
 from bowline.plugins.catalog import BUILTINS, plugin_access
@@ -185,7 +184,7 @@ def _installed() -> Iterator[Mapping[str, Any]]:
             name: entry.get_default(call_default_factory=True) for name, entry in fields if not entry.is_required()
         }
         try:
-            yield as_values(kind.name, hooks_of(kind, AdmissionPlugin), kind.access, arguments)
+            yield access_value(kind, arguments)
         except KeyError as error:
             message = (
                 "is named by a rule of the plugin's access, and has no default; give the configuration: --config FILE"

@@ -2,8 +2,7 @@
 
 import yaml
 
-from bowline.framework.interface.access import as_values, hooks_of
-from bowline.plugin import AdmissionPlugin
+from bowline.framework.interface.plugin import access_value
 from bowline.plugins.catalog import BUILTINS
 
 HEADER = """\
@@ -14,9 +13,5 @@ HEADER = """\
 
 def as_yaml() -> str:
     """Return the chart's YAML document."""
-    plugins = [
-        as_values(builtin.plugin.name, hooks_of(builtin.plugin, AdmissionPlugin), builtin.plugin.access, {})
-        | {"enabled": builtin.is_enabled}
-        for builtin in BUILTINS
-    ]
+    plugins = [access_value(builtin.plugin, {}) | {"enabled": builtin.is_enabled} for builtin in BUILTINS]
     return HEADER + yaml.safe_dump({"plugins": plugins}, sort_keys=False, width=110)

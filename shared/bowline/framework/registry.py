@@ -16,8 +16,8 @@ from bowline.api.field_error import FieldError
 from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
-from bowline.framework.interface.access import Access, hooks_of
-from bowline.framework.interface.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.interface.access import Access
+from bowline.framework.interface.plugin import Plugin, PluginConfig, hooks_of
 from bowline.framework.plugin_class import ACCESS, PLUGIN, class_errors
 from bowline.framework.plugin_order import PLUGIN_ORDER, PluginClass, dependency_errors, sorted_stably
 
@@ -141,7 +141,7 @@ class Registry:
         granted = settings.granted_plugins
         for name, plugin_class in selection.enabled_classes.items():
             is_granted = granted is None or name in granted or name in self._builtins
-            if not is_granted and (plugin_class.access != Access() or hooks_of(plugin_class, AdmissionPlugin)):
+            if not is_granted and (plugin_class.access != Access() or hooks_of(plugin_class)):
                 selection.error(name, _NOT_GRANTED, ACCESS)
         for name in sorted(points_by_name.keys() & self._builtins.keys()):
             message = f"is the name of a built-in plugin and of {_origins(points_by_name[name])}; uninstall that"

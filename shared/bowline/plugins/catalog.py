@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bowline.framework.config import Settings
-from bowline.framework.interface.access import as_values, hooks_of
-from bowline.framework.interface.plugin import AdmissionPlugin, Plugin
+from bowline.framework.interface.plugin import Plugin, access_value
 from bowline.framework.registry import Builtin, Registry
 from bowline.plugins.checks.plugin import Checks
 from bowline.plugins.default_binder import DefaultBinder
@@ -45,7 +44,5 @@ def plugin_access(plugins: Sequence[Plugin]) -> list[dict[str, Any]]:
     """Return the chart's value ``pluginAccess`` for those of the plugins that are not built in."""
     builtins = {builtin.plugin for builtin in BUILTINS}
     return [
-        as_values(plugin.name, hooks_of(type(plugin), AdmissionPlugin), type(plugin).access, plugin.args.model_dump())
-        for plugin in plugins
-        if type(plugin) not in builtins
+        access_value(type(plugin), plugin.args.model_dump()) for plugin in plugins if type(plugin) not in builtins
     ]

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
-from bowline.framework.interface.access import hooks_of
-from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, Plugin
+from bowline.framework.interface.plugin import AdmissionInfo, Plugin, hooks_of
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError
 from bowline.kube.resources import PODS, Resource
@@ -48,6 +47,4 @@ def _review(chain: AdmissionChain, resource: Resource, body: dict[str, Any]) -> 
 
 def _reviews(plugin: Plugin) -> bool:
     """Return whether the webhook calls the plugin."""
-    return bool(hooks_of(type(plugin), AdmissionPlugin)) or (
-        type(plugin).has_side_effects is not Plugin.has_side_effects
-    )
+    return bool(hooks_of(type(plugin))) or (type(plugin).has_side_effects is not Plugin.has_side_effects)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.interface.access import Access, AccessRule, access_errors, as_values, is_declared
+from bowline.framework.interface.access import Access, AccessRule, access_errors, is_declared
 from bowline.framework.interface.binding_plugin import BindingPlugin
-from bowline.framework.interface.plugin import PluginConfig
+from bowline.framework.interface.plugin import AdmissionPlugin, PluginConfig, access_value
 from bowline.framework.plugin_class import class_errors
 
 RBAC = "rbac.authorization.k8s.io"
@@ -104,8 +104,9 @@ def test_a_mistake_is_an_error_of_the_plugins_class() -> None:
 
 
 def test_the_values_have_the_charts_keys_the_arguments_and_nothing_empty() -> None:
-    values = as_values("seats", ["pods"], SEATS, SeatsConfig(namespace="theirs").model_dump())
-    assert values == {
+    members = {"name": "seats", "access": SEATS, "validate_pod": lambda self, pod, old, info: ()}
+    kind = type("Seats", (AdmissionPlugin,), members)
+    assert access_value(kind, SeatsConfig(namespace="theirs").model_dump()) == {
         "plugin": "seats",
         "hooks": ["pods"],
         "rules": [

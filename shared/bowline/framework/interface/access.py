@@ -14,12 +14,6 @@ from bowline.api import names
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 WRITES = frozenset({"create", "update", "patch", "delete"})
-# What a plugin's admission methods review, by the name of the webhook's hook.
-HOOKS: Mapping[str, tuple[str, ...]] = {
-    "pods": ("mutate_pod", "validate_pod"),
-    "ephemeralcontainers": ("mutate_ephemeral_containers", "validate_ephemeral_containers"),
-    "bindrequests": ("mutate_bind_request", "validate_bind_request"),
-}
 
 _KEY = re.compile(rf"({names.DNS_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9][-a-z0-9.]*")
@@ -161,27 +155,10 @@ def _placeholders(text: str) -> list[str]:
     return [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
 
 
-def hooks_of(plugin: type, interface: type) -> list[str]:
-    """Return the hooks whose admission methods the plugin overrides."""
-    return [
-        hook
-        for hook, methods in HOOKS.items()
-        if any(getattr(plugin, method, None) not in (None, getattr(interface, method)) for method in methods)
-    ]
-
-
-def as_values(name: str, hooks: list[str], access: Access, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the access of a plugin with these arguments as an entry of the chart's value ``pluginAccess``."""
-    entry: dict[str, Any] = {"plugin": name}
-    if hooks:
-        entry["hooks"] = hooks
-    return {**entry, **_as_value(access, arguments)}
-
-
-def _as_value(value: Any, arguments: Mapping[str, Any]) -> Any:
+def as_value(value: Any, arguments: Mapping[str, Any]) -> Any:
     """Return a part of an access as JSON, with keys as the chart's values have them, without what is empty."""
     if isinstance(value, tuple):
-        return [_as_value(item, arguments) for item in value]
+        return [as_value(item, arguments) for item in value]
     if isinstance(value, str):
         return value
     content = {}
@@ -191,5 +168,5 @@ def _as_value(value: Any, arguments: Mapping[str, Any]) -> Any:
             part = part.format_map(arguments)
         if part:
             words = field.name.split("_")
-            content["".join([words[0], *map(str.capitalize, words[1:])])] = _as_value(part, arguments)
+            content["".join([words[0], *map(str.capitalize, words[1:])])] = as_value(part, arguments)
     return content

@@ -9,7 +9,7 @@ Exceptions are counted and logged with the plugin's name. The changes of a mutat
 the object continues; a validate method that raises denies the object.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, get_args
 
@@ -22,7 +22,7 @@ from bowline.api.gpu_operator import GpuRuntime
 from bowline.api.meta import Object
 from bowline.api.rule import Rule
 from bowline.framework.config import Settings
-from bowline.framework.interface.access import Access
+from bowline.framework.interface.access import Access, as_value
 from bowline.framework.interface.mutable import MutableObject, MutablePod
 
 
@@ -177,3 +177,28 @@ P = TypeVar("P", bound=Plugin)
 def overriding(plugins: Iterable[P], method: Callable[..., Any]) -> tuple[P, ...]:
     """Return the plugins whose class overrides a method of the interface."""
     return tuple(plugin for plugin in plugins if getattr(type(plugin), method.__name__, method) is not method)
+
+
+# What a plugin's admission methods review, by the name of the webhook's hook.
+_HOOKS: Mapping[str, tuple[str, ...]] = {
+    "pods": ("mutate_pod", "validate_pod"),
+    "ephemeralcontainers": ("mutate_ephemeral_containers", "validate_ephemeral_containers"),
+    "bindrequests": ("mutate_bind_request", "validate_bind_request"),
+}
+
+
+def hooks_of(plugin: type[Plugin]) -> list[str]:
+    """Return the hooks whose admission methods the plugin overrides."""
+    interface = vars(AdmissionPlugin)
+    return [
+        hook
+        for hook, methods in _HOOKS.items()
+        if any(getattr(plugin, method, None) not in (None, interface[method]) for method in methods)
+    ]
+
+
+def access_value(plugin: type[Plugin], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the access of a plugin with these arguments as an entry of the chart's value ``pluginAccess``."""
+    hooks = hooks_of(plugin)
+    entry: dict[str, Any] = {"plugin": plugin.name, "hooks": hooks} if hooks else {"plugin": plugin.name}
+    return {**entry, **as_value(plugin.access, arguments)}
