@@ -8,7 +8,6 @@ from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
 from bowline.framework.config import AdmissionMode
 from bowline_webhook.hooks import Hook, Review
-from bowline_webhook.server import ClusterReads
 from bowline_webhook.tls.ca import Leaf
 from tests.unit.webhook.reviews import bind_request, review
 from tests.webhook.served import served
@@ -36,7 +35,7 @@ async def test_a_stored_error(
     leaf: Leaf, mode: AdmissionMode, fields: dict[str, Any], is_allowed: bool, warnings: int, rules: str | None
 ) -> None:
     request = review(bind_request(**fields), group="scheduling.run.ai", kind="BindRequest")
-    async with served(leaf, mode=mode, reads=ClusterReads(errors=stored_errors)) as listener:
+    async with served(leaf, mode=mode, stored_errors=stored_errors) as listener:
         response = await listener.review(Hook.MUTATE_BIND_REQUESTS, request)
     assert response["allowed"] is is_allowed
     assert len(response.get("warnings", ())) == warnings

@@ -41,7 +41,7 @@ from bowline_webhook.inventory import InventoryWatcher
 from bowline_webhook.metrics import WebhookMetrics
 from bowline_webhook.options import Options, parse_options
 from bowline_webhook.repeats import RepeatGuard
-from bowline_webhook.server import AdmissionServer, ClusterReads
+from bowline_webhook.server import AdmissionServer
 from bowline_webhook.tls.ca import service_names
 from bowline_webhook.tls.ca_controller import CertificateManager, SelfSignedConfig
 from bowline_webhook.tls.files import CertificateFiles
@@ -91,7 +91,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         chain,
         metrics,
         mode=settings.admission.mode,
-        reads=ClusterReads(inventory.current if inventory is not None else lambda: None, guard.errors),
+        inventory=inventory.current if inventory is not None else lambda: None,
+        stored_errors=guard.errors,
         allowed_names=options.client_names,
     )
     certificate_manager = _certificate_manager(options, files, certificates)

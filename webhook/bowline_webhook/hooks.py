@@ -27,7 +27,6 @@ class Review(NamedTuple):
     ``object``: empty if there is none. A tuple: the constructor of a frozen dataclass takes several times as long.
     """
 
-    api_version: str
     uid: str
     object: dict[str, Any]
     group: str = ""

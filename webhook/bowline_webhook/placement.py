@@ -1,8 +1,8 @@
-"""What is in a workload at a place where its pods do not have it: annotations of a share, schedulers, GPUs. Pure.
+"""What is in a workload at a place where its pods do not have it: annotations of a share, and schedulers. Pure.
 
 Such a field changes nothing, and nothing reports it. The whole object is searched for the few keys that have a
-meaning in a pod; what is in the pods themselves is the plugins' to judge. Of other projects' kinds a resource
-elsewhere may be for their controller: it is no mistake, only unknown.
+meaning in a pod; what is in the pods themselves is the plugins' to judge. GPUs elsewhere are no mistake: those of
+Kubernetes' own kinds the API server judges, those of other projects' may be for their controller.
 
 Must find every key in an object of ordinary size. The number of values that are read, the length of their paths and
 the number of warnings are bounded, and no step depends on another one's number.
@@ -36,19 +36,7 @@ ANNOTATION: Final = Rule(
     "    metadata: {labels: {app: w}, annotations: {gpu-fraction: '0.5'}}\n"
     "    spec: {schedulerName: kai-scheduler, containers: [{name: main, image: x}]}",
 )
-RESOURCE: Final = Rule(
-    "workload/resource-place",
-    "GPUs of a workload of Kubernetes are elsewhere than in the resources of a container: its pods request none",
-    severity=Severity.WARNS,
-    invalid="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w, labels: {nvidia.com/gpu: '1'}}\n"
-    "spec:\n  selector: {matchLabels: {app: w}}\n  template:\n    metadata: {labels: {app: w}}\n"
-    "    spec: {schedulerName: kai-scheduler, containers: [{name: main, image: x}]}",
-    valid="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\n"
-    "spec:\n  selector: {matchLabels: {app: w}}\n  template:\n    metadata: {labels: {app: w}}\n"
-    "    spec:\n      schedulerName: kai-scheduler\n"
-    "      containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]",
-)
-RULES: Final = (ANNOTATION, RESOURCE)
+RULES: Final = (ANNOTATION,)
 
 _MOST: Final = 20_000
 # Of the path of a value that is read: no project describes a pod as deep as that.
@@ -57,7 +45,6 @@ _SCHEDULER: Final = "schedulerName"
 _KEYS: Final = frozenset((*names.OWNED_ANNOTATIONS, _SCHEDULER, names.RESOURCE_GPU))
 # A short word that other projects' objects have as a field.
 _ONLY_IN_METADATA: Final = (names.MPS,)
-_CONTAINER: Final = re.compile(r".*?\.(?:initContainers|containers|ephemeralContainers)\[\d+\]")
 # The group is the path of the pod's spec.
 _RESOURCES: Final = re.compile(
     r"(.*?)(?:\.(?:initContainers|containers|ephemeralContainers)\[\d+\])?\.resources\.(?:limits|requests)"
@@ -100,7 +87,6 @@ def _warnings(
     chain: AdmissionChain, workload: Workload, raw: Object, templates: Sequence[Template]
 ) -> Iterator[FieldError]:
     keys_of_pods = {key for t in templates for key in _KEYS & _annotations(t.content).keys()}
-    needs_devices = _is_of_kubernetes(workload) and not any(map(_has_device, templates))
     others = ((t, _exclusion(chain, t)) for t in templates)
     other_template, exclusion = next(((t, why) for t, why in others if why), (None, ""))
     for entry in elsewhere(workload, raw, templates):
@@ -108,16 +94,10 @@ def _warnings(
             if other_template is not None and chain.settings.schedules(entry.value):
                 message = f"has no effect here, the pod has {exclusion}; set {other_template.spec_path}.schedulerName"
                 yield FieldError(SCHEDULER_PLACE, entry.path, entry.value, message)
-        elif not entry.is_device:
-            if entry.key not in keys_of_pods:
-                place = f"{workload.pod_metadata or _nearest(templates, entry.place).metadata_path}.annotations"
-                message = f"has no effect here, the pods do not have it; set it in {place}"
-                yield FieldError(ANNOTATION, entry.path, entry.value, message)
-        elif needs_devices:
-            container = _CONTAINER.match(entry.place)
-            place = container[0] if container else f"{_nearest(templates, entry.place).spec_path}.containers[0]"
-            message = f"has no effect here, no container requests it; set it in {place}.resources.limits"
-            yield FieldError(RESOURCE, entry.path, entry.value, message)
+        elif not entry.is_device and entry.key not in keys_of_pods:
+            place = f"{workload.pod_metadata or _nearest(templates, entry.place).metadata_path}.annotations"
+            message = f"has no effect here, the pods do not have it; set it in {place}"
+            yield FieldError(ANNOTATION, entry.path, entry.value, message)
 
 
 def _exclusion(chain: AdmissionChain, template: Template) -> str:
@@ -127,7 +107,7 @@ def _exclusion(chain: AdmissionChain, template: Template) -> str:
 
 def unknown_devices(workload: Workload, raw: Object, templates: Sequence[Template]) -> list[str]:
     """Return where an object of another project's kind has GPUs that are in no pod of it, as far as is known."""
-    entries = () if _is_of_kubernetes(workload) else elsewhere(workload, raw, templates)
+    entries = () if workload.key in BUILT_IN_KEYS else elsewhere(workload, raw, templates)
     return [entry.place for entry in entries if entry.is_device and "labels" not in entry.place]
 
 
@@ -179,10 +159,6 @@ def _is_unread(workload: Workload, place: str) -> bool:
     return False
 
 
-def _is_of_kubernetes(workload: Workload) -> bool:
-    return workload.key in BUILT_IN_KEYS or workload.key == ("", "Pod")
-
-
 def _is_of_others(entry: Occurrence) -> bool:
     last = entry.place.rpartition(".")[2]
     if entry.key in _ONLY_IN_METADATA:
@@ -208,14 +184,6 @@ def _annotations(content: Any) -> Object:
     metadata = content.get("metadata") if isinstance(content, dict) else None
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     return annotations if isinstance(annotations, dict) else {}
-
-
-def _has_device(template: Template) -> bool:
-    spec = template.content.get("spec") if isinstance(template.content, dict) else None
-    return any(
-        entry.is_device and _spec_path(f".{entry.place}") == ""
-        for entry in _occurrences(spec if isinstance(spec, dict) else {})
-    )
 
 
 def _occurrences(raw: Object) -> Iterator[Occurrence]:

@@ -53,12 +53,12 @@ RULES: Final = (
 )
 
 
-API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+API_VERSION: Final = "admission.k8s.io/v1"
 
 _MAX_UID: Final = 128
 # The order of the fields of API servers.
 _KIND_FIELD = rb'(?:"kind":"AdmissionReview",)?'
-_VERSION_FIELD = rb'"apiVersion":"(admission\.k8s\.io/v1(?:beta1)?)",'
+_VERSION_FIELD = rb'"apiVersion":"admission\.k8s\.io/v1",'
 _HEAD: Final = re.compile(
     rb"\s*\{" + _KIND_FIELD + _VERSION_FIELD + _KIND_FIELD + rb'"request":\{"uid":"([\w-]{1,128})"'
 )
@@ -110,16 +110,16 @@ def decode_review(body: bytes) -> Review:
         return _unreadable(body, MalformedReviewError(f"the body is not JSON: {error}"))
     if not isinstance(document, dict) or document.get("kind") != "AdmissionReview":
         raise MalformedReviewError('the body is not an AdmissionReview: kind must be "AdmissionReview"')
-    api_version = document.get("apiVersion")
-    if api_version not in API_VERSIONS:
-        raise MalformedReviewError(f"apiVersion must be {' or '.join(API_VERSIONS)}, not {format_value(api_version)}")
+    version = document.get("apiVersion")
+    if version != API_VERSION:
+        raise MalformedReviewError(f"apiVersion must be {API_VERSION}, not {format_value(version)}")
     request = document.get("request")
     if not isinstance(request, dict):
         raise MalformedReviewError("request must be an object")
     uid = request.get("uid")
     if not isinstance(uid, str) or not uid or len(uid) > _MAX_UID:
         raise MalformedReviewError(f"request.uid must be a string of 1 to {_MAX_UID} characters")
-    return _decode_request(api_version, uid, request)
+    return _decode_request(uid, request)
 
 
 def _unreadable(body: bytes, error: MalformedReviewError) -> Review:
@@ -128,10 +128,10 @@ def _unreadable(body: bytes, error: MalformedReviewError) -> Review:
     if head is None:
         raise error
     why = f"{error}; leave that out of the object, its managedFields too, or delete the object that is stored"
-    return Review(head[1].decode(), head[2].decode(), {}, errors=(FieldError(UNREADABLE, "", None, why),))
+    return Review(head[1].decode(), {}, errors=(FieldError(UNREADABLE, "", None, why),))
 
 
-def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Review:
+def _decode_request(uid: str, request: dict[str, Any]) -> Review:
     errors: list[FieldError] = []
     fields = _typed(request, _REQUEST, "request", errors)
     kind = _typed(fields.get("kind") or {}, _KIND, "request.kind", errors)
@@ -145,7 +145,6 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
             if fields.get(field) is None
         ]
     return Review(
-        api_version,
         uid,
         obj or {},
         kind.get("group") or "",
@@ -195,7 +194,7 @@ def review_object(hook: Hook, review: Review, chain: AdmissionChain, inventory: 
 
 
 def encode_answer(review: Review, verdict: Verdict, docs_url: str = "") -> bytes:
-    """Encode the verdict in the API version of the review, at most ``MAX_ANSWER`` bytes.
+    """Encode the verdict, at most ``MAX_ANSWER`` bytes.
 
     A patch that is too large becomes a denial; a denial that is too large is cut to its first errors. ``docs_url``:
     where the documentation is published; a denial names its page there.
@@ -224,7 +223,7 @@ def _encode_verdict(review: Review, verdict: Verdict, docs_url: str) -> bytes:
         # The API server prefixes the keys with the webhook's name in the audit event.
         rules = rules_text(error.rule for error in findings[: structure.MAX_ERRORS])
         response["auditAnnotations"] = {"decision": "refused" if verdict.errors else "warned", "rules": rules}
-    return orjson.dumps({"apiVersion": review.api_version, "kind": "AdmissionReview", "response": response})
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
 def display_name(raw: Object) -> str:

@@ -67,21 +67,6 @@ _LONGEST: Final[Mapping[str, int]] = {"uid": 64, "kind": 64, "namespace": 63, "o
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterReads:
-    """What reviews use of the cluster's state; without it they use none.
-
-    - ``inventory``: returns the GPU inventory of the nodes, or None; called for every review.
-    - ``errors``: returns errors that depend on what is stored; called for every review of an object without others.
-    """
-
-    inventory: Callable[[], Inventory | None] = lambda: None
-    errors: Callable[[Hook, Review], tuple[FieldError, ...]] = lambda *_: ()
-
-
-NO_READS: Final = ClusterReads()
-
-
-@dataclass(frozen=True, slots=True)
 class ReviewedCall:
     """A call of a plugin, and the object that it reviews. ``fields``: of a log line."""
 
@@ -93,7 +78,8 @@ class ReviewedCall:
 class AdmissionServer:
     """Answers reviews with the verdicts of one chain.
 
-    - ``reads``: what reviews use of the cluster's state.
+    - ``inventory``: returns the GPU inventory of the nodes, or None; called for every review.
+    - ``stored_errors``: returns errors that depend on what is stored; called for each object without others.
     - ``allowed_names``: client certificates must have one of these names; empty: no check.
     - ``mode``: Enforce denies, Warn turns denials into warnings, Off allows everything.
     """
@@ -106,7 +92,8 @@ class AdmissionServer:
         metrics: WebhookMetrics,
         *,
         mode: AdmissionMode = "Enforce",
-        reads: ClusterReads = NO_READS,
+        inventory: Callable[[], Inventory | None] = lambda: None,
+        stored_errors: Callable[[Hook, Review], tuple[FieldError, ...]] = lambda *_: (),
         allowed_names: Collection[str] = (),
     ) -> None:
         self._listen = listen
@@ -114,8 +101,8 @@ class AdmissionServer:
         self._chain = chain
         self._metrics = metrics
         self._mode = mode
-        self._inventory = reads.inventory
-        self._stored_errors = reads.errors
+        self._inventory = inventory
+        self._stored_errors = stored_errors
         self._allowed_names = frozenset(allowed_names)
         self._bodies = Bodies()
         self._server: HttpServer | None = None

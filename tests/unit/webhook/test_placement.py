@@ -30,14 +30,6 @@ def deployment(template: Json = POD, metadata: Json | None = None, **spec: Any) 
     return {"metadata": {"name": "w", **(metadata or {})}, "spec": {"template": template, **spec}}
 
 
-def with_pod(**fields: Any) -> Json:
-    """Return a pod with these fields in its first container."""
-    return {
-        "metadata": {},
-        "spec": {"schedulerName": "example-scheduler", "containers": [{"name": "main", **fields}]},
-    }
-
-
 def ray(**head: Any) -> Json:
     return {"metadata": {"name": "w"}, "spec": {"headGroupSpec": {"template": POD, **head}}}
 
@@ -55,8 +47,7 @@ def warnings(kind: str, raw: Json) -> list[tuple[str, str, str]]:
     ]
 
 
-ANNOTATION, RESOURCE, SCHEDULER = "workload/annotation-place", "workload/resource-place", "scope/scheduler-place"
-IN_THE_CONTAINER = "set it in spec.template.spec.containers[0].resources.limits"
+ANNOTATION, SCHEDULER = "workload/annotation-place", "scope/scheduler-place"
 IN_TEMPLATE = "set it in spec.template.metadata.annotations"
 
 
@@ -96,11 +87,6 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
         pytest.param("Deployment", deployment(OTHER, metadata={"labels": {"schedulerName": "kai-scheduler"}}),
             [(SCHEDULER, "metadata.labels[schedulerName]", "set spec.template.spec.schedulerName")],
             id="the scheduler as a label"),
-        pytest.param("Deployment", deployment(with_pod(limits=GPU)), [(RESOURCE,
-            "spec.template.spec.containers[0].limits[nvidia.com/gpu]", IN_THE_CONTAINER)],
-            id="GPUs beside the resources"),
-        pytest.param("DaemonSet", deployment(metadata={"labels": {"nvidia.com/gpu": "1"}}), [(RESOURCE,
-            "metadata.labels[nvidia.com/gpu]", IN_THE_CONTAINER)], id="GPUs as a label"),
     ],
 )  # fmt: skip
 def test_a_wrong_place_has_the_right_one(kind: str, raw: Json, expectation: list[tuple[str, str, str]]) -> None:
@@ -114,8 +100,6 @@ NODES = {"nodeSelector": {"nvidia.com/gpu": "true"}}
     ("kind", "raw"),
     [
         pytest.param("Deployment", deployment(SHARE, metadata={"annotations": HALF}), id="also on the object"),
-        pytest.param("Deployment", deployment(GPUS, metadata={"labels": {"nvidia.com/gpu": "1"}}), id="GPUs"),
-        pytest.param("Deployment", deployment(metadata={"labels": {"nvidia.com/gpu": "true"}}), id="a label's word"),
         pytest.param("Deployment", deployment({**POD, "spec": {**POD["spec"], **NODES}}), id="a node selector"),
         pytest.param("Deployment", deployment(schedulerName="kai-scheduler"), id="the scheduler, also of the pod"),
         pytest.param("Deployment", deployment(OTHER, schedulerName="volcano"), id="a scheduler that is not ours"),

@@ -80,7 +80,7 @@ def test_a_failure_denies_nothing_in_another_namespace(namespace: str) -> None:
     spec = {**SPEC, "podUID": "pod-uid"}
     new = {"metadata": {}, "podUID": "pod-uid", "failure": FAILED}
     guard._on_event(EventType.ADDED, ObjectKey("default", "request"), None, new)
-    review = Review("v1", "uid", kind=names.KIND, namespace=namespace, operation="CREATE", object={"spec": spec})
+    review = Review("uid", kind=names.KIND, namespace=namespace, operation="CREATE", object={"spec": spec})
     assert bool(guard.errors(Hook.MUTATE_BIND_REQUESTS, review)) is (namespace == "default")
 
 

@@ -17,7 +17,6 @@ from bowline_webhook.tls.rotation import (
     after,
     leaf_due,
     rotate,
-    stale_leaf_due,
 )
 from tests.unit.webhook.tls import DAY, NOW, YEAR, authority, leaf_of
 
@@ -186,11 +185,6 @@ def test_when_a_leaf_is_signed(
         leaf_due(leaf, signer, [signing_authority.certificate for signing_authority in trusted_authorities], now)
         is due
     )
-
-
-def test_without_the_secret_a_certificate_is_renewed_only_before_it_expires() -> None:
-    assert not stale_leaf_due(LEAF, NOW + 6 * DAY)
-    assert stale_leaf_due(LEAF, NOW + 6.9 * DAY)
 
 
 @dataclass

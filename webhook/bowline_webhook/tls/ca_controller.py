@@ -35,7 +35,6 @@ from bowline_webhook.tls.rotation import (
     after,
     leaf_due,
     rotate,
-    stale_leaf_due,
 )
 from bowline_webhook.tls.secret import read_secret, with_state
 from bowline_webhook.tls.serving import CertificateError, ServingContext
@@ -231,14 +230,12 @@ class CAController:
         return self._trusted_since
 
     def _sign(self, state: CaState) -> None:
-        """Sign a leaf if one is due; later if the Secret's cache is not current: the signer may be a former one."""
+        """Sign a leaf if one is due."""
         signer, leaf, now = state.active, self._serving.leaf, self._clock.now()
         lifetimes, moment = self._config.lifetimes, self._clock.monotonic()
         grace = lifetimes.grace.total_seconds()
         trusted_cas = [certificate for certificate, since in self._trusted_cas().items() if since + grace <= moment]
         if signer is None or not leaf_due(leaf, signer, trusted_cas, now):
-            return
-        if leaf is not None and self._reflector.last_error is not None and not stale_leaf_due(leaf, now):
             return
         fresh = sign_leaf(signer, self._config.names, now, lifetimes.leaf)
         self._serving.serve_leaf(fresh)

@@ -29,8 +29,6 @@ from bowline_webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, part
 
 # Renew after two thirds of the lifetime: the last third is the reserve for failures.
 RENEW_AT = 2 / 3
-# While the API server is unreachable a leaf is not renewed before this: the signer may have been replaced unnoticed.
-RENEW_UNSEEN_AT = 0.95
 # More CAs than rotation can accumulate; each is about 700 bytes in every webhook entry. The newest are kept.
 MAX_BUNDLE = 16
 
@@ -158,11 +156,6 @@ def leaf_due(
     if signer.certificate not in set(trusted_cas):
         return False
     return leaf.signer != signer.certificate or part_of_life(leaf.certificate, RENEW_AT) <= now
-
-
-def stale_leaf_due(leaf: Leaf, now: datetime) -> bool:
-    """Return whether to renew a leaf although its signer may have been replaced: only shortly before it expires."""
-    return part_of_life(leaf.certificate, RENEW_UNSEEN_AT) <= now
 
 
 def _introduction_step(trusted_for: timedelta | None, lifetimes: CertLifetimes) -> RotationStep:

@@ -91,7 +91,7 @@ MEMORY_AND_FRACTION: Final = Rule(
 )
 MEMORY_SIZE: Final = Rule(
     "gpu_request/memory-size",
-    "`gpu-memory` is below 128 MiB: probably meant in GiB",
+    "`gpu-memory` is below 128 MiB or above 1 TiB: probably meant in GiB, or in bytes",
     severity=Severity.WARNS,
     invalid='annotations: {gpu-memory: "8"}',
     valid='annotations: {gpu-memory: "8192"}',
@@ -320,28 +320,6 @@ IMMUTABLE: Final = Rule(
     cause=DenialCause.FORBIDDEN,
 )
 
-MEMORY_IMPLAUSIBLE: Final = Rule(
-    "gpu_request/memory-implausible",
-    "`gpu-memory` is more than 1 TiB, which no device has",
-    severity=Severity.WARNS,
-    invalid='annotations: {gpu-memory: "8589934592"}',
-    valid='annotations: {gpu-memory: "8192"}',
-)
-RUNTIME_CLASS: Final = Rule(
-    "gpu_request/runtime-class",
-    "a sharing pod names a runtime class that passes no GPU to containers (`runc`, `gvisor`)",
-    severity=Severity.WARNS,
-    invalid='annotations: {gpu-fraction: "0.5"}\nruntimeClassName: runc',
-    valid='annotations: {gpu-fraction: "0.5"}\nruntimeClassName: nvidia',
-)
-OTHER_GPU: Final = Rule(
-    "gpu_request/other-gpu",
-    "a pod with a share also requests a GPU of another device plugin (`amd.com/gpu`, `nvidia.com/gpu.shared`)",
-    severity=Severity.WARNS,
-    invalid='annotations: {gpu-fraction: "0.5"}\nlimits: {amd.com/gpu: 1}',
-    valid="limits: {amd.com/gpu: 1}",
-)
-
 # In the order of the checks.
 RULES: Final = (
     FRACTION_FORMAT,
@@ -378,7 +356,4 @@ RULES: Final = (
     RESOURCE_AS_LABEL,
     RESOURCE_NAME,
     IMMUTABLE,
-    MEMORY_IMPLAUSIBLE,
-    RUNTIME_CLASS,
-    OTHER_GPU,
 )

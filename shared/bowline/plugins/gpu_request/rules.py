@@ -25,7 +25,6 @@ from bowline.api.meta import Object
 from bowline.api.rule import Rule
 from bowline.framework.interface.plugin import Inventory
 from bowline.plugins.gpu_request import rule_table
-from bowline.plugins.gpu_request.contradictions import contradictions
 from bowline.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
 from bowline.plugins.gpu_request.rule_table import EITHER_SHARE, FRACTION_GRAMMAR, MAX_DEVICES, MAX_INT64
 from bowline.plugins.gpu_request.spelling import spelling_warnings
@@ -55,7 +54,6 @@ def request_errors(
         *(_share_errors(pod, inventory, is_partial=is_partial) if pod.annotations else ()),
         *(_exclusion_errors(pod, policy) if pod.share else ()),
         *_device_errors(pod, inventory),
-        *(contradictions(pod) if pod.share else ()),
         *spelling_warnings(raw),
     ]
 

@@ -41,8 +41,8 @@ _GPU_NAMES = (
     *("nvidia.com/gpus", "nvidia.com/gpu-count", "nvidia/gpu", "nvidia/gpus", "nvdia.com/gpu", "gpu"),
     names.RESOURCE_GPU,  # in capitals
 )
-# A CUDA context alone takes a few hundred MiB.
-_LEAST_MIB = 128
+# A CUDA context alone takes a few hundred MiB, and no device has a TiB.
+_LEAST_MIB, _MOST_MIB = 128, 2**20
 
 
 def spelling_warnings(raw: Object) -> Iterator[FieldError]:
@@ -62,10 +62,11 @@ def spelling_warnings(raw: Object) -> Iterator[FieldError]:
             yield FieldError(rule_table.LABEL_AS_ANNOTATION, annotation_path(key), annotations[key], message)
     yield from _spec_warnings(raw["spec"], labels)
     memory = annotations.get(names.GPU_MEMORY) or ""
-    if memory.isascii() and memory.isdigit() and 0 < int(memory[:9]) < _LEAST_MIB:
-        message = f"is {memory} MiB, too little for a CUDA context; the unit is MiB, so 8 GiB are 8192"
-        path = annotation_path(names.GPU_MEMORY)
-        yield FieldError(rule_table.MEMORY_SIZE, path, memory, message)
+    size = int(memory) if memory.isascii() and memory.isdigit() and len(memory) <= _LONGEST else 0
+    if 0 < size < _LEAST_MIB or _MOST_MIB < size <= rule_table.MAX_INT64:
+        what = "too little for a CUDA context" if size < _LEAST_MIB else "more than any GPU has"
+        message = f"is {memory} MiB, {what}; the unit is MiB, so 8 GiB are 8192"
+        yield FieldError(rule_table.MEMORY_SIZE, annotation_path(names.GPU_MEMORY), memory, message)
     for key in filter(labels.__contains__, _SPELLINGS):
         path, message = f"metadata.labels[{key}]", f"has no effect as a label; set the annotation {key}"
         yield FieldError(rule_table.ANNOTATION_AS_LABEL, path, labels[key], message)

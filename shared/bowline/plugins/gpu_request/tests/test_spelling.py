@@ -65,9 +65,10 @@ def test_a_misspelt_resource_is_reported_with_the_correct_name(field: str, resou
 
 @pytest.mark.parametrize(
     ("memory", "is_reported"),
-    [("8", True), ("127", True), ("128", False), ("8Gi", False), ("0", False), ("\u0661", False)],
-)
-def test_a_share_too_small_for_a_context_is_reported(memory: str, is_reported: bool) -> None:
+    [("8", True), ("127", True), ("128", False), ("8Gi", False), ("0", False), ("\u0661", False),
+     ("1048576", False), ("1048577", True), ("8589934592", True), (str(2**63), False)],
+)  # fmt: skip
+def test_a_share_of_an_impossible_size_is_reported(memory: str, is_reported: bool) -> None:
     rules = [warning.rule.id for warning in spelling_warnings(pod({names.GPU_MEMORY: memory}))]
     assert rules == (["gpu_request/memory-size"] if is_reported else [])
 
