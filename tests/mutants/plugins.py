@@ -263,7 +263,7 @@ OTHERS = (
     Mutant(
         "any-kind-of-the-group",
         "A claim of any kind of the API group of PodGroups counts as one of a PodGroup.",
-        f"{_CLAIMS}pod_group.py",
+        f"{_CLAIMS}claim.py",
         'return owner.get("kind") == names.POD_GROUP_KIND and group',
         "return group",
     ),

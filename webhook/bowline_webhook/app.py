@@ -6,7 +6,6 @@ CA. What needs an API server shares one client; with certificates from files, no
 """
 
 import asyncio
-import ipaddress
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -136,8 +135,7 @@ def _certificate_manager(
     """Return the component that signs the serving certificate; None if it is from files."""
     if not options.self_signed:
         return None
-    services = service_names(options.service_name, options.ca_secret.namespace)
-    names = (*services, *_own_host(options.listen.host), *LOOPBACK)
+    names = (*service_names(options.service_name, options.ca_secret.namespace), *LOOPBACK)
     config = SelfSignedConfig(options.ca_secret, options.lifetimes, names, options.webhook_configuration)
     return CertificateManager(config, files.serving, metrics)
 
@@ -145,14 +143,6 @@ def _certificate_manager(
 def _checks(server: AdmissionServer, certificate_manager: CertificateManager | None) -> Mapping[str, Check]:
     checks: dict[str, Check] = {"listener": server.not_ready_reason}
     return checks if certificate_manager is None else checks | {"certificate": certificate_manager.not_ready_reason}
-
-
-def _own_host(host: str) -> tuple[str, ...]:
-    """Return the listening host as a name for the certificate; none for "all interfaces"."""
-    try:
-        return () if not host or ipaddress.ip_address(host).is_unspecified else (host,)
-    except ValueError:
-        return (host,)
 
 
 def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep, ...]:

@@ -6,7 +6,6 @@ break every handshake from then on. Open connections are not affected.
 
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -117,17 +116,13 @@ def _no_passphrase() -> str:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Yield a path with the content, because OpenSSL loads pairs from files only; in memory where supported."""
-    if hasattr(os, "memfd_create"):  # containers have a read-only file system
-        descriptor = os.memfd_create("serving-pair")
-        try:
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                file.write(content)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile() as named:  # readable by the owner only
-        named.write(content)
-        named.flush()
-        yield named.name
+    """Yield a path with the content, because OpenSSL loads pairs from files only, and containers have a read-only
+    file system.
+    """
+    descriptor = os.memfd_create("serving-pair")
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

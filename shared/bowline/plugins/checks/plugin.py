@@ -33,12 +33,10 @@ from bowline.plugin import (
 from bowline.plugins.checks.config import Check, ChecksConfig
 from bowline.plugins.checks.rules import (
     RULES,
-    CheckAnswer,
-    CheckVerdict,
     annotation_errors,
+    answer_status,
     bind_check,
     required_checks,
-    verdict,
 )
 
 # While the CustomResourceDefinition is missing nothing is watched.
@@ -98,7 +96,7 @@ class Checks(AdmissionPlugin[ChecksConfig], BuiltinBindingPlugin[ChecksConfig]):
                 "the chart installs it with crds.enabled"
             )
             return Status.wait(why, retry_after=_POLL, timeout=UNLIMITED)
-        return _status(check, stored, verdict(stored, question))
+        return answer_status(check, stored, question)
 
     async def _stored(self, client: ObjectClient, question: Mapping[str, Any]) -> Object:
         """Return the object that asks, which is created if there is none."""
@@ -142,22 +140,3 @@ class Checks(AdmissionPlugin[ChecksConfig], BuiltinBindingPlugin[ChecksConfig]):
 async def _is_installed(client: ObjectClient, error: UnrecognizedReply) -> bool:
     """Return whether the kind is served, after a reply that may say the opposite."""
     return error.code != HTTPStatus.NOT_FOUND or await client.serves(BINDCHECKS)
-
-
-def _status(check: Check, stored: Object, result: CheckVerdict) -> Status:
-    """Return what follows from a verdict."""
-    ref = BINDCHECKS.ref(stored)
-    match result.answer:
-        case CheckAnswer.CONSENT:
-            return Status.ok()
-        case CheckAnswer.DENIAL:
-            why = f"check {check.name} denies the bind: {result.message or 'its controller gives no reason'}"
-            return Status.fatal(why, result.word, check.denial_suggestion)
-        case CheckAnswer.OPEN:
-            text = result.message or f"its controller has not set condition Ready of BindCheck {ref.key}"
-        case CheckAnswer.DELETED:
-            text = f"BindCheck {ref.key} is being deleted; it is asked again when that is done"
-        case CheckAnswer.FOREIGN:
-            text = f"BindCheck {ref.key} asks something else; delete it"
-    why = f"check {check.name}: {text}"
-    return Status.wait(why, ref, timeout=check.timeout, suggestion=check.timeout_suggestion)

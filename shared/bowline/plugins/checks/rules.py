@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import condition_of
 from bowline.api.field_error import FieldError
-from bowline.api.meta import Object, is_deleting, key_of, pod_owner, uid_of
+from bowline.api.meta import Object, ObjectRef, is_deleting, key_of, pod_owner, uid_of, version_of
 from bowline.api.rule import DenialCause, Rule
+from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason
 from bowline.plugins.checks.config import Check
 
@@ -34,25 +33,6 @@ MAX_MESSAGE: Final = 1024
 MAX_ANNOTATION: Final = 4096
 _WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _DENIED: Final = "Denied"
-
-
-class CheckAnswer(Enum):
-    """The state of a check."""
-
-    OPEN = "no answer yet"
-    CONSENT = "the pod may be bound"
-    DENIAL = "the pod may not be bound to its node"
-    DELETED = "the object is being deleted, so its answer is void"
-    FOREIGN = "the object does not ask this"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckVerdict:
-    """What an object says: ``word`` is the reason of a denial, ``message`` the controller's sentence."""
-
-    answer: CheckAnswer
-    word: str = ""
-    message: str = ""
 
 
 def required_checks(pod: Object, checks: Iterable[Check]) -> tuple[str, ...]:
@@ -116,18 +96,23 @@ def bind_check(name: str, pod: Object, request: BindRequest, node: str) -> dict[
     }
 
 
-def verdict(stored: Object, question: Object) -> CheckVerdict:
-    """Return what a stored object says about the request that ``question`` describes."""
-    if stored.get("spec") != question["spec"]:
-        return CheckVerdict(CheckAnswer.FOREIGN)
-    if is_deleting(stored):
-        return CheckVerdict(CheckAnswer.DELETED)
-    ready = condition_of(stored, READY)
+def answer_status(check: Check, stored: Object, question: Object) -> Status:
+    """Return what a stored object answers to the request that ``question`` describes."""
+    key, ready = key_of(stored), condition_of(stored, READY)
     message = str(ready.get("message") or "")[:MAX_MESSAGE]
-    if ready.get("status") == "True":
-        return CheckVerdict(CheckAnswer.CONSENT)
-    if ready.get("status") != "False":
-        return CheckVerdict(CheckAnswer.OPEN, message=message)
-    word = str(ready.get("reason") or "")
-    is_own = _WORD.fullmatch(word) and word not in {reason.value for reason in Reason}
-    return CheckVerdict(CheckAnswer.DENIAL, word if is_own else _DENIED, message or word)
+    if stored.get("spec") != question["spec"]:
+        text = f"BindCheck {key} asks something else; delete it"
+    elif is_deleting(stored):
+        text = f"BindCheck {key} is being deleted; it is asked again when that is done"
+    elif ready.get("status") == "True":
+        return Status.ok()
+    elif ready.get("status") == "False":
+        word = str(ready.get("reason") or "")
+        is_own = _WORD.fullmatch(word) and word not in {reason.value for reason in Reason}
+        why = f"check {check.name} denies the bind: {message or word or 'its controller gives no reason'}"
+        return Status.fatal(why, word if is_own else _DENIED, check.denial_suggestion)
+    else:
+        text = message or f"its controller has not set condition Ready of BindCheck {key}"
+    ref = ObjectRef(names.BIND_CHECK_API_VERSION, names.BIND_CHECK_KIND, key, uid_of(stored), version_of(stored))
+    why = f"check {check.name}: {text}"
+    return Status.wait(why, ref, timeout=check.timeout, suggestion=check.timeout_suggestion)

@@ -9,9 +9,11 @@ against privileged containers or mounted device files. The rules are in ``rules`
 from collections.abc import Iterable
 from functools import partial
 from itertools import chain
+from typing import Annotated
 
-from bowline.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, Settings
-from bowline.plugins.device_access.config import DeviceAccessConfig
+from pydantic import Field
+
+from bowline.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, PluginConfig, Settings
 from bowline.plugins.device_access.rules import (
     RULES,
     container_errors,
@@ -19,6 +21,14 @@ from bowline.plugins.device_access.rules import (
     prefix_errors,
 )
 from bowline.plugins.visible_devices import ContainerRef, containers_of, hide_devices, new_ephemeral_containers
+
+
+class DeviceAccessConfig(PluginConfig):
+    """``args`` of the plugin."""
+
+    gpu_resources: Annotated[tuple[str, ...], Field(alias="gpuResources")] = ()
+    """Resources besides nvidia.com/gpu and nvidia.com/mig-* that give a container a GPU, such as the name under which
+    a DRA device class is offered as an extended resource. A pod does not show what such a name means."""
 
 
 class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):

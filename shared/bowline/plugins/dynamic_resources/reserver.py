@@ -40,7 +40,13 @@ from bowline.kube.errors import (
 )
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, NODES, PODGROUPS, PODS, Selection
-from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, finalizers_of, requests_of
+from bowline.plugins.dynamic_resources.claim import (
+    allocation_of,
+    claim_ref,
+    finalizers_of,
+    pod_group_name,
+    requests_of,
+)
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
 from bowline.plugins.dynamic_resources.extended import (
     claim_of,
@@ -51,7 +57,6 @@ from bowline.plugins.dynamic_resources.extended import (
     resources_not_offered,
     undecided_allocation,
 )
-from bowline.plugins.dynamic_resources.pod_group import pod_group_name
 from bowline.plugins.dynamic_resources.rules import (
     RequiredClaim,
     claim_conflict,

@@ -28,12 +28,14 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.dynamic_resources.claim import (
     Consumer,
     allocation_of,
+    claim_consumer,
     claim_ref,
     consumers_of,
     controller_of,
     device_of,
     finalizers_of,
     is_controlled_by,
+    is_pod_group,
     pod_ref,
     requests_devices,
     results_of,
@@ -42,7 +44,6 @@ from bowline.plugins.dynamic_resources.claim import (
     true_conditions,
     uids_of,
 )
-from bowline.plugins.dynamic_resources.pod_group import claim_consumer, is_pod_group
 
 ALLOCATION_DUPLICATE: Final = Rule(
     "dynamic_resources/allocation-duplicate",

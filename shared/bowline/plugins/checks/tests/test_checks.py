@@ -8,17 +8,16 @@ from pydantic import ValidationError
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.interface.status import Done, Status, Waiting
 from bowline.plugins.checks.config import Check, ChecksConfig
 from bowline.plugins.checks.rules import (
     CHANGED,
     MAX_ANNOTATION,
     UNKNOWN,
-    CheckAnswer,
-    CheckVerdict,
     annotation_errors,
+    answer_status,
     bind_check,
     required_checks,
-    verdict,
 )
 from bowline.testing import builders
 
@@ -71,6 +70,10 @@ def asked() -> dict[str, Any]:
     return bind_check("network", pod("network"), request, "node")
 
 
+def with_metadata(stored: dict[str, Any], **fields: str) -> dict[str, Any]:
+    return {**stored, "metadata": {**stored["metadata"], **fields}}
+
+
 def answered(status: str | None, **fields: str) -> dict[str, Any]:
     others = [{"type": "Other", "status": "True"}]
     ready = [] if status is None else [{"type": "Ready", "status": status, **fields}]
@@ -78,32 +81,26 @@ def answered(status: str | None, **fields: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("stored", "expected"),
+    ("stored", "expected", "text"),
     [
-        pytest.param(asked(), CheckVerdict(CheckAnswer.OPEN), id="no status"),
-        pytest.param(answered("Unknown", message="queued"), CheckVerdict(CheckAnswer.OPEN, message="queued"),
-            id="unknown"),
-        pytest.param(answered("True", message="yes"), CheckVerdict(CheckAnswer.CONSENT), id="consent"),
-        pytest.param(answered("False", reason="NoAddress", message="none is free"), CheckVerdict(CheckAnswer.DENIAL,
-            "NoAddress", "none is free"), id="denial with a word of its own"),
-        pytest.param(answered("False", reason="NodeGone"), CheckVerdict(CheckAnswer.DENIAL, "Denied", "NodeGone"),
-            id="a word of Bowline's"),
-        pytest.param(answered("False", reason="no address"), CheckVerdict(CheckAnswer.DENIAL, "Denied", "no address"),
-            id="no word"),
-        pytest.param(answered("False"), CheckVerdict(CheckAnswer.DENIAL, "Denied"), id="no reason"),
+        pytest.param(asked(), Waiting, "condition Ready", id="no status"),
+        pytest.param(answered("Unknown", message="queued"), Waiting, "queued", id="unknown"),
+        pytest.param(answered("True", message="yes"), Done, "", id="consent"),
+        pytest.param(answered("False", reason="NoAddress", message="none is free"), "NoAddress", "none is free",
+            id="denial with a word of its own"),
+        pytest.param(answered("False", reason="NodeGone"), "Denied", "NodeGone", id="a word of Bowline's"),
+        pytest.param(answered("False", reason="no address"), "Denied", "no address", id="no word"),
+        pytest.param(answered("False"), "Denied", "gives no reason", id="no reason"),
+        pytest.param(with_metadata(answered("True"), deletionTimestamp="2026-01-01T00:00:00Z"), Waiting,
+            "is being deleted", id="an object that ends"),
+        pytest.param({**answered("True"), "spec": {"node": "other"}}, Waiting, "asks something else",
+            id="an object that asks something else"),
     ],
 )  # fmt: skip
-def test_the_condition_ready_is_the_answer(stored: dict[str, Any], expected: CheckVerdict) -> None:
-    assert verdict(stored, asked()) == expected
-
-
-def test_the_answer_of_an_object_that_ends_or_asks_something_else_is_void() -> None:
-    ending = answered("True")
-    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert verdict(ending, asked()).answer is CheckAnswer.DELETED
-    foreign = answered("True")
-    foreign["spec"] = {**foreign["spec"], "node": "other"}
-    assert verdict(foreign, asked()).answer is CheckAnswer.FOREIGN
+def test_the_condition_ready_is_the_answer(stored: dict[str, Any], expected: type[Status] | str, text: str) -> None:
+    status = answer_status(CHECKS[0], stored, asked())
+    assert expected in (type(status), getattr(status, "word", ""))
+    assert text in status.message
 
 
 def test_the_configuration_names_each_check_once_and_has_durations() -> None:

@@ -10,8 +10,7 @@ from bowline.framework.config import PluginEntry, Settings
 from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
-from bowline.plugins.device_access import DeviceAccess
-from bowline.plugins.device_access.config import DeviceAccessConfig
+from bowline.plugins.device_access import DeviceAccess, DeviceAccessConfig
 from bowline.testing.builders import pod
 
 NAME = "NVIDIA_VISIBLE_DEVICES"

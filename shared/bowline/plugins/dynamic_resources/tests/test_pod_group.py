@@ -16,9 +16,8 @@ from bowline.framework.interface.status import Fatal, Status
 from bowline.framework.reason import Reason
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import BINDREQUESTS, PODGROUPS, RESOURCECLAIMS, Resource, Selection
-from bowline.plugins.dynamic_resources.claim import pod_consumer
+from bowline.plugins.dynamic_resources.claim import claim_consumer, pod_consumer
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient
-from bowline.plugins.dynamic_resources.pod_group import claim_consumer
 from bowline.plugins.dynamic_resources.reserver import ClaimReserver, is_group_used
 from bowline.plugins.dynamic_resources.rules import (
     ClaimStatus,
