@@ -82,7 +82,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)
     kube_metrics = KubeMetrics(registry)
-    inventory = InventoryWatcher(settings) if options.inventory else None
+    inventory = InventoryWatcher() if options.inventory else None
     guard = RepeatGuard(settings.admission.repeat_backoff)
     server = AdmissionServer(
         options.listen,

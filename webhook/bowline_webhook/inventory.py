@@ -5,22 +5,18 @@ applied. It is absent without permission, before the first sync, and while its w
 """
 
 import asyncio
-import logging
 import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from bowline.api import names
-from bowline.api.gpu_operator import GpuRuntime, RuntimeProblem, operator_mode, runtime_problem, transform_policy
+from bowline.api.gpu_operator import GpuRuntime, operator_mode, transform_policy
 from bowline.api.meta import Object, ObjectKey, identity_of
-from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import Inventory
 from bowline.kube.client import KubeClient
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import CLUSTERPOLICIES, NODES, RUNTIMECLASSES, Selection
-
-log = logging.getLogger(__name__)
 
 _LABELS = (names.NODE_GPU_COUNT, names.NODE_GPU_MEMORY)
 _COUNT = re.compile(r"[0-9]{1,9}")
@@ -29,8 +25,7 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 class InventoryWatcher:
     """Watches while the process runs, and provides the current inventory."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._inventory: GpuInventory | None = None
 
     def current(self) -> Inventory | None:
@@ -39,35 +34,23 @@ class InventoryWatcher:
 
     async def run(self, client: KubeClient) -> None:
         """Watch until cancelled."""
-        self._inventory = inventory = GpuInventory(client, self._settings)
+        self._inventory = inventory = GpuInventory(client)
         async with asyncio.TaskGroup() as tasks:
             for reflector in inventory.reflectors:
                 tasks.create_task(reflector.run())
-            tasks.create_task(inventory.report())
 
 
 class GpuInventory:
     """The watched inventory."""
 
-    def __init__(self, client: KubeClient, settings: Settings) -> None:
-        self._sharing, self._are_fractioned = settings.gpu_sharing, bool(settings.nv_fractions)
+    def __init__(self, client: KubeClient) -> None:
         self._nodes = Reflector(
             client, Selection(NODES.as_metadata()), listener=Listener(self._node_event), transform=transform_node
         )
-        self._classes = Reflector(
-            client,
-            Selection(RUNTIMECLASSES.as_metadata(), is_optional=True),
-            listener=Listener(self._runtime_event),
-            transform=transform_class,
-        )
-        self._policies = Reflector(
-            client,
-            Selection(CLUSTERPOLICIES, is_optional=True),
-            listener=Listener(self._runtime_event),
-            transform=transform_policy,
-        )
+        classes = RUNTIMECLASSES.as_metadata()
+        self._classes = Reflector(client, Selection(classes, is_optional=True), transform=transform_class)
+        self._policies = Reflector(client, Selection(CLUSTERPOLICIES, is_optional=True), transform=transform_policy)
         self._latest_inventory: Inventory | None = None
-        self._reported_problem: RuntimeProblem | None = None
 
     @property
     def reflectors(self) -> tuple[Reflector, ...]:
@@ -83,32 +66,10 @@ class GpuInventory:
             self._latest_inventory = inventory_of(self._nodes.store.values())
         return replace(self._latest_inventory, gpu_runtime=self._runtime())
 
-    async def report(self) -> None:
-        """Log the mode of the GPU operator, and why shares do not work, once both watches have begun."""
-        await self._classes.first_list_ended.wait()
-        await self._policies.first_list_ended.wait()
-        if self._sharing.enabled:
-            log.info("mode of the GPU operator", extra={"mode": self._runtime().mode.value})
-            self._report_problem()
-
     def _runtime(self) -> GpuRuntime:
         is_known = self._classes.last_error is None
         classes = frozenset(key.name for key in self._classes.store) if is_known else None
         return GpuRuntime(operator_mode(self._policies.store.values()), classes)
-
-    def _report_problem(self) -> None:
-        """Log why shares do not work, and that they do again."""
-        runtime_class, before = self._sharing.runtime_class_name, self._reported_problem
-        problem = runtime_problem(self._runtime(), runtime_class, are_fractioned=self._are_fractioned)
-        self._reported_problem = problem
-        if problem is not None and problem != before:
-            log.warning("GPU shares do not work", extra={"why": problem.text, "remedy": problem.remedy})
-        elif problem is None and before is not None:
-            log.info("nothing speaks against GPU shares any more", extra={"was": before.text})
-
-    def _runtime_event(self, _: EventType, __: ObjectKey, ___: Object | None, ____: Object | None) -> None:
-        if self._classes.first_list_ended.is_set() and self._policies.first_list_ended.is_set():
-            self._report_problem()
 
     def _node_event(self, _: EventType, __: ObjectKey, old: Object | None, new: Object | None) -> None:
         # Most events of a node change its status only.
