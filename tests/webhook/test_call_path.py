@@ -39,7 +39,7 @@ async def test_a_review_passes_few_modules(listener: Served, hook: Hook, documen
     ("hook", "annotations", "max_calls"),
     [
         pytest.param(Hook.MUTATE_PODS, {}, 81, id="a mutation of a plain pod"),
-        pytest.param(Hook.MUTATE_PODS, {names.GPU_FRACTION: "0.5"}, 164, id="a mutation of a share"),
+        pytest.param(Hook.MUTATE_PODS, {names.GPU_FRACTION: "0.5"}, 162, id="a mutation of a share"),
         pytest.param(Hook.VALIDATE_PODS, {}, 65, id="a validation of a plain pod"),
     ],
 )

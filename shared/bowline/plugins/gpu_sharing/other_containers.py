@@ -38,17 +38,14 @@ def hides_devices(settings: Settings) -> bool:
 
 
 def other_containers(pod: Object, *, are_fractioned: bool) -> Iterator[ContainerRef]:
-    """Yield the containers without a part of the share, if the pod has one, and without GPUs of their own."""
-    if wants_share(pod) and not _is_alone(pod):
+    """Yield the containers without a part of the share, if the pod has one, and without GPUs of their own.
+
+    An only container, as of most pods, has the share: another name of it is denied.
+    """
+    spec = pod["spec"]
+    if wants_share(pod) and (len(spec.get("containers") or ()) > 1 or spec.get("initContainers")):
         refs = containers_of(pod, (), are_fractioned=are_fractioned, claims_count=False)
         yield from (ref for ref in refs if not ref.gpu)
-
-
-def _is_alone(pod: Object) -> bool:
-    """Return whether the container of the share is the only one, as it mostly is."""
-    containers = pod["spec"].get("containers") or []
-    name = containers[0].get("name") if len(containers) == 1 and not pod["spec"].get("initContainers") else ""
-    return bool(name) and pod["metadata"]["annotations"].get(names.GPU_FRACTION_CONTAINER, name) == name
 
 
 def debuggers(pod: Object, old: Object) -> Iterable[ContainerRef]:
