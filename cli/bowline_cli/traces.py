@@ -3,13 +3,13 @@ field. Pure.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.field_error import join_path
 from bowline.api.meta import Object
-from bowline.framework.templates import ITEMS, VALUES
+from bowline.framework.templates import ITEMS, VALUES, Template
 from bowline.framework.workloads import TEMPLATE_PATH
 
 _MOST: Final = 20_000
@@ -42,6 +42,18 @@ def _plural(kind: str) -> str:
     if kind.endswith("y"):
         return f"{kind[:-1]}ies"
     return f"{kind}es" if kind.endswith("s") else f"{kind}s"
+
+
+def unknown_devices(raw: Object, templates: Iterable[Template]) -> list[str]:
+    """Return where an object of another project's kind has GPUs that are in no pod of it, as far as is known."""
+    pods = tuple(
+        re.sub(r"\[([A-Za-z_]\w*)\]", r".\1", path)  # as a field
+        for template in templates
+        for path in (template.spec_path, template.metadata_path, *template.container_paths)
+    )
+    places = (path.removesuffix("]").rpartition("[") for path, _ in _traces(raw, is_known=True))
+    devices = (place for place, _, key in places if _is_device(key))
+    return [place for place in devices if not place.startswith(("status.", *pods))]
 
 
 def requests_gpu(raw: Object) -> bool:
@@ -82,8 +94,11 @@ def _pods_at(form: str, value: Object) -> str:
 
 
 def _is_gpu(key: str) -> bool:
-    is_device = key == names.RESOURCE_GPU or key.startswith((names.RESOURCE_MIG_PREFIX, names.NV_CONTAINER))
-    return is_device or key in names.SHARE_ANNOTATIONS
+    return _is_device(key) or key.startswith(names.NV_CONTAINER) or key in names.SHARE_ANNOTATIONS
+
+
+def _is_device(key: str) -> bool:
+    return key == names.RESOURCE_GPU or key.startswith(names.RESOURCE_MIG_PREFIX)
 
 
 def _is_none(content: Any) -> bool:

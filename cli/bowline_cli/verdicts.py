@@ -20,7 +20,7 @@ from bowline.framework import structure
 from bowline.framework.admission import AdmissionChain, Verdict
 from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import AdmissionInfo
-from bowline.framework.templates import Template, Workload, steps_of, values_at
+from bowline.framework.templates import Template, steps_of, values_at
 from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
 from bowline.framework.workloads import WorkloadEntry, resolve_workloads
 from bowline.plugins.gpu_sharing.guards import guard_errors
@@ -28,8 +28,7 @@ from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
 from bowline_cli.kustomize import Part
 from bowline_cli.manifests import DUPLICATE_KEY, SCHEDULER, Finding, Manifest, duplicate_text
 from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema, quantity_errors
-from bowline_cli.traces import gpu_trace, requests_gpu
-from bowline_webhook.placement import misplaced, unknown_devices
+from bowline_cli.traces import gpu_trace, requests_gpu, unknown_devices
 from bowline_webhook.review import display_name
 from bowline_webhook.workloads import review_workload
 
@@ -37,7 +36,6 @@ from bowline_webhook.workloads import review_workload
 _LIKENESS = 0.85
 _POD = ("", "Pod")
 _SELECTING = tuple(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"))
-_BARE = Workload("", "Pod", "pods", ())
 _BIND_REQUEST = (names.GROUP, names.KIND)
 _KNATIVE_SERVICE = ("serving.knative.dev", "Service")
 # A variable of envsubst or kustomize, or an expression of a template language.
@@ -192,8 +190,6 @@ def review_manifest(
         _decode_nulls((raw, *(template.content for template in templates)))
     if manifest.key == _KNATIVE_SERVICE:
         _name_container(templates)
-    # The API server drops what is no field of a pod before it calls the webhook, which judges the fields.
-    misplacements = tuple(misplaced(chain, _BARE, raw, templates)) if manifest.key == _POD else ()
     own_errors = list(_api_errors(manifest, templates, schema))
     if chain.settings.gpu_sharing.enabled and info.operation == "CREATE":
         own_errors += _policy_errors(chain, templates)
@@ -206,7 +202,7 @@ def review_manifest(
     if review is None:
         verdict, reason = _unreviewed(chain, manifest, schema)
     else:
-        warnings = tuple(w for w in (*review.warnings, *misplacements) if not _is_variable(w.value))
+        warnings = tuple(w for w in review.warnings if not _is_variable(w.value))
         verdict, reason = _verdict(chain, manifest, templates, info, unread)
     if relevant:
         verdict, reason = LintVerdict.DENIED, ""
@@ -428,7 +424,9 @@ def _unread(chain: AdmissionChain, manifest: Manifest, templates: Sequence[Templ
     unread = workload.unread_in(manifest.object)
     if manifest.key in EMBEDDING_KINDS and not has_unread_text(manifest):
         unread = [part for part in unread if not part.endswith(".manifest")]
-    unread += unknown_devices(workload, manifest.object, templates)
+    if manifest.key not in BUILT_IN_KEYS:
+        places = unknown_devices(manifest.object, templates)
+        unread = [*unread, *(place for place in places if not place.startswith(tuple(unread)))]
     return ", ".join(unread)
 
 

@@ -61,7 +61,7 @@ def review_workload(
         too_many = FieldError(TEMPLATES, "spec", len(templates), message)
         return _as_asked(workload, Verdict((too_many,)))
     # Before the templates are mutated, which adds annotations to them.
-    warnings = tuple(misplaced(chain, workload, raw, list(workload.templates_in(raw)))) if templates else ()
+    warnings = tuple(misplaced(workload, raw, list(workload.templates_in(raw)))) if templates else ()
     info = replace(info, is_partial=info.is_partial or workload.is_partial)
     verdicts = (chain.validate_template(template, info) for template in templates)
     findings = [(*verdict.errors, *verdict.warnings) for verdict in verdicts]
