@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from bowline.api.meta import ObjectKey
+from bowline.kube.calls import Request
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import from_response
-from bowline.kube.messages import Request
 from bowline.kube.resources import Resource
 from bowline.kube.unreadable import MAX_VALUES
 

@@ -1,6 +1,6 @@
 """Resources of the API server, for ``ObjectClient`` and ``EventSource``; ``Resource`` describes any other."""
 
-from bowline.kube.messages import PatchType
+from bowline.kube.calls import PatchType
 from bowline.kube.resources import (
     BINDREQUESTS,
     CONFIGMAPS,

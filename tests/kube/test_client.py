@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bowline.kube.calls import Call, limited_to
+from bowline.kube.calls import Call, PatchType, limited_to
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import (
@@ -21,7 +21,6 @@ from bowline.kube.errors import (
     UndeclaredWriteError,
     UnrecognizedReply,
 )
-from bowline.kube.messages import PatchType
 from bowline.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS, SECRETS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server

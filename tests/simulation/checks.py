@@ -18,10 +18,10 @@ from bowline.api import names
 from bowline.api.bindrequest import BOUND, PREPARED
 from bowline.api.meta import ObjectKey
 from bowline.framework.reason import Suggestion
+from bowline.kube.calls import Request
 from bowline.kube.client import ClientOptions
 from bowline.kube.errors import ApiError
 from bowline.kube.lease import StorageRestoredError
-from bowline.kube.messages import Request
 from bowline_reconciler.term.wiring import Components
 from tests.simulation.ends import ENDED, Ends, condition, has_ended, uid_of_pod
 from tests.simulation.loop import Process

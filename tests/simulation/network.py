@@ -17,9 +17,9 @@ from typing import Any, cast
 import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from bowline.kube.calls import Answer, Request, TransportOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import ConnectionFailed, NoResponse, from_response
-from bowline.kube.messages import Answer, Request, TransportOptions
 from bowline.kube.transport import HTTPTransport
 from tests.simulation.dice import Dice
 from tests.simulation.loop import Process, State, VirtualLoop

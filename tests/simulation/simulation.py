@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote
 
-from bowline.kube.messages import Request
+from bowline.kube.calls import Request
 from tests.simulation.checks import GUARDS, Checks, Violation
 from tests.simulation.dice import Dice
 from tests.simulation.loop import PROCESS, Process, State, VirtualLoop

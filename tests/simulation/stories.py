@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from bowline.kube.messages import Request
+from bowline.kube.calls import Request
 from tests.simulation.loop import Process
 from tests.simulation.network import Fault, Trouble, Weather
 from tests.simulation.objects import Object

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from bowline.api.meta import Object
+from bowline.kube.calls import Request, TransportOptions
 from bowline.kube.config import load_access
-from bowline.kube.messages import Request, TransportOptions
 from bowline.kube.transport import HTTPTransport
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server

@@ -15,10 +15,10 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import Object, ObjectKey, ObjectUID, pod_owner
 from bowline.framework.config import GpuSharingSettings, Settings
+from bowline.kube.calls import Answer, Request
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import NotFound, NotStoredError
-from bowline.kube.messages import Answer, Request
 from bowline.kube.resources import PERSISTENTVOLUMES
 from bowline.plugins.checks.config import ChecksConfig
 from bowline.plugins.checks.plugin import Checks

@@ -22,9 +22,9 @@ from typing import Any
 from bowline.api import names
 from bowline.api.failed_decision import FailedDecision, condition_of, failed_decision_of
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, key_of, uid_of, version_of
+from bowline.kube.calls import PatchType
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
-from bowline.kube.messages import PatchType
 from bowline.kube.resources import PODS
 from bowline.runtime.workers import DONE, Result, run_worker
 from bowline.runtime.workqueue import WorkQueue

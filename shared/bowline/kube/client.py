@@ -24,7 +24,17 @@ from prometheus_client import CollectorRegistry
 from bowline.api.meta import ObjectKey
 from bowline.kube.accounting import Connections, OpenCall, TimeAccount, current_account, open_calls
 from bowline.kube.availability import Availability
-from bowline.kube.calls import Call, accept, query, require_permit, selectors, warning_texts
+from bowline.kube.calls import (
+    Answer,
+    Call,
+    Request,
+    TransportOptions,
+    accept,
+    query,
+    require_permit,
+    selectors,
+    warning_texts,
+)
 from bowline.kube.config import ClusterAccess
 from bowline.kube.denial import Denial
 from bowline.kube.errors import (
@@ -35,7 +45,6 @@ from bowline.kube.errors import (
     Unreadable,
     from_response,
 )
-from bowline.kube.messages import Answer, Request, TransportOptions
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Page, Reduce
 from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection

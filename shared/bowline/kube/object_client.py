@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 from bowline.api.meta import ObjectKey, key_of, uid_of
 from bowline.kube.accounting import current_account
-from bowline.kube.calls import Call, object_path, query, selectors
+from bowline.kube.calls import Call, PatchType, object_path, query, selectors
 from bowline.kube.errors import Expired, InfrastructureError, KubeError, NoResponse, NotStoredError, Unreadable
-from bowline.kube.messages import PatchType
 from bowline.kube.resources import API_GROUPS, Resource, Selection
 from bowline.kube.stored import require_stored
 from bowline.kube.unreadable import UnreadableObjects, reduced_object, reduced_page

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from aiohttp.client_exceptions import ClientError
 from aiohttp.http_exceptions import HttpProcessingError
 
+from bowline.kube.calls import Answer, Request, TransportOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.connections import Connection, ConnectionPool
 from bowline.kube.errors import (
@@ -24,7 +25,6 @@ from bowline.kube.errors import (
     UntrustedServer,
     from_response,
 )
-from bowline.kube.messages import Answer, Request, TransportOptions
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from bowline.api.meta import Object, ObjectKey
+from bowline.kube.calls import Answer, Request
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
-from bowline.kube.messages import Answer, Request
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import PODS, Selection
 

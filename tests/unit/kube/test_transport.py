@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bowline.kube.calls import Answer, Request, TransportOptions
 from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ConnectionFailed, NoResponse
-from bowline.kube.messages import Answer, Request, TransportOptions
 from bowline.kube.transport import HTTPTransport
 from bowline.localcluster.certs import LocalAuthority, write_pair
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from bowline.kube import reflector
+from bowline.kube.calls import Answer, Request
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ApiStatus, Cause, KubeError, NoResponse, from_response, from_status
-from bowline.kube.messages import Answer, Request
 from bowline.kube.reflector import Reflector, needs_list
 from bowline.kube.resources import PODS, Selection
 

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from bowline.api.meta import Object, ObjectKey
 from bowline.api.names import FIELD_MANAGER_CABUNDLE
+from bowline.kube.calls import PatchType
 from bowline.kube.client import KubeClient
-from bowline.kube.messages import PatchType
 from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
 from bowline_webhook.tls.bundle import bundle_patch
