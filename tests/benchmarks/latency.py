@@ -188,6 +188,7 @@ async def _completed(
                 completions.change.set()
                 if phase == "Failed":
                     completions.failures.add(name)
+        raise RuntimeError("the watch has ended")
 
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(watch(), name="watch")

@@ -119,6 +119,11 @@ class Connection(BaseProtocol):
             self._body = body
             self._waiter.set_result((message, body))
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read on, if reading is paused: a stream says so after each of its parts."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def connection_lost(self, exc: BaseException | None) -> None:
         """End what is awaited: a body without a length ends so."""
         self._keeps = False
