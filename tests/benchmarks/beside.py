@@ -1,7 +1,7 @@
 """Healthy requests beside others: beside namespaces and a GPU group whose calls hang, and beside thousands that wait.
 
-A call hangs in a webhook that never replies, so that the API server waits for its 30 s. kwok acts as the kubelets,
-and as the agents of the groups.
+A call hangs in a webhook that never replies, so that the API server waits for its 30 s. Beside those, kwok acts as
+the kubelets, and as the agents of the groups.
 """
 
 import asyncio
@@ -47,12 +47,11 @@ class BesideSizes:
 async def bench_beside(sizes: BesideSizes) -> Report:
     """Measure; takes a minute and a half in full."""
     report = Report("Healthy requests beside others")
-    with rig(NODES, ClusterSpec(controllers=())) as stage:
-        async with await stage.client() as client, await stage.bare() as bare:
-            await warm_up(client, bare)
-            await _beside_hanging(stage, client, sizes, report)
-            await clear(client)
-            await _beside_waiting(stage, client, sizes, report)
+    for part, with_kubelets in ((_beside_hanging, True), (_beside_waiting, False)):
+        with rig(NODES, ClusterSpec(kwok=with_kubelets, controllers=())) as stage:
+            async with await stage.client() as client, await stage.bare() as bare:
+                await warm_up(client, bare)
+                await part(stage, client, sizes, report)
     return report
 
 

@@ -31,11 +31,11 @@ ENDS: tuple[tuple[str, Callable[[LocalProcess], object], float], ...] = (
 class HandOverSizes:
     """How often each is measured."""
 
-    turns: int = 3
+    turns: int = 2
 
 
 async def bench_hand_over(sizes: HandOverSizes) -> Report:
-    """Measure; takes two and a half minutes in full."""
+    """Measure; takes two minutes in full."""
     report = Report("Changes of the leader")
     with rig(NODES) as stage:
         async with await stage.client() as client, await stage.bare() as bare:
