@@ -10,7 +10,7 @@ restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to t
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -48,36 +48,24 @@ log = logging.getLogger("bowline_reconciler.drive")
 _ZERO = timedelta()
 
 
+@dataclass(frozen=True, slots=True)
 class Reads:
     """What is known of requests: cached, remembered and stored, and what is decided from it.
 
     ``jitter`` returns a random number in [0, 1). ``uninstalling``: every request is rolled back, none is attempted.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        informers: Informers,
-        states: RequestStates,
-        runner: Runner,
-        settings: Settings,
-        jitter: Callable[[], float],
-        *,
-        uninstalling: bool = False,
-    ) -> None:
-        self._client = client
-        self._informers = informers
-        self._requests = informers.request_cache
-        self._states = states
-        self._runner = runner
-        self._settings = settings
-        self._clock = client.clock
-        self._jitter = jitter
-        self._uninstalling = uninstalling
+    client: KubeClient
+    informers: Informers
+    states: RequestStates
+    runner: Runner
+    settings: Settings
+    jitter: Callable[[], float]
+    uninstalling: bool = False
 
     def latest(self, key: ObjectKey, state: RequestState) -> BindRequest | None:
         """Return the newest known version of the state's request; None if it is not cached, or another one is."""
-        request = self._requests.get(key)
+        request = self.informers.request_cache.get(key)
         return request if request is not None and request.uid == state.uid else None
 
     async def read(
@@ -91,18 +79,18 @@ class Reads:
         snapshot = self.from_cache(request, state) if request is not None else None
         while True:
             if snapshot is None:
-                live_request = await self._informers.read_request(key)
+                live_request = await self.informers.read_request(key)
                 if isinstance(live_request, Absent):
                     return live_request
-                state = self._states.of(live_request)  # the request may be another one now
+                state = self.states.of(live_request)  # the request may be another one now
                 snapshot = replace(self.from_cache(live_request, state), live=frozenset({Target.REQUEST}))
-            is_ending = snapshot.request.deleting or self._uninstalling
-            set_aside = snapshot.request.condition(names.CONDITION_SET_ASIDE)
-            left = set_aside_for(snapshot.request, self._clock.now(), is_ending=is_ending) if set_aside else _ZERO
+            is_ending = snapshot.request.deleting or self.uninstalling
+            set_aside, now = snapshot.request.condition(names.CONDITION_SET_ASIDE), self.client.clock.now()
+            left = set_aside_for(snapshot.request, now, is_ending=is_ending) if set_aside else _ZERO
             if left > _ZERO:
                 return snapshot, RequeueAfter(left, str(set_aside.get("message")))
             snapshot = self._answered(snapshot)
-            decision = decide(snapshot, self._settings)
+            decision = decide(snapshot, self.settings)
             if not isinstance(decision, ReadLive):
                 return snapshot, decision
             is_of_request = decision.target is Target.REQUEST
@@ -121,7 +109,7 @@ class Reads:
         if isinstance(raw, Absent):
             return replace(snapshot, pod=raw, live=live, answers=None)
         reduced = reduced_pod(raw)
-        self._informers.pod_cache.offer(snapshot.request.pod_key, reduced)
+        self.informers.pod_cache.offer(snapshot.request.pod_key, reduced)
         pod, former = pod_view(reduced), snapshot.pod
         is_same = not isinstance(former, Absent) and former.version == pod.version
         return replace(snapshot, pod=pod, live=live, answers=snapshot.answers if is_same else None)
@@ -137,15 +125,15 @@ class Reads:
 
     def from_cache(self, request: BindRequest, state: RequestState | None) -> Snapshot:
         """Return the snapshot of a request with the cached objects around it. ``state``: the request's, if any."""
-        times, node_ill_for = self.times(request, state), self._informers.node_ill_for(request.selected_node)
-        node, pod = self._informers.node(request.selected_node), self._informers.pod(request.pod_key)
+        times, node_ill_for = self.times(request, state), self.informers.node_ill_for(request.selected_node)
+        node, pod = self.informers.node(request.selected_node), self.informers.pod(request.pod_key)
         return Snapshot(
             request,
             pod_view(pod) if pod is not None else Absent.NOT_IN_CACHE,
             node_view(node) if node is not None else Absent.NOT_IN_CACHE,
             times,
             node_ill_for=node_ill_for,
-            uninstalling=self._uninstalling,
+            uninstalling=self.uninstalling,
             was_delayed=state is not None and (bool(state.wait.cause) or state.failures.count > 0),
             ending=state.rollback.ending if state is not None else None,
         )
@@ -164,7 +152,7 @@ class Reads:
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
-            client=self._client,
+            client=self.client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
             cancelled=running.cancelled,
             posts=running.posts,
@@ -173,18 +161,18 @@ class Reads:
 
     def failure(self, snapshot: Snapshot) -> Fail | None:
         """Return the failure that is decided on for the snapshot, whose pod was read live; None if none is."""
-        decision = decide(self._answered(snapshot), self._settings)
+        decision = decide(self._answered(snapshot), self.settings)
         return decision if isinstance(decision, Fail) else None
 
     def _answered(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the answers of the plugins, which are asked if they were not."""
         if snapshot.answers is not None:
             return snapshot
-        return replace(snapshot, answers=self._runner.answers(snapshot.request, snapshot.own_pod))
+        return replace(snapshot, answers=self.runner.answers(snapshot.request, snapshot.own_pod))
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | Absent:
         try:
-            return await self._client.get(resource, key.namespace, key.name)
+            return await self.client.get(resource, key.namespace, key.name)
         except NotFound:
             return Absent.NOT_FOUND
         except Unreadable:
@@ -196,7 +184,7 @@ class Reads:
         Its fields are not read, but API servers select by them.
         """
         where = f"metadata.name={request.pod_key.name},spec.nodeName={request.selected_node}"
-        page = await self._client.list(PODS.as_metadata(), request.pod_key.namespace, field_selector=where, limit=1)
+        page = await self.client.list(PODS.as_metadata(), request.pod_key.namespace, field_selector=where, limit=1)
         for pod in page["items"] or ():
             return pod_view({"metadata": pod["metadata"], "spec": {"nodeName": request.selected_node}})
         return Absent.UNREADABLE
@@ -205,11 +193,11 @@ class Reads:
 
     def times(self, request: BindRequest, state: RequestState | None) -> Times:
         """Return the request's times, with those of its present wait, as they are now."""
-        now = self._clock.monotonic()
+        now = self.client.clock.monotonic()
         age = _since(state.since, now) if state is not None else _ZERO
-        retry_in, contact = self._retry_in(request, state, now), self._informers.in_contact()
+        retry_in, contact = self._retry_in(request, state, now), self.informers.in_contact()
         if state is None or not state.wait.cause:
-            restored_wait = stored_wait(request, self._clock.now()) if request.conditions else None
+            restored_wait = stored_wait(request, self.client.clock.now()) if request.conditions else None
             watch_time = contact if restored_wait is None else _ZERO
             return Times(age, restored_wait or _ZERO, watch_time, retry_in)
         wait = state.wait
@@ -225,11 +213,11 @@ class Reads:
         retry_at = state.attempt.retry_at if state is not None else None
         if retry_at is not None:
             return max(_ZERO, timedelta(seconds=retry_at - now))
-        limits, failures = self._settings.binding, request.failed_attempts
+        limits, failures = self.settings.binding, request.failed_attempts
         if request.next_attempt is not None:
-            return stored_pause(request, self._clock.now(), limits.backoff.max)
+            return stored_pause(request, self.client.clock.now(), limits.backoff.max)
         # Another project's CRD does not store nextAttemptTime.
-        return backoff(failures, limits, self._jitter()) if failures else _ZERO
+        return backoff(failures, limits, self.jitter()) if failures else _ZERO
 
 
 def _since(moment: float, now: float) -> timedelta:

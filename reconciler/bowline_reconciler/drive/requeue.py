@@ -10,7 +10,7 @@ flood of events. Objects that no watch shows are polled.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 
@@ -197,39 +197,31 @@ class WatchEvents:
             self.queue.add(request, ends_rest=True)
 
 
+@dataclass(frozen=True, slots=True)
 class Requeue:
     """Answers when a request is processed next. ``jitter`` returns a random number in [0, 1)."""
 
-    def __init__(
-        self,
-        index: WaitIndex,
-        reporter: Reporter,
-        observation: Observation,
-        availability: Availability,
-        clock: Clock,
-        jitter: Callable[[], float],
-    ) -> None:
-        self.index = index
-        self.report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
-        self._reporter = reporter
-        self._observation = observation
-        self._availability = availability
-        self._clock = clock
-        self._jitter = jitter
+    index: WaitIndex
+    reporter: Reporter
+    observation: Observation
+    availability: Availability
+    clock: Clock
+    jitter: Callable[[], float]
+    report_turns: Turns[ObjectKey] = field(default_factory=lambda: Turns(REPORT_QPS))
 
     # --- failures ---
 
     def extend_streak(self, state: RequestState, retry_after: timedelta | None) -> None:
         """Add a transient failure to the request's streak; called once for each failed reconcile."""
-        now, last_success = self._clock.monotonic(), self._availability.last_success
+        now, last_success = self.clock.monotonic(), self.availability.last_success
         state.failures = extend(state.failures, now, last_success, is_deferred=retry_after is not None)
 
     def failure(
         self, key: ObjectKey, state: RequestState | None, why: str, retry_after: timedelta | None = None
     ) -> ReconcileError:
         """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
-        self._observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
-        mark_in = next_mark_in(state.failures, self._clock.monotonic()) if state is not None else None
+        self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
+        mark_in = next_mark_in(state.failures, self.clock.monotonic()) if state is not None else None
         rest = ATTEMPT_PAUSE if state is not None and not state.failures.is_quiet else timedelta()
         if mark_in is None or retry_after is not None:
             return ReconcileError(why, retry_after=retry_after, rest=rest)
@@ -240,33 +232,33 @@ class Requeue:
         """Report a failed attempt; returns when the next one begins."""
         attempt, request = state.attempt, snapshot.request
         attempt.pending_outcome, attempt.failed_before = action.outcome, request.failed_attempts
-        await self._reporter.retrying(snapshot, action.report)
+        await self.reporter.retrying(snapshot, action.report)
         attempt.pending_outcome = None
         state.wait.finish(request)
         return self.retry(state, action.pause)
 
     def retry(self, state: RequestState, pause: timedelta) -> Result:
         """Start the next attempt when ``pause`` is over. From here on the monotonic clock counts."""
-        state.attempt.retry_at = self._clock.monotonic() + pause.total_seconds()
+        state.attempt.retry_at = self.clock.monotonic() + pause.total_seconds()
         return Result(pause)
 
     # --- waits ---
 
     async def after_wait(self, snapshot: Snapshot, state: RequestState, wait: Wait) -> Result:
         """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again."""
-        request, wait_state, now = snapshot.request, state.wait, self._clock.monotonic()
-        reported_wait = stored_wait(request, self._clock.now(), is_limited=bool(wait.limits))
+        request, wait_state, now = snapshot.request, state.wait, self.clock.monotonic()
+        reported_wait = stored_wait(request, self.clock.now(), is_limited=bool(wait.limits))
         wait_state.start(wait.cause, wait.limits, now, reported_wait)
         if wait_state.report_at is None:
             # Spread the first report over the time that reporting all waiters of the namespace takes, so that they
             # are not all reconciled together.
-            spread_s = self._jitter() * self.index.count(request.key.namespace) / REPORT_QPS
+            spread_s = self.jitter() * self.index.count(request.key.namespace) / REPORT_QPS
             wait_state.report_at = now + REPORT_WAIT_AFTER.total_seconds() + spread_s
         if wait_state.last_report != wait.why and now >= (wait_state.report_at or 0.0):
             turn_s = self.report_turns.reserve(request.key, request.key.namespace, now)
             wait_state.report_at = now + turn_s
             if not turn_s:
-                await self._reporter.waiting(snapshot, state, wait)
+                await self.reporter.waiting(snapshot, state, wait)
                 wait_state.report_at = now + report_pause(wait_state.reports).total_seconds()
         quiet_until = wait_state.report_at if wait_state.last_report != wait.why else None
         # Last, with no await after it: a change from here on finds the request in the index.
@@ -278,7 +270,7 @@ class Requeue:
         if quiet_until is not None:
             latest = min(latest, max(_TICK, timedelta(seconds=quiet_until - now)))
         if registration is Registration.NEEDS_POLL:
-            latest = min(latest, POLL * (1 + self._jitter()))
+            latest = min(latest, POLL * (1 + self.jitter()))
         if wait.poll is not None:
             latest = min(latest, wait.poll)
         state.failures = NO_FAILURES

@@ -25,7 +25,7 @@ from bowline_reconciler.drive.pod_conditions import PodConditions
 from bowline_reconciler.drive.reconciler import Reconciler
 from bowline_reconciler.drive.requeue import Requeue
 from bowline_reconciler.drive.state import RequestStates
-from bowline_reconciler.observe import Observation
+from bowline_reconciler.observe import ReconcilerMetrics
 from bowline_reconciler.watch.informers import Informers, Listed
 from bowline_reconciler.watch.request_cache import RequestCache
 
@@ -118,34 +118,20 @@ class Memory:
         self.requeue.report_turns.clear()
 
 
+@dataclass(frozen=True, slots=True)
 class Controller:
     """Reconciles the keys that the watches report. Call ``lead`` once per leadership term.
 
     ``jitter`` returns a random number in [0, 1).
     """
 
-    def __init__(
-        self,
-        queue: WorkQueue[ObjectKey],
-        reconciler: Reconciler,
-        memory: Memory,
-        informers: Informers,
-        observation: Observation,
-        availability: Availability,
-        jitter: Callable[[], float],
-    ) -> None:
-        self.queue = queue
-        self._reconciler = reconciler
-        self._memory = memory
-        self._informers = informers
-        self._observation = observation
-        self._availability = availability
-        self._jitter = jitter
-        metrics = observation.metrics
-        metrics.oldest_request.set_function(lambda: informers.oldest_age() / timedelta(seconds=1))
-        metrics.queue_depth.set_function(lambda: queue.depth)
-
-    # --- leading ---
+    queue: WorkQueue[ObjectKey]
+    reconciler: Reconciler
+    memory: Memory
+    informers: Informers
+    metrics: ReconcilerMetrics
+    availability: Availability
+    jitter: Callable[[], float]
 
     async def lead(self, term: Term) -> None:
         """Run the workers until the term ends; then take no new keys, withdraw the attempts, and drain the rest.
@@ -155,33 +141,33 @@ class Controller:
         listing = await self._compare(term.end_event)
         if term.end_event.is_set():
             return
-        self._memory.start_term(listing.began, listing.stale, listing.newest if term.inherits_writes else None)
+        self.memory.start_term(listing.began, listing.stale, listing.newest if term.inherits_writes else None)
         self.queue.open()
-        for key in {*self._informers.pending_keys(), *listing.stale}:
+        for key in {*self.informers.requests.store, *listing.stale}:
             self.queue.add(key)
         workers = [
             asyncio.create_task(
-                run_worker(self.queue, self._reconciler.reconcile, self._on_error), name=f"worker {number}"
+                run_worker(self.queue, self.reconciler.reconcile, self._on_error), name=f"worker {number}"
             )
             for number in range(self.queue.capacity)
         ]
         log.info("working", extra={"capacity": self.queue.capacity, "unfinished": self.queue.depth})
         probing = asyncio.create_task(
-            self._availability.run(self._informers.probe, self._on_recovery), name="availability"
+            self.availability.run(self.informers.probe, self._on_recovery), name="availability"
         )
         try:
             await wait_first(term.end_event.wait(), wait_failed([*workers, probing]))
         finally:
             self.queue.shut_down()
             await cancel_and_wait(probing)
-            self._memory.withdraw()
+            self.memory.withdraw()
             drain_s = term.drain.total_seconds()
             await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expiry.wait())
             late = [worker for worker in workers if not worker.done()]
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-            await self._memory.end_term()
+            await self.memory.end_term()
             log.info("stopped processing requests", extra={"abandoned": len(late)})
         for worker in workers:
             if (failure := failure_of(worker)) is not None:
@@ -189,10 +175,10 @@ class Controller:
 
     async def _compare(self, end_event: asyncio.Event) -> Listed:
         """Compare the cache with the API server. Retries until the API server answers or the term ends."""
-        backoff = Backoff(timedelta(seconds=0.2), timedelta(seconds=5), self._jitter)
+        backoff = Backoff(timedelta(seconds=0.2), timedelta(seconds=5), self.jitter)
         while not end_event.is_set():
             try:
-                return await self._informers.compare()
+                return await self.informers.compare()
             except KubeError as error:
                 delay = backoff.next_delay(timedelta(seconds=0.1))
                 log.warning("cannot start processing yet", extra={"error": str(error)})
@@ -200,11 +186,11 @@ class Controller:
         return Listed()
 
     def _on_recovery(self) -> None:
-        self._memory.states.reset_failures()
+        self.memory.states.reset_failures()
         self.queue.forget_all()
         self.queue.resume()
 
     def _on_error(self, key: ObjectKey) -> None:
         """Log and count a defect of Bowline; the work queue requeues the key."""
         log.exception("reconcile failed", extra={"bindRequest": str(key)})
-        self._observation.metrics.reconcile_errors.inc()
+        self.metrics.reconcile_errors.inc()

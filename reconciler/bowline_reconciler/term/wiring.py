@@ -123,6 +123,8 @@ async def build(
     observation.metrics.count(
         lambda: points_of(states, caller.in_progress), lambda: states.waits(OWN), lambda: memory.sizes
     )
+    observation.metrics.queue_depth.set_function(lambda: queue.depth)
+    observation.metrics.oldest_request.set_function(lambda: informers.oldest_age().total_seconds())
     progress = ProgressReports(states, reads, reporter, requeue, client.availability, caller, clock)
     return Components(
         settings,
@@ -133,7 +135,7 @@ async def build(
         observation,
         queue,
         memory,
-        Controller(queue, reconciler, memory, informers, observation, client.availability, jitter),
+        Controller(queue, reconciler, memory, informers, observation.metrics, client.availability, jitter),
         caller,
         progress,
         lifecycle,

@@ -4,7 +4,7 @@ Memory follows the pending work, not the size of the cluster: bound pods and Suc
 Event handlers here only maintain indexes and pass keys on; reading, deciding and writing is the reconciler's task.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -215,10 +215,6 @@ class Informers:
             pod if pod is not None else Absent.NOT_IN_CACHE,
             node_is_lost=(node_uid is not None and not is_same) or _repels(node, pod),
         )
-
-    def pending_keys(self) -> Iterable[ObjectKey]:
-        """Return the keys of all requests that may need a reconcile."""
-        return list(self.requests.store)
 
     def oldest_age(self) -> timedelta:
         """Return the age of the oldest cached request that is neither Succeeded nor Failed; zero if there is none.

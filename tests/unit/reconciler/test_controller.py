@@ -1,6 +1,7 @@
 """A leader whose workers fail stops leading, instead of continuing with fewer workers."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -20,8 +21,7 @@ KEY = ObjectKey("default", "train")
 class OneUnfinished:
     """Stores with one request to reconcile."""
 
-    def pending_keys(self) -> set[ObjectKey]:
-        return {KEY}
+    requests = SimpleNamespace(store={KEY: None})
 
     async def probe(self) -> None:
         """Succeed."""
@@ -61,7 +61,7 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
         cast(Reconciler, work),
         cast(Memory, work),
         cast(Informers, OneUnfinished()),
-        harness.observation,
+        harness.observation.metrics,
         availability,
         lambda: 0.5,
     )
