@@ -165,7 +165,7 @@ class Working:
 
     def seen(self, namespace: str, name: str = "pod") -> BindRequest | None:
         """The request as the reconciler's cache contains it."""
-        return self.parts.informers.request(ObjectKey(namespace, name))
+        return self.parts.informers.request_cache.get(ObjectKey(namespace, name))
 
     def decided(self, namespace: str, name: str = "pod") -> list[str]:
         """The decisions of its passes over the request."""

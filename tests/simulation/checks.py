@@ -177,7 +177,7 @@ class Checks(logging.Handler):
         path = f"{_REQUESTS}/{metadata['name']}"
         read = self._past.read.get((process.name, path))
         key = ObjectKey(NAMESPACE, metadata["name"])
-        cached = process.parts.informers.request(key) if process.parts is not None else None
+        cached = process.parts.informers.request_cache.get(key) if process.parts is not None else None
         versions = [] if cached is None else [(cached.uid, cached.resource_version)]
         versions += [] if read is None else [(read["metadata"]["uid"], read["metadata"]["resourceVersion"])]
         uid, version = metadata["uid"], metadata["resourceVersion"]
@@ -190,7 +190,7 @@ class Checks(logging.Handler):
             running = state.attempt.running
             if running is None:
                 continue
-            cached_request = parts.informers.request(key)
+            cached_request = parts.informers.request_cache.get(key)
             if cached_request is None or not cached_request.deleting:
                 continue
             since = self._withdrawn.setdefault((process.name, state.uid), self._now())

@@ -180,7 +180,7 @@ class WatchEvents:
     def on_change(self, key: ObjectKey) -> None:
         """Enqueue a request after a change of it, its pod or its node, unless that cannot require a reconcile."""
         self.on_cached(key)
-        state, request = self.states.get(key), self.informers.request(key)
+        state, request = self.states.get(key), self.informers.request_cache.get(key)
         if state is not None and isinstance(state.stage, Deferred):
             return  # bound by this process, and queued with low priority
         if request is None or not is_finished(request) or state is not None:

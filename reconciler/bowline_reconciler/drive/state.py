@@ -256,9 +256,6 @@ class RequestStates:
         self._by_key: dict[ObjectKey, RequestState] = {}
         self.deferred_count = 0
 
-    def __len__(self) -> int:
-        return len(self._by_key)
-
     @property
     def sizes(self) -> dict[str, int]:
         """The numbers of requests by what is remembered of them."""

@@ -12,7 +12,7 @@ will be there when that pod ends. Decisions 282 and 167.
 import asyncio
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -48,12 +48,8 @@ _BACKOFF = (timedelta(seconds=1), timedelta(minutes=1))
 _SUCCEEDED = "status.phase=Succeeded"
 
 
-@dataclass(frozen=True, slots=True)
-class HeldPod:
-    """The bound pod of a request that plugins hold something for."""
-
-    key: ObjectKey
-    uid: ObjectUID
+# The bound pod of a request that plugins hold something for.
+_PodID = tuple[ObjectKey, ObjectUID]
 
 
 class Releases:
@@ -78,7 +74,7 @@ class Releases:
         self._writer = writer
         self._runner = runner
         self._uninstalling = uninstalling
-        self._keys_by_pod: dict[HeldPod, set[ObjectKey]] = {}
+        self._keys_by_pod: dict[_PodID, set[ObjectKey]] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
             group=lambda key: key.namespace,
             workers=WORKERS,
@@ -129,7 +125,7 @@ class Releases:
 
     def _pod_has_ended(self, pod: dict[str, Any]) -> Object | None:
         """Transform: enqueue the requests of an ended pod, and cache none."""
-        for key in self._keys_by_pod.get(HeldPod(key_of(pod), uid_of(pod)), ()):
+        for key in self._keys_by_pod.get((key_of(pod), uid_of(pod)), ()):
             self._queue.add(key)
         return None
 
@@ -139,8 +135,7 @@ class Releases:
         """Release a request whose pod has ended. Raises ReconcileError to repeat it."""
         try:
             raw = await self._informers.get_request(key)
-            held_request = transform_held(raw) if not isinstance(raw, Absent) else None
-            if isinstance(raw, Absent) or held_request is None:
+            if isinstance(raw, Absent) or transform_held(raw) is None:
                 return DONE
             request = decode_bind_request(raw)
             if (left := set_aside_for(request, self._client.clock.now(), is_ending=True)) > timedelta():
@@ -208,7 +203,7 @@ def transform_held(request: dict[str, Any]) -> Object | None:
     return {"metadata": identity_of(request), "spec": {"podName": pod_name, "podUID": pod_uid_of(request)}}
 
 
-def pod_of(held_request: Object) -> HeldPod:
+def pod_of(held_request: Object) -> _PodID:
     """Return the pod of a request as ``transform_held`` keeps it."""
     spec, namespace = held_request["spec"], key_of(held_request).namespace
-    return HeldPod(ObjectKey(namespace, spec["podName"]), ObjectUID(spec["podUID"]))
+    return ObjectKey(namespace, spec["podName"]), ObjectUID(spec["podUID"])

@@ -159,10 +159,6 @@ class Informers:
         except Unreadable:
             return await self._client.get(BINDREQUESTS.as_metadata(), key.namespace, key.name)
 
-    def request(self, key: ObjectKey) -> BindRequest | None:
-        """Return the newest known version of a request; absence proves nothing."""
-        return self.request_cache.get(key)
-
     async def read_request(self, key: ObjectKey) -> BindRequest | Absent:
         """Read a request live; returns its newest version, which is cached. NOT_FOUND if it does not exist."""
         before = self.request_cache.get(key)
@@ -183,11 +179,6 @@ class Informers:
         """
         self.pod_cache.offer(key_of(pod), pod)
 
-    def pod_view(self, key: ObjectKey) -> PodView | None:
-        """Return the cached pod's fields that decisions use."""
-        pod = self.pod(key)
-        return pod_view(pod) if pod is not None else None
-
     def node(self, name: str) -> Object | None:
         """Return the node's cached metadata; absence proves nothing."""
         return self.nodes.store.get(ObjectKey("", name))
@@ -203,11 +194,9 @@ class Informers:
         ``node_uid``: of the cached node when the attempt began, None if there was none: that one may have been newer
         than the cache; its absence proves nothing.
         """
-        current, pod, node = (
-            self.request(request.key),
-            self.pod_view(request.pod_key),
-            self.node(request.selected_node),
-        )
+        current, node = self.request_cache.get(request.key), self.node(request.selected_node)
+        raw = self.pod(request.pod_key)
+        pod = pod_view(raw) if raw is not None else None
         is_same = node is not None and uid_of(node) == node_uid and not is_deleting(node)
         return not is_withdrawn(
             request,

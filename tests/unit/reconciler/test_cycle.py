@@ -74,7 +74,7 @@ async def test_nothing_is_read_or_decided_of_a_request_that_has_its_result(has_l
         cycle.requests.deliver(cycle.key, None)
     await cycle.reconciler.reconcile(cycle.key)
     assert (cycle.log, cycle.plugin.questions) == (calls, questions)
-    assert not len(cycle.states)
+    assert not cycle.states.items()
 
 
 @pytest.mark.parametrize("has_left_the_watch", [True, False])
@@ -161,7 +161,7 @@ async def test_what_was_read_before_a_former_request_has_ended_is_not_decided_on
     cycle.show(created_again("second", "20"))
     assert await cycle.attempt() == REQUEUE
     assert cycle.log == ["read pod", "rollback", "end the nomination to node-0"]
-    assert not len(cycle.states)
+    assert not cycle.states.items()
 
 
 @pytest.mark.parametrize(
