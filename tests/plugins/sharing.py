@@ -13,7 +13,7 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.config import GpuSharingSettings
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
 from bowline.plugins.gpu_sharing.reservation_pod import reservation_object
 from bowline.testing.builders import bind_request, pod
 from tests.audit import WRITES, audit_events, call_of, once_logged
@@ -29,7 +29,7 @@ def reservation(namespace: str, group: str, node: str = "gpu-node-0", name: str 
     pod_key = ObjectKey(namespace, "ended")
     request = DeviceRequest(pod_key, pod_key, node, group)
     sharing = GpuSharingSettings(agent_image="registry.example/agent:1")
-    return reservation_object(request, sharing, GpuSharingConfig(), name=name)
+    return reservation_object(request, sharing, GpuSharingConfig(), name or reservation_name(node, group))
 
 
 class Shares:

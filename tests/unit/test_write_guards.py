@@ -170,7 +170,7 @@ def volumes(client: KubeClient) -> VolumeBinder:
         pytest.param(lambda client: reserver(client)._patch_pod_status(POD, {"resourceClaimName": "a"}),
             id="claim of a pod"),
         pytest.param(lambda client: reservations(client).label(POD, {"a": "b"}), id="labels"),
-        pytest.param(lambda client: reservations(client).create(device_request()), id="a reservation pod"),
+        pytest.param(lambda client: reservations(client).create(device_request(), "new"), id="a reservation pod"),
         pytest.param(lambda client: _replace_own(client, CONFIGMAP, POD), id="a ConfigMap in place of another"),
         pytest.param(AGENT._report, id="the device of a reservation pod"),
         pytest.param(lambda client: volumes(client)._patch(PERSISTENTVOLUMES, ObjectKey("", "v"),

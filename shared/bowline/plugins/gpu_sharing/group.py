@@ -33,7 +33,6 @@ class Group:
     passes: int = 0  # those that wait for the lock, and the one in progress
     read_at: float = 0.0  # when the last read of its reservation pods began
     claims: dict[ObjectKey, DeviceRequest] = field(default_factory=dict)  # by request
-    is_check_due: bool = False  # for unused devices, at the end of its claims
     reservations: list[Reservation] = field(default_factory=list)  # as of the pass in progress
     loss: Loss | None = None  # of a device that pods use and no reservation holds
 

@@ -20,7 +20,7 @@ The state may be lost: after a restart, unfinished requests and labels show whic
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -36,7 +36,6 @@ from bowline.plugins.gpu_sharing.reservation import (
     ELSEWHERE,
     RELEASE_RETRY,
     REQUEUE_DELAY,
-    Create,
     DeviceRequest,
     Held,
     Pending,
@@ -46,6 +45,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     check_reservations,
     excess,
     no_room,
+    reservation_name,
     unused_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
@@ -73,7 +73,7 @@ class GroupController:
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
-        self._lost_devices = LostDevices(client, watched, handle.clock, self._remove)
+        self._lost_devices = LostDevices(client, watched, handle.clock, self._reserve, self._remove)
         help_text = "Reservation pods, by whether the agent reported the device."
         reservations = handle.metrics.gauge("reservations", help_text, state=("held", "waiting"))
         unreserved = handle.metrics.gauge("groups_unreserved", "Groups that pods use and no reservation pod holds.")
@@ -110,19 +110,18 @@ class GroupController:
         for name in self._claimed_by.pop(request, ()):
             group = self._groups[name]
             del group.claims[request]
-            if group.is_check_due and not group.claims:
-                self._enqueue(ObjectKey(request.namespace, name))
             self._drop_empty(group)
 
-    async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str], node: str) -> None:
+    async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
 
-        On ``node`` these are found by their name, too: a policy may have removed their labels. What cannot be deleted
-        now is deleted later: it delays only pods that need its device.
+        What cannot be deleted now is deleted later: it delays only pods that need its device. So is one that a policy
+        has stored without its label.
         """
         self._withdrawn[request] = uid
         self.release_claims(request)
-        await asyncio.gather(*(self._release(group, request.namespace, {node}) for group in groups))
+        await asyncio.gather(*(self._release(group, request.namespace) for group in groups))
+        self.enqueue(self._watched.to_look_at & {UNLABELLED}, request.namespace)
 
     async def release_unused(self, groups: Iterable[str], node: str, tenant: str) -> list[Unreleased]:
         """Try to delete the unused reservations of the groups without claims, for a pod of ``tenant``, a namespace.
@@ -135,6 +134,8 @@ class GroupController:
     def forget(self, request: ObjectKey) -> None:
         """Drop the state of a request that does not exist any more."""
         self._withdrawn.pop(request, None)
+        # They may have kept a device whose last user has ended.
+        self.enqueue(self._claimed_by.get(request, ()), request.namespace)
         self.release_claims(request)
 
     # --- called by watches ---
@@ -173,11 +174,11 @@ class GroupController:
             pauses.append(timedelta(seconds=group.loss.until - self._clock.monotonic()))
         return max(min(pauses), REQUEUE_DELAY) if pauses else None
 
-    async def _release(self, name: str, tenant: str, nodes: Collection[str] = ()) -> Unreleased | None:
+    async def _release(self, name: str, tenant: str) -> Unreleased | None:
         """Check the group; what fails is repeated without the caller, whose request may be gone by then."""
         group = self._group(name)
         try:
-            failure = await self._check(group, nodes, is_release=True)
+            failure = await self._check(group, is_release=True)
         except BaseException:
             self._enqueue(ObjectKey(tenant, name))
             raise
@@ -185,23 +186,16 @@ class GroupController:
             self._enqueue(ObjectKey(tenant, name))
         return failure
 
-    async def _check(
-        self, group: Group, nodes: Collection[str] = (), *, is_release: bool = False
-    ) -> Unreleased | None:
+    async def _check(self, group: Group, *, is_release: bool = False) -> Unreleased | None:
         """Recover a lost device, and delete unused reservations; returns one that cannot be deleted now."""
-        async with self._pass(group, nodes, is_check=True):
-            group.is_check_due = True
+        async with self._pass(group, is_check=True):
             await self._lost_devices.recover(group)
             # A release is answered from live reads, so watch lag does not matter.
             is_due = is_release or not self._watched.has_users(group.name)
-            failure = await self._delete_unused(group) if is_due else None
-            group.is_check_due = bool(group.claims)
-            return failure
+            return await self._delete_unused(group) if is_due else None
 
     @asynccontextmanager
-    async def _pass(
-        self, group: Group, nodes: Collection[str] = (), *, is_check: bool = False
-    ) -> AsyncIterator[None]:
+    async def _pass(self, group: Group, *, is_check: bool = False) -> AsyncIterator[None]:
         """Wait for the passes before this one, and read the group's reservation pods.
 
         A claim needs no read of its own if the pass before it has read since the claim was made.
@@ -215,7 +209,7 @@ class GroupController:
                     group.reservations = (
                         await self._client.unlabelled({name for name, other in self._groups.items() if other.claims})
                         if group.name == UNLABELLED
-                        else await self._client.reservations(group.name, nodes)
+                        else await self._client.reservations(group.name)
                     )
                     group.read_at = read_at
                 yield
@@ -225,11 +219,11 @@ class GroupController:
 
     async def _answer(self, group: Group, claim: DeviceRequest) -> Held | Pending | Status:
         verdict = check_reservations(claim, group.reservations)
-        lost = await self._lost_devices.recover(group, claim.node if isinstance(verdict, Create) else "")
+        lost = await self._lost_devices.recover(group, claim.node if verdict is None else "")
         if lost is not None:
             return lost
-        if isinstance(verdict, Create):
-            return await self._create(group, claim, verdict)
+        if verdict is None:
+            return await self._create(group, claim)
         return await self._give(group, claim, verdict) if isinstance(verdict, Held) else verdict
 
     async def _give(self, group: Group, claim: DeviceRequest, held: Held) -> Held | Status:
@@ -262,7 +256,8 @@ class GroupController:
 
         If pods have it of neither group, it is the first by name.
         """
-        others = sorted(self._watched.holders(device) - {group.name} - self._claimed_by.get(claim.request, set()))
+        own = {group.name, *self._claimed_by.get(claim.request, ())}
+        others = sorted(self._watched.holders(claim.node, device) - own)
         if self._is_given(group.name):
             return ""
         return next((name for name in others if self._is_given(name) or name < group.name), "")
@@ -282,22 +277,28 @@ class GroupController:
         portions |= {user.key: user.portion for user in users if not user.has_ended}
         return excess(claim, portions, self._client.args.overcommit)
 
-    async def _create(self, group: Group, claim: DeviceRequest, verdict: Create) -> Pending | Status:
+    async def _create(self, group: Group, claim: DeviceRequest) -> Pending | Status:
         if any(other.node == claim.node for other in group.joined):
             why = f"a pod that was given its device, which group {group.name} has lost, is being bound"
             return Transient((why,))
         scaling = await self._client.scaling_up()
         if scaling is not None:
             return scaling
-        for former in verdict.instead_of:
-            await self._remove(group, former)
-        reservation = await self._client.create(claim)
+        reservation = await self._reserve(group, claim, reservation_name(claim.node, claim.group))
         if isinstance(reservation, str):
             return Status.retry(reservation, suggestion=ELSEWHERE)
-        reserved = {"group": group.name, "node": claim.node, "reservation": str(reservation.key)}
-        log.info("device reserved", extra=reserved)
-        group.reservations.append(reservation)
         return Pending(reservation)
+
+    async def _reserve(self, group: Group, claim: DeviceRequest, name: str) -> Reservation | str:
+        """Create a reservation pod in place of those of its name, which hold nothing; or return why not."""
+        for former in [reservation for reservation in group.reservations if reservation.key.name == name]:
+            await self._remove(group, former)
+        reservation = await self._client.create(claim, name)
+        if isinstance(reservation, Reservation):
+            about = {"group": group.name, "node": claim.node, "reservation": str(reservation.key)}
+            log.info("reserving a device", extra=about)
+            group.reservations.append(reservation)
+        return reservation
 
     async def _remove(self, group: Group, target: Reservation) -> bool:
         """Delete the pod as read, and from the group. False if it has changed: a later pass deletes it."""

@@ -76,11 +76,6 @@ def is_labelled(pod: Object, groups: Sequence[str], request_uid: ObjectUID) -> b
     return has_labels and (pod["metadata"].get("annotations") or {}).get(names.LABELLED_FOR) == request_uid
 
 
-def is_labelled_by_other(pod: Object, request_uid: ObjectUID) -> bool:
-    """Return whether another request has labelled the pod."""
-    return (pod["metadata"].get("annotations") or {}).get(names.LABELLED_FOR) not in (None, request_uid)
-
-
 def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, None]:
     """Return the merge patch that removes the labels of these groups; another request's groups are kept."""
     removals = [key for key in labels if _is_group_label(key) and gpu_groups({key: labels[key]}) <= set(groups)]

@@ -52,7 +52,6 @@ from bowline.plugins.gpu_sharing.labels import (
     SHARING,
     group_labels,
     is_labelled,
-    is_labelled_by_other,
     label_changes,
     label_removals,
     least_portion,
@@ -70,7 +69,6 @@ from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.rules import is_prepared, request_error, share_of, takes_whole_gpus
 from bowline.plugins.gpu_sharing.watched_groups import (
     WatchedGroups,
-    transform_other,
     transform_reservation,
     transform_user,
 )
@@ -133,7 +131,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         yield EventSource(CLUSTERPOLICIES, transform=transform_policy, attach=self._attach_policies, optional=True)
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
-            yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_other)
+            yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_user)
 
     def _attach_policies(self, reflector: Reflector) -> None:
         self._policies = reflector.store
@@ -204,10 +202,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         pod = ctx.pod or {"metadata": {}}
         share = share_of(pod)
         assert share is not None  # noqa: S101 - a pod without one has failed before
-        # This saves a write; it is no evidence.
-        is_labelled_pod = ctx.state.get("granted") == devices and is_labelled(
-            pod, ctx.spec.gpu_groups, ctx.request.uid
-        )
+        is_labelled_pod = is_labelled(pod, ctx.spec.gpu_groups, ctx.request.uid)
         if not is_labelled_pod and not await self._label(ctx, pod):
             why = f"pod {ctx.request.pod_key} was deleted, replaced or bound meanwhile, or changes too often"
             return Transient((why,))
@@ -219,7 +214,6 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         status = await write_configmaps(ctx.client, configmaps, pod)
         if not isinstance(status, Done):
             return status
-        ctx.state["granted"] = devices
         ctx.shared[SHARED_DEVICES] = visible
         return Status.ok(labels=group_labels(ctx.spec.gpu_groups))
 
@@ -274,9 +268,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
                 pod = None
             if pod is not None and not await self._unlabel(ctx, pod):
                 return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
-            await self._controller.release(
-                ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups, ctx.spec.selected_node
-            )
+            await self._controller.release(ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups)
             share = share_of(pod) if pod is not None else None
             if pod is not None and share is not None:
                 return await delete_configmaps(ctx.client, share, pod, ctx.request.uid)
@@ -290,10 +282,10 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
 
     async def _unlabel(self, ctx: BindContext, pod: Object) -> bool:
         """Remove the labels that are recorded as set for the request; returns whether they are gone."""
-        if is_labelled_by_other(pod, ctx.request.uid):
+        annotations = pod["metadata"].get("annotations") or {}
+        if annotations.get(names.LABELLED_FOR) not in (None, ctx.request.uid):
             return True
         removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.gpu_groups)
-        annotations = pod["metadata"].get("annotations") or {}
         record = {key: None for key in (names.LABELLED_FOR, names.ANNOTATION_GPU_PORTION) if key in annotations}
         is_changed = bool(removals or record)
         return not is_changed or await self._client.label(pod, dict(removals), record) is not None

@@ -43,16 +43,16 @@ MOST_BLOCKERS = 8
 SEARCH_INTERVAL = timedelta(minutes=2)
 # How long a request may wait while a device that pods still use is being reserved again.
 RECOVERY = timedelta(seconds=60)
-# Deletes a reservation pod as read, and from the group.
-Remove = Callable[[Group, Reservation], Awaitable[bool]]
+# Create a reservation pod of this name, or tell why not; delete one as read.
+CreateIn = Callable[[Group, DeviceRequest, str], Awaitable[Reservation | str]]
+RemoveFrom = Callable[[Group, Reservation], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Create a reservation of this name. ``remove``: pods that have ended, or of that name, which hold nothing."""
+    """Create a reservation of this name."""
 
     name: str
-    remove: tuple[Reservation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,7 @@ def next_step(claim: DeviceRequest, reservations: Sequence[Reservation], loss: L
     elif len(blockers) >= MOST_BLOCKERS:
         why = f"{len(blockers)} reservation pods got other devices"
     else:
-        name = _free_name(group, node, {reservation.key.name for reservation in blockers})
-        ended = tuple(reservation for reservation in on_node if reservation.has_ended or reservation.key.name == name)
-        return Reserve(name, ended)
+        return Reserve(_free_name(group, node, {reservation.key.name for reservation in blockers}))
     replacements = (reservation for reservation in waiting if reservation.expected_devices)
     return Abandon(why, (*blockers, *rejections, *replacements))
 
@@ -123,20 +121,15 @@ def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str
     return next(name for name in (base, *(f"{base}-{n}" for n in range(1, 100))) if name not in unavailable_names)
 
 
+@dataclass(frozen=True, slots=True)
 class LostDevices:
     """Recovers the devices of groups. Methods raise the client's errors."""
 
-    def __init__(
-        self,
-        client: ReservationClient,
-        watched: WatchedGroups,
-        clock: Clock,
-        remove: Remove,
-    ) -> None:
-        self._client = client
-        self._watched = watched
-        self._clock = clock
-        self._remove = remove
+    client: ReservationClient
+    watched: WatchedGroups
+    clock: Clock
+    reserve: CreateIn
+    remove: RemoveFrom
 
     async def recover(self, group: Group, node: str = "") -> Status | None:
         """Recover the group's device if pods use it and no reservation holds it; returns the wait of a request for
@@ -147,9 +140,9 @@ class LostDevices:
         if any(reservation.holds for reservation in group.reservations):
             await self._finish(group)
             return None
-        node = "" if self._watched.has_users(group.name) else node
-        is_read = node or self._watched.has_users(group.name)
-        users = running_users(await self._client.users(group.name, node)) if is_read else []
+        node = "" if self.watched.has_users(group.name) else node
+        is_read = node or self.watched.has_users(group.name)
+        users = running_users(await self.client.users(group.name, node)) if is_read else []
         if not users:
             group.loss = None
             return None
@@ -158,8 +151,8 @@ class LostDevices:
             group.loss = Loss()
             log.warning("a shared device is no longer reserved", extra={"group": group.name, "node": node})
             note = f"the GPU of group {group.name} is no longer reserved: the kubelet may assign it to another pod"
-            await self._client.report(users, names.EVENT_UNRESERVED, note)
-        if group.loss.last_uid is not None or self._clock.monotonic() >= group.loss.until:
+            await self.client.report(users, names.EVENT_UNRESERVED, note)
+        if group.loss.last_uid is not None or self.clock.monotonic() >= group.loss.until:
             group.loss = await self._search(group, group.loss, users)
         refs = [reservation.ref for reservation in unreported_reservations(group.reservations)]
         refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
@@ -171,38 +164,33 @@ class LostDevices:
 
     async def _finish(self, group: Group) -> None:
         loss, group.loss = group.loss, None
-        for blocker in [reservation for reservation in group.reservations if reservation.is_blocker]:
-            await self._remove(group, blocker)
+        for former in [entry for entry in group.reservations if entry.is_blocker or entry.has_ended]:
+            await self.remove(group, former)
         if loss is not None:
             log.info("a shared device is reserved again", extra={"group": group.name})
-            users = running_users(await self._client.users(group.name))
+            users = running_users(await self.client.users(group.name))
             note = f"the GPU of group {group.name} is reserved again"
-            await self._client.report(users, names.EVENT_RESERVED, note, is_warning=False)
+            await self.client.report(users, names.EVENT_RESERVED, note, is_warning=False)
 
     async def _search(self, group: Group, loss: Loss, users: Sequence[User]) -> Loss:
         """Execute one step of the search for the lost device; returns what is known of it then."""
-        now = self._clock.monotonic()
-        reported_by = now + self._client.sharing.agent_timeout.total_seconds()
-        claim = await self._client.lost_device(group.name, users)
+        now = self.clock.monotonic()
+        reported_by = now + self.client.sharing.agent_timeout.total_seconds()
+        claim = await self.client.lost_device(group.name, users)
         step = next_step(claim, group.reservations, loss, now)
         match step:
             case Await(awaited):
                 return (
                     loss if awaited.uid == loss.last_uid else replace(loss, until=reported_by, last_uid=awaited.uid)
                 )
-            case Reserve():
-                for ended in step.remove:
-                    await self._remove(group, ended)
-                reservation = await self._client.create(claim, step.name)
+            case Reserve(name):
+                reservation = await self.reserve(group, claim, name)
                 if isinstance(reservation, str):
                     return await self._failed(group, loss, users, reservation, RELEASE_RETRY)
-                if reservation.uid not in {existing.uid for existing in group.reservations}:
-                    group.reservations.append(reservation)
-                log.info("reserving a lost device", extra={"group": group.name, "reservation": str(reservation.key)})
                 return replace(loss, until=reported_by, last_uid=reservation.uid)
             case Abandon():
                 for released in step.release:
-                    await self._remove(group, released)
+                    await self.remove(group, released)
                 # Once the node offers GPUs again, the first pod may get the device.
                 pause = RELEASE_RETRY if claim.node_facts.lacks_gpus else SEARCH_INTERVAL
                 return await self._failed(group, loss, users, step.why, pause)
@@ -213,6 +201,6 @@ class LostDevices:
         """End a search; reports why, unless the one before it has reported the same."""
         if why != loss.why:
             note = f"the GPU of group {group.name} cannot be reserved again now: {why}; restart this pod"
-            await self._client.report(users, names.EVENT_UNRESERVED, note)
+            await self.client.report(users, names.EVENT_UNRESERVED, note)
         log.warning("a lost device cannot be reserved", extra={"group": group.name, "why": why})
-        return Loss(why, self._clock.monotonic() + pause.total_seconds())
+        return Loss(why, self.clock.monotonic() + pause.total_seconds())

@@ -63,7 +63,7 @@ class Reservation:
     status_reason: str  # why it has no device, if its status contains a reason or its agent has reported none
     expected_devices: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
     is_foreign: bool = False  # another binder's, or not decoded
-    is_altered: bool = False  # it lacks what it was created with, its labels or its device: it serves no request
+    is_altered: bool = False  # it lacks the device that it was created with: it serves no request
     finalizers: tuple[str, ...] = ()
     compute_mode: str = ""  # of its device; empty: time-slicing
 
@@ -176,16 +176,6 @@ class Unreleased:
     retry_after: timedelta | None = None  # None: its own end is awaited
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
-    """No reservation exists: create it. ``instead_of``: pods of its name that hold nothing."""
-
-    instead_of: tuple[Reservation, ...] = ()
-
-
-Verdict = Held | Pending | Create | Status
-
-
 def reservation_name(node: str, group: str) -> str:
     """Return the reservation pod's name: deterministic, so that only one can exist."""
     digest = hashlib.sha256(f"{node}/{group}".encode()).hexdigest()
@@ -237,8 +227,8 @@ def _requests_device(pod: Object) -> bool:
     return bool(limits.get(names.RESOURCE_GPU) == "1")
 
 
-def check_reservations(claim: DeviceRequest, reservations: Sequence[Reservation]) -> Verdict:
-    """Return the verdict on a claim, from all reservation pods of its group.
+def check_reservations(claim: DeviceRequest, reservations: Sequence[Reservation]) -> Held | Pending | Status | None:
+    """Return the verdict on a claim, from all reservation pods of its group; None if one is to be created.
 
     If several hold a device of the group on the node, the one with the deterministic name takes precedence.
     """
@@ -269,7 +259,7 @@ def check_reservations(claim: DeviceRequest, reservations: Sequence[Reservation]
             f"node {claim.node} offers no {names.RESOURCE_GPU} (status.allocatable), and a shared device is reserved "
             "as one; choose a node whose GPUs a device plugin serves"
         )
-    return Create(tuple(reservation for reservation in reservations if reservation.key.name == name))
+    return None
 
 
 def no_room(why: str) -> Status:

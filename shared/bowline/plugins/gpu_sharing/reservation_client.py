@@ -7,7 +7,7 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -59,7 +59,6 @@ from bowline.plugins.gpu_sharing.reservation import (
     is_named_for,
     is_unscheduled,
     requested_node,
-    reservation_name,
     view_reservation,
     view_user,
 )
@@ -88,21 +87,11 @@ class ReservationClient:
         """The namespace of reservation pods."""
         return self.sharing.reservation_namespace
 
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
-        """Return the reservation pods of a group; on ``nodes`` also one with its name that has lost its labels.
-
-        Of one that cannot be decoded the name shows its node.
-        """
+    async def reservations(self, group: str) -> list[Reservation]:
+        """Return the reservation pods of a group."""
         selector = f"{names.LABEL_GPU_GROUP}={group}"
         pods = await self.kube.list_all(PODS, self.namespace, label_selector=selector)
-        reservations = [_placed(view_reservation(pod), group, nodes) for pod in pods]
-        listed_names = {reservation.key.name for reservation in reservations}
-        for node in nodes:
-            name = reservation_name(node, group)
-            pod = await self.pod(ObjectKey(self.namespace, name)) if name not in listed_names else None
-            if pod is not None and (unlabelled := view_reservation(pod)).node == node:
-                reservations.append(replace(unlabelled, group=group, is_altered=True))
-        return reservations
+        return [view_reservation(pod) for pod in pods]
 
     async def unlabelled(self, claimed: Collection[str]) -> list[Reservation]:
         """Return the reservation pods that have lost the label of their group, and are by their names of none in use.
@@ -232,14 +221,13 @@ class ReservationClient:
                 return Status.wait(why, ref, timeout=SCALING, suggestion=ELSEWHERE)
         return None
 
-    async def create(self, claim: DeviceRequest, name: str = "") -> Reservation | str:
+    async def create(self, claim: DeviceRequest, name: str) -> Reservation | str:
         """Create the reservation pod, or return the existing one; a message if it cannot be created.
 
         An existing one that has lost its labels gets them again. Raises AlreadyExists if one existed and was deleted
         meanwhile: the caller must retry; NotStoredError if it is stored otherwise.
         """
         body = reservation_object(claim, self.sharing, self.args, name=name)
-        name = body["metadata"]["name"]
         try:
             essential = essential_parts(body)
             return view_reservation(await self.kube.create(PODS, self.namespace, body, essential=essential))
@@ -318,9 +306,3 @@ class ReservationClient:
             if isinstance(error, Invalid) and all(cause.field != "metadata.uid" for cause in error.causes):
                 raise
             return None
-
-
-def _placed(reservation: Reservation, group: str, nodes: Collection[str]) -> Reservation:
-    """Return the reservation with its node: the one in its name, if only its metadata could be read."""
-    named = (node for node in nodes if is_named_for(reservation.key.name, node, group))
-    return reservation if reservation.node else replace(reservation, node=next(named, ""))

@@ -14,13 +14,13 @@ from bowline.api.meta import Object
 from bowline.api.taints import MAX_TOLERATIONS
 from bowline.framework.config import GpuSharingSettings
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.reservation import AGENT, DeviceRequest, reservation_name
+from bowline.plugins.gpu_sharing.reservation import AGENT, DeviceRequest
 
 
 def reservation_object(
-    claim: DeviceRequest, sharing: GpuSharingSettings, args: GpuSharingConfig, *, name: str = ""
+    claim: DeviceRequest, sharing: GpuSharingSettings, args: GpuSharingConfig, name: str
 ) -> dict[str, Any]:
-    """Return the pod that reserves a device of the node for the group. ``name``: of an additional one for it."""
+    """Return the pod of this name that reserves a device of the node for the group."""
     expected = ",".join(sorted(claim.expected_devices))
     # KAI-Scheduler 0.17 reads the mode; its absence is time-slicing.
     optional_annotations = {names.COMPUTE_MODE: claim.compute_mode, names.ANNOTATION_EXPECTED_DEVICES: expected}
@@ -41,7 +41,7 @@ def reservation_object(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name or reservation_name(claim.node, claim.group),
+            "name": name,
             "namespace": sharing.reservation_namespace,
             "labels": {"app": args.reservation_app_label, names.LABEL_GPU_GROUP: claim.group},
             "annotations": annotations,

@@ -47,8 +47,8 @@ class WatchedGroups:
 
     def __init__(self) -> None:
         self._groups: defaultdict[str, _Watched] = defaultdict(_Watched)
-        # By device: the groups of the reservation pods that hold it, by the pod's name.
-        self._holders: dict[str, dict[str, str]] = {}
+        # By node and device: the groups of the reservation pods that hold it, by the pod's name.
+        self._holders: dict[tuple[str, str], dict[str, str]] = {}
         self._to_look_at: set[str] = set()
 
     def reservation_changed(self, old: Object | None, new: Object | None) -> frozenset[str]:
@@ -60,7 +60,8 @@ class WatchedGroups:
         before = self._to_look_at & groups
         for pod in filter(None, (old, new)):
             reservation: Reservation = pod["reservation"]
-            holders = self._holders.setdefault(reservation.device, {}) if reservation.holds else {}
+            device = reservation.node, reservation.device
+            holders = self._holders.setdefault(device, {}) if reservation.holds else {}
             if pod is old:
                 self._groups[reservation.group].reservations.pop(reservation.key.name, None)
                 holders.pop(reservation.key.name, None)
@@ -68,7 +69,7 @@ class WatchedGroups:
                 self._groups[reservation.group].reservations[reservation.key.name] = reservation
                 holders[reservation.key.name] = reservation.group
             if reservation.holds and not holders:
-                del self._holders[reservation.device]
+                del self._holders[device]
         self._update(groups)
         return frozenset(group for group in before | self._to_look_at & groups if self.has_users(group))
 
@@ -94,10 +95,9 @@ class WatchedGroups:
         """Return whether the watch shows a reservation pod that has the group's device."""
         return group in self._groups and self._groups[group].is_reserved
 
-    def holders(self, device: str) -> frozenset[str]:
+    def holders(self, node: str, device: str) -> frozenset[str]:
         """Return the groups whose reservation pods hold the device: several where a device plugin offers it so."""
-        # An index names a device on each node.
-        return frozenset(self._holders.get(device, {}).values() if _is_unique(device) else ())
+        return frozenset(self._holders.get((node, device), {}).values())
 
     @property
     def to_look_at(self) -> frozenset[str]:
@@ -133,11 +133,6 @@ class WatchedGroups:
                 del self._groups[group]
 
 
-def _is_unique(device: str) -> bool:
-    """Return whether the device is a UUID: an index names one on each node."""
-    return device.startswith(("GPU-", "MIG-"))
-
-
 # --- transforms: only the fields in use are cached ---
 
 
@@ -147,7 +142,7 @@ def groups_of(pod: Object | None) -> frozenset[str]:
 
 
 def transform_user(pod: dict[str, Any]) -> Object:
-    """Keep identity and labels of a sharing pod: its groups, and the label that the watch selects."""
+    """Keep identity of a pod, and the labels of a sharing one: its groups, and the label that the watch selects."""
     labels = pod["metadata"].get("labels") or {}
     sharing_labels = {
         key: labels[key] for key in labels if key == names.LABEL_GPU_SHARING or gpu_groups({key: labels[key]})
@@ -163,8 +158,3 @@ def transform_reservation(pod: dict[str, Any]) -> Object | None:
     reservation = view_reservation(pod)
     is_reservation = reservation.group or reservation.is_own
     return {"metadata": identity_of(pod), "reservation": reservation} if is_reservation else None
-
-
-def transform_other(pod: dict[str, Any]) -> Object:
-    """Keep identity and version of a pod."""
-    return {"metadata": identity_of(pod)}

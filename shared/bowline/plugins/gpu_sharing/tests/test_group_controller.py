@@ -61,7 +61,7 @@ class SiteClient(ReservationClient):
 
     site: Site = field(default_factory=Site)
 
-    async def reservations(self, group: str, nodes: Collection[str] = ()) -> list[Reservation]:
+    async def reservations(self, group: str) -> list[Reservation]:
         self.site.calls.append("reservations")
         await self.site.reads_done.wait()
         if self.site.failures:
@@ -81,7 +81,7 @@ class SiteClient(ReservationClient):
     async def scaling_up(self) -> Status | None:
         return None
 
-    async def create(self, claim: DeviceRequest, name: str = "") -> Reservation | str:
+    async def create(self, claim: DeviceRequest, name: str) -> Reservation | str:
         self.site.calls.append("create")
         self.site.reservations += (reservation(),)
         return reservation()
@@ -363,15 +363,14 @@ def test_what_a_pod_of_another_binder_uses_of_its_device(
     assert f"{used_portion(sharing_pod(annotations), device_memory):f}" == portion
 
 
-@pytest.mark.parametrize("end", ["forget", "release_claims"])
-async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_at_the_claims_end(end: str) -> None:
+async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_when_its_request_is_gone() -> None:
     passes, site = Passes(), Site()
     controller = owner(site, passes)
     await controller.claim(claim())
     controller.enqueue(["g1"])  # its only user has ended
     await passes.results()
     assert site.count("remove") == 0
-    getattr(controller, end)(claim().request)
+    controller.forget(claim().request)
     await passes.results()
     assert site.count("remove") == 1
     assert controller.sizes["groups"] == 0
@@ -390,13 +389,25 @@ async def test_an_unused_device_of_another_binder_is_released_while_shares_are_o
     assert site.count("remove") == is_released
 
 
+async def test_a_silent_reservation_is_released_with_the_last_request_for_it() -> None:
+    """Each of them ends by its own wait, also one that has joined late."""
+    site = Site((reservation(),))
+    controller = owner(site)
+    for name in ("a", "b"):
+        assert isinstance(await controller.claim(claim(name)), Pending)
+    await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
+    assert site.removals == []
+    await controller.release(claim("b").request, ObjectUID("b"), ["g1"])
+    assert site.removals == [reservation().key.name]
+
+
 async def test_a_release_that_fails_is_repeated_without_its_request() -> None:
     """The request may be gone by then, and nobody else asks for the group."""
     site, passes = Site(), Passes()
     controller = owner(site, passes)
     site.failures.append(NoResponse("no reply"))
     with pytest.raises(NoResponse):
-        await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g1"], "node-0")
+        await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g1"])
     await passes.results()
     assert site.count("remove") == 1
     controller.forget(ObjectKey("ns", "a"))
@@ -408,7 +419,7 @@ async def test_a_release_that_outlasts_its_term_leaves_no_group() -> None:
     controller = owner(site, NoPasses())
     site.failures.append(NoResponse("no reply"))
     with pytest.raises(NoResponse):
-        await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g1"], "node-0")
+        await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g1"])
     assert controller.sizes["groups"] == 0
 
 
@@ -472,6 +483,10 @@ async def test_an_unlabelled_reservation_is_removed_only_if_it_is_known_to_be_un
     await controller.claim(replace(claim(), group="g4"))
     await looked(controller, passes)
     assert site.removals == [reservation_name("n1", "g2"), reservation_name("n1", "g6")]
+    # The claim ends.
+    await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g4"])
+    await passes.results()
+    assert reservation_name("n1", "g4") in site.removals
 
 
 async def test_an_event_during_a_pass_asks_for_another_one() -> None:

@@ -47,13 +47,13 @@ def blocker(number: int) -> Reservation:
 @pytest.mark.parametrize(
     ("reservations", "step"),
     [
-        pytest.param([], Reserve(NAME, ()), id="its reservation was deleted"),
-        pytest.param([EVICTED], Reserve(NAME, (EVICTED,)), id="its reservation was evicted"),
-        pytest.param([AGAIN], Reserve(NAME, (AGAIN,)), id="the reservation of an earlier recovery was evicted"),
+        pytest.param([], Reserve(NAME), id="its reservation was deleted"),
+        pytest.param([EVICTED], Reserve(NAME), id="its reservation was evicted"),
+        pytest.param([AGAIN], Reserve(NAME), id="the reservation of an earlier recovery was evicted"),
         pytest.param([NEW], Await(NEW), id="a new one has not reported its device"),
-        pytest.param([BLOCKER], Reserve(f"{NAME}-1", ()), id="another device: kept, so that it is not given again"),
-        pytest.param([blocker(1)], Reserve(NAME, ()), id="a name is free again"),
-        pytest.param([reservation(node="n2")], Reserve(NAME, ()), id="one of another node is none"),
+        pytest.param([BLOCKER], Reserve(f"{NAME}-1"), id="another device: kept, so that it is not given again"),
+        pytest.param([blocker(1)], Reserve(NAME), id="a name is free again"),
+        pytest.param([reservation(node="n2")], Reserve(NAME), id="one of another node is none"),
     ],
 )
 def test_a_search_continues(reservations: list[Reservation], step: Step) -> None:

@@ -14,14 +14,12 @@ from bowline.framework.interface.status import Fatal, Retriable, Status
 from bowline.framework.reason import Suggestion
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.reservation import (
-    Create,
     DeviceRequest,
     Held,
     NodeFacts,
     Pending,
     Reservation,
     User,
-    Verdict,
     check_reservations,
     is_unscheduled,
     requested_node,
@@ -45,27 +43,24 @@ def test_the_name_is_the_agreed_one() -> None:
 @pytest.mark.parametrize(
     ("reservations", "verdict"),
     [
-        pytest.param([], Create(), id="there is none"),
+        pytest.param([], None, id="there is none"),
         pytest.param([REPORTED], Held("GPU-1"), id="it has reported its device"),
         pytest.param([SILENT], Pending(SILENT), id="it has not reported its device yet"),
-        pytest.param([reservation("n2", device="GPU-2")], Create(), id="fault 14: it is on another node"),
-        pytest.param([reservation(device="GPU-1", has_ended=True)], Create((reservation(device="GPU-1",
-            has_ended=True),)), id="fault 14: it has ended, for example evicted, and holds nothing"),
-        pytest.param([reservation(device="GPU-1", deleting=True)], Create((reservation(device="GPU-1", deleting=True),
-            )), id="fault 14: it is being deleted"),
-        pytest.param([reservation(device="GPU-1", has_ended=True, key=SILENT.key._replace(name="other"))], Create(),
-            id="an ended one of another name does not block"),
-        pytest.param([reservation(node="n2", device="GPU-2", key=SILENT.key)], Create((reservation(node="n2",
-            device="GPU-2", key=SILENT.key),)), id="another node's has our name"),
+        pytest.param([reservation("n2", device="GPU-2")], None, id="fault 14: it is on another node"),
+        pytest.param([reservation(device="GPU-1", has_ended=True)], None,
+            id="fault 14: it has ended, for example evicted, and holds nothing"),
+        pytest.param([reservation(device="GPU-1", deleting=True)], None, id="fault 14: it is being deleted"),
+        pytest.param([reservation(node="n2", device="GPU-2", key=SILENT.key)], None,
+            id="another node's has our name"),
         pytest.param([reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2"), REPORTED],
             Held("GPU-1"), id="of two that hold a device the one of the agreed name"),
-        pytest.param([BLOCKER], Create((BLOCKER,)), id="it blocks another device than the group's"),
+        pytest.param([BLOCKER], None, id="it blocks another device than the group's"),
         pytest.param([replace(BLOCKER, device="GPU-1")], Held("GPU-1"), id="it has the expected device"),
         pytest.param([SILENT, reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2")],
             Held("GPU-2"), id="one that has reported precedes one that has not"),
     ],
 )  # fmt: skip
-def test_a_first_claim(reservations: list[Reservation], verdict: Verdict) -> None:
+def test_a_first_claim(reservations: list[Reservation], verdict: Held | Pending | None) -> None:
     assert check_reservations(claim(), reservations) == verdict
 
 
@@ -130,7 +125,7 @@ def test_a_claim_whose_reservation_failed_fails(reservations: list[Reservation],
             id="another one has reported"),
     ],
 )  # fmt: skip
-def test_a_claim_that_waits(reservations: list[Reservation], verdict: Verdict) -> None:
+def test_a_claim_that_waits(reservations: list[Reservation], verdict: Held | Pending | None) -> None:
     assert check_reservations(AWAITING, reservations) == verdict
 
 
@@ -232,10 +227,13 @@ def test_scaling_pods_that_may_need_a_free_device(pod: Json, blocks: bool) -> No
 # --- objects ---
 
 
+NAME = reservation_name("n1", "g1")
+
+
 def reservation_pod(args: GpuSharingConfig | None = None, **fields: Any) -> Json:
     device_request = DeviceRequest(**{**{name: getattr(claim(), name) for name in DeviceRequest.__slots__}, **fields})
     sharing = GpuSharingSettings(reservation_namespace="res", agent_image="image")
-    return reservation_object(device_request, sharing, args or GpuSharingConfig())
+    return reservation_object(device_request, sharing, args or GpuSharingConfig(), NAME)
 
 
 def test_the_tolerations_of_a_reservation_pod_are_bounded() -> None:
@@ -247,7 +245,7 @@ def test_the_tolerations_of_a_reservation_pod_are_bounded() -> None:
 def test_the_reservation_pod_has_the_form_that_schedulers_expect() -> None:
     pod = reservation_pod(tolerations=({"key": "gpu"},))
     assert pod["metadata"] == {
-        "name": reservation_name("n1", "g1"),
+        "name": NAME,
         "namespace": "res",
         "labels": {"app": "kai-resource-reservation", "runai-gpu-group": "g1"},
         "annotations": {"karpenter.sh/do-not-disrupt": "true"},

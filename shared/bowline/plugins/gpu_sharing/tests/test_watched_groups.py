@@ -145,11 +145,11 @@ def test_a_device_that_is_offered_twice_has_two_holders() -> None:
     watched = WatchedGroups()
     for group in ("g", "h"):
         watched.reservation_changed(None, reservation(group))
-    assert watched.holders("GPU-1") == {"g", "h"}
+    assert watched.holders(NODE, "GPU-1") == {"g", "h"}
     misplaced = reservation("i", annotations={**DEVICE, "bowline.dev/expected-devices": "GPU-2"})
     watched.reservation_changed(None, misplaced)
     watched.reservation_changed(misplaced, None)
     watched.reservation_changed(reservation("h"), None)
-    assert watched.holders("GPU-1") == {"g"}
+    assert watched.holders(NODE, "GPU-1") == {"g"}
     watched.reservation_changed(reservation("g"), None)
-    assert watched.holders("GPU-1") == set()
+    assert watched.holders(NODE, "GPU-1") == set()
