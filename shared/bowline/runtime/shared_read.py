@@ -44,7 +44,9 @@ class SharedReads(Generic[K, V]):
         """Return the key's result that ``get`` would reuse; None without one."""
         self._expire()
         _, task = self._reads.get(key, (0.0, None))
-        return task.result() if task is not None and task.done() and not task.cancelled() else None
+        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
 
     def clear(self) -> None:
         """Drop all results; reads in progress still return to their callers."""

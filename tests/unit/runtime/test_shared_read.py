@@ -79,3 +79,26 @@ async def test_a_failed_read_is_not_reused() -> None:
         return 7
 
     assert await shared.get("a", works) == 7
+
+
+async def test_a_read_that_has_just_failed_is_no_known_result() -> None:
+    shared: SharedReads[str, int] = SharedReads(30.0, lambda: 0.0)
+    go = asyncio.Event()
+
+    async def fails() -> int:
+        await go.wait()
+        raise OSError("unreachable")
+
+    async def known() -> int | None:
+        await go.wait()
+        return shared.known("a")
+
+    reading = asyncio.create_task(shared.get("a", fails))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    knowing = asyncio.create_task(known())
+    await asyncio.sleep(0)
+    go.set()
+    assert await knowing is None
+    with pytest.raises(OSError, match="unreachable"):
+        await reading
