@@ -192,19 +192,24 @@ def view_reservation(pod: Object) -> Reservation:
     """Parse a reservation pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
+    report, container = annotations.get(names.RESERVED_DEVICE) or "", _agent_container(pod)
+    # It names no device, or more than one.
+    is_invalid = bool(report) and not is_device(report)
+    limits = (container.get("resources") or {}).get("limits") or {}
+    is_own = _OWN_NAME.fullmatch(metadata["name"]) is not None
     return Reservation(
         key=key_of(pod),
         uid=uid_of(pod),
         version=version_of(pod),
         node=(pod.get("spec") or {}).get("nodeName") or "",
         group=(metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or "",
-        device=reported_device(annotations),
+        device="" if is_invalid else report,
         deleting=is_deleting(pod),
         has_ended=has_ended(pod),
-        status_reason=_status_reason(status, annotations.get(names.RESERVED_DEVICE) or ""),
+        status_reason=_status_reason(status, report if is_invalid else ""),
         expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
-        is_foreign=AGENT not in _agent_container(pod).get("command", ()),
-        is_altered=_OWN_NAME.fullmatch(metadata["name"]) is not None and "spec" in pod and not _requests_device(pod),
+        is_foreign=AGENT not in container.get("command", ()),
+        is_altered=is_own and "spec" in pod and limits.get(names.RESOURCE_GPU) != "1",
         finalizers=tuple(metadata.get("finalizers") or ()),
         compute_mode=other_mode(annotations.get(names.COMPUTE_MODE) or ""),
     )
@@ -220,11 +225,6 @@ def _agent_container(pod: Object) -> Object:
     containers: list[Object] = (pod.get("spec") or {}).get("containers") or []
     named = (container for container in containers if container.get("name") == names.RESERVATION_CONTAINER)
     return next(named, containers[0] if containers else {})
-
-
-def _requests_device(pod: Object) -> bool:
-    limits = (_agent_container(pod).get("resources") or {}).get("limits") or {}
-    return bool(limits.get(names.RESOURCE_GPU) == "1")
 
 
 def check_reservations(claim: DeviceRequest, reservations: Sequence[Reservation]) -> Held | Pending | Status | None:
@@ -308,19 +308,13 @@ def reason_suffix(reservation: Reservation) -> str:
     return f" ({reservation.status_reason})" if reservation.status_reason else ""
 
 
-def reported_device(annotations: Mapping[str, str]) -> str:
-    """Return the device that a reservation pod's annotation names; empty if it names none, or more than one."""
-    text = annotations.get(names.RESERVED_DEVICE) or ""
-    return text if is_device(text) else ""
-
-
-def _status_reason(status: Mapping[str, Any], report: str) -> str:
+def _status_reason(status: Mapping[str, Any], invalid_report: str) -> str:
     """Return the reason why a pod has no device: its own, its agent's invalid report, else its container's; 300
     characters at most.
     """
     parts = [status.get("reason"), status.get("message")]
-    if report and not is_device(report):
-        parts.append(f"its annotation {names.RESERVED_DEVICE} is {report[:64]!r}, which is not one device")
+    if invalid_report:
+        parts.append(f"its annotation {names.RESERVED_DEVICE} is {invalid_report[:64]!r}, which is not one device")
     if not any(parts):
         for container in status.get("containerStatuses") or ():
             state = container.get("state") or {}
