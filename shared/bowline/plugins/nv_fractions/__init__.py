@@ -9,6 +9,7 @@ in ``rules``; off by default. Decision 208.
 
 from collections.abc import Iterable, Mapping
 
+from bowline.api.field_error import annotation_path
 from bowline.api.gpu_operator import is_fractioned
 from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
@@ -26,7 +27,7 @@ from bowline.plugin import (
     Status,
     Suggestion,
 )
-from bowline.plugins.nv_fractions.rule_table import RULES
+from bowline.plugins.nv_fractions.rule_table import RULES, UNPREPARED
 from bowline.plugins.nv_fractions.rules import (
     added_annotations,
     binding_annotations,
@@ -57,9 +58,13 @@ class NvFractions(AdmissionPlugin, BuiltinBindingPlugin):
             pod.set_annotation(annotation, value)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        if old is None:
-            return pod_errors(pod)
-        return change_errors(pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {})
+        if old is not None:
+            return change_errors(pod["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {})
+        lacking = added_annotations(pod, translates_all=self._acts_everywhere) if info.is_validating_webhook else ()
+        return [
+            *pod_errors(pod),
+            *(FieldError(UNPREPARED, annotation_path(key), None, UNPREPARED.message) for key in lacking),
+        ]
 
     # --- binding ---
 

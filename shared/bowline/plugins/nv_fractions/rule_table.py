@@ -90,6 +90,13 @@ LIMIT_SHORTHAND: Final = Rule(
     invalid='annotations: {gpu-memory.limit: "8192", gpu-memory: "4096"}',
     valid='annotations: {gpu-memory.limit: 8Gi, gpu-memory: "4096"}',
 )
+UNPREPARED: Final = Rule(
+    "nv_fractions/unprepared",
+    "a pod with a share reaches the validating webhook without an annotation that the mutating one adds",
+    cause=DenialCause.REQUIRED,
+    text="is missing, which the mutating webhook adds: it was unavailable or something changed the pod after it",
+    remedy="create the pod again",
+)
 
 RULES: Final = (
     IMMUTABLE,
@@ -105,4 +112,5 @@ RULES: Final = (
     MODE,
     PORTION_LIMIT,
     LIMIT_SHORTHAND,
+    UNPREPARED,
 )

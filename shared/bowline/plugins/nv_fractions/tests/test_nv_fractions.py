@@ -57,6 +57,15 @@ def test_a_request_in_nvidias_form_is_a_share_for_every_plugin() -> None:
     assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
 
 
+@pytest.mark.parametrize("lost", [names.GPU_MEMORY, names.GPU_FRACTION_CONTAINER, REQUEST])
+def test_what_a_webhook_that_runs_later_has_removed_of_a_share_is_seen(lost: str) -> None:
+    raw = pod({"gpu-memory": "8192", names.GPU_FRACTION_CONTAINER: "other"} if lost == REQUEST else {REQUEST: "8Gi"})
+    assert chain().admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
+    del raw["metadata"]["annotations"][lost]
+    errors = chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).errors
+    assert ("nv_fractions/unprepared", f"metadata.annotations[{lost}]") in [(e.rule.id, e.path) for e in errors]
+
+
 def test_every_container_with_a_part_of_the_share_may_see_devices() -> None:
     raw = pod({REQUEST: "8Gi", "nvidia.com/container.main.gpu-memory.request": "4Gi"})
     raw["spec"]["containers"].append({"name": "third", "image": "i"})
