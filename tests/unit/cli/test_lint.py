@@ -63,12 +63,6 @@ spec:
             metadata: {annotations: {gpu-fraction: "2"}}
             spec: {schedulerName: example-scheduler, containers: [{name: main, image: x}]}
 """
-OWN = """
-apiVersion: example.com/v1
-kind: Own
-metadata: {name: own}
-spec: {roles: {a: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {schedulerName: kai-scheduler}}}}}
-"""
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 OTHER = "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}"
 
@@ -379,16 +373,6 @@ spec: {annotations: {gpu-fraction: "2"}, pod: {schedulerName: example-scheduler,
 """
 
 
-def test_a_configured_pod_spec_is_validated_with_its_metadata(lint: Any) -> None:
-    own_kind = "group: example.com, kind: Own, resource: owns"
-    Path("config.yaml").write_text(
-        HEAD + f"workloads: [{{{own_kind}, podSpecs: [{{path: spec.pod, metadata: spec}}]}}]\n"
-    )
-    status, out, _ = lint(POD_SPEC, options=("--config", "config.yaml", "-o", "json"))
-    assert status == 1
-    assert findings(out, "errors") == [("gpu_request/fraction-range", "spec.annotations[gpu-fraction]")]
-
-
 def test_a_wrong_path_in_the_configuration_is_an_error_of_the_usage(lint: Any) -> None:
     Path("config.yaml").write_text(
         HEAD + "workloads: [{group: example.com, kind: Own, resource: owns, templates: [spec.pod]}]\n"
@@ -502,19 +486,6 @@ def test_the_forms_in_which_tools_write_objects_are_read(lint: Any, content: byt
     objects = json.loads(out)["objects"]
     assert [entry["line"] for entry in objects] == lines
     assert {entry["verdict"] for entry in objects} == {"allowed"}
-
-
-def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
-    own_kind = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
-    Path("config.yaml").write_text(HEAD + f"workloads: [{own_kind}, {{kind: JobSet, action: Warn}}]\n")
-    status, out, _ = lint(JOB_SET + "---" + OWN, options=("--config", "config.yaml", "-o", "json"))
-    assert status == 1
-    job_set, own = json.loads(out)["objects"]
-    assert (job_set["verdict"], own["verdict"]) == ("allowed", "denied")
-    path = "spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"
-    rule = "gpu_request/fraction-range"
-    assert (rule, path) in findings(out, "warnings")
-    assert findings(out, "errors") == [(rule, "spec.roles[a].template.metadata.annotations[gpu-fraction]")]
 
 
 NO_GPU_SPEC = "schedulerName: kai-scheduler"
