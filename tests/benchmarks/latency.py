@@ -7,14 +7,14 @@ changes.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bowline.api.meta import Object
+from bowline.api.meta import Object, version_of
 from bowline.kube.client import KubeClient
 from bowline.kube.resources import BINDREQUESTS, PODS, Selection
 from tests.benchmarks.drain import NODES, warm_up
@@ -176,19 +176,23 @@ async def _completed(
     client: KubeClient, selection: Selection, phase_of: Callable[[Object], str | None]
 ) -> AsyncIterator[Completed]:
     completions = Completed()
-    page = await client.list(selection.resource, NAMESPACE, limit=1)
+    version = version_of(await client.list(selection.resource, NAMESPACE, limit=1))
+
+    def observe(event: Mapping[str, Any]) -> None:
+        name, phase = event["object"]["metadata"]["name"], phase_of(event["object"])
+        if phase in ("Succeeded", "Failed"):
+            completions.at.setdefault(name, time.perf_counter())
+            completions.change.set()
+            if phase == "Failed":
+                completions.failures.add(name)
 
     async def watch() -> None:
-        async for event in client.watch(selection, page["metadata"]["resourceVersion"], 600):
-            if event["type"] not in ("ADDED", "MODIFIED"):
-                continue
-            name, phase = event["object"]["metadata"]["name"], phase_of(event["object"])
-            if phase in ("Succeeded", "Failed"):
-                completions.at.setdefault(name, time.perf_counter())
-                completions.change.set()
-                if phase == "Failed":
-                    completions.failures.add(name)
-        raise RuntimeError("the watch has ended")
+        nonlocal version
+        while True:  # a busy API server ends watches that it cannot write to
+            async for event in client.watch(selection, version, 600):
+                version = version_of(event["object"])
+                if event["type"] in ("ADDED", "MODIFIED"):
+                    observe(event)
 
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(watch(), name="watch")
