@@ -24,6 +24,8 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import MAX_REASON, Event, Fail, Nomination, PodBound, Report, Wait
 from bowline_reconciler.decide.snapshot import OF_ATTEMPTS, SET_ASIDE_FOR
 
+# The annotations and labels of a Binding, as a pod's metadata has them.
+BindingContent = Mapping[str, Mapping[str, str]]
 # As the schema of metav1.Condition has it.
 _CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
@@ -56,24 +58,6 @@ class Preparation:
 
     condition: tuple[str, str, str]
     warning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BindingContent:
-    """The annotations and labels of a Binding: the pod must have them once it is bound, whoever has bound it."""
-
-    annotations: Mapping[str, str]
-    labels: Mapping[str, str]
-
-    def missing_in(self, pod: Object) -> list[str]:
-        """Return which of them the bound pod does not have."""
-        metadata = pod["metadata"]
-        return [
-            f"{kind} {key}"
-            for kind, content in (("annotation", self.annotations), ("label", self.labels))
-            for key, value in content.items()
-            if (metadata.get(f"{kind}s") or {}).get(key) != value
-        ]
 
 
 PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))
@@ -145,7 +129,9 @@ def preparation(request: BindRequest, intact: bool, pod: Object, content: Bindin
     ``intact``: nothing was rolled back since. ``pod``: as read after the bind, whoever has bound it. ``content``:
     that of the last Binding of this process; None if it has sent none.
     """
-    missing = content.missing_in(pod) if content is not None else ()
+    metadata, carried = pod["metadata"], (content or {}).items()
+    entries = [(kind, key, value) for kind, by_key in carried for key, value in by_key.items()]
+    missing = [f"{kind[:-1]} {key}" for kind, key, value in entries if (metadata.get(kind) or {}).get(key) != value]
     if missing:
         why = (
             f"pod {request.pod_key.name} is on node {request.selected_node}, but does not have what its Binding "
@@ -154,7 +140,7 @@ def preparation(request: BindRequest, intact: bool, pod: Object, content: Bindin
         )
         return Preparation(("Unknown", "NotPrepared", why), why)
     intact = intact and not request.is_rollback_incomplete
-    if intact and (pod["metadata"].get("annotations") or {}).get(names.PREPARED_FOR) == request.uid:
+    if intact and (metadata.get("annotations") or {}).get(names.PREPARED_FOR) == request.uid:
         return PREPARED_BY_US
     node = request.selected_node
     why = f"pod {request.pod_key.name} is on node {node}, but no attempt of this controller is known to have bound it"

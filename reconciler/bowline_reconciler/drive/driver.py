@@ -28,7 +28,7 @@ from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result
 from bowline_reconciler.decide import actions, step
 from bowline_reconciler.decide.outcome import classify_outcome
-from bowline_reconciler.decide.report import BindingContent, sentence
+from bowline_reconciler.decide.report import sentence
 from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot, Target, Times, is_bound_as_asked, pod_view
 from bowline_reconciler.decide.transient import NO_FAILURES, classify
 from bowline_reconciler.drive.gangs import Gangs
@@ -355,7 +355,7 @@ class Driver:
         ctx, attempt, request = work.context, work.state.attempt, work.snapshot.request
         assert ctx is not None  # noqa: S101 - it is prepared
         # The Runner collects the content from here on, and no plugin replaces it.
-        attempt.content = BindingContent(ctx.annotations, ctx.labels)
+        attempt.content = {"annotations": ctx.annotations, "labels": ctx.labels}
         attempt.past_point, attempt.awaited_bind = True, self.informers.bound_pods.expect(request)
         with noting(attempt.writes):
             status = await self.runner.run_bind(ctx)

@@ -20,7 +20,6 @@ from bowline_reconciler.decide.decide import stored_failure
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
 from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
-    BindingContent,
     conditions,
     failure_report,
     preparation,
@@ -421,7 +420,7 @@ def test_the_text_of_each_report() -> None:
     assert rollback["reason"].startswith("RollbackFailed: it is still in use; ")
     share = request(receivedResourceType="Fraction")
     assert "Fraction was not prepared here" in preparation(share, True, pod(), None).warning
-    lacks = preparation(request(), True, pod(), BindingContent({"example.com/a": "b"}, {}))
+    lacks = preparation(request(), True, pod(), {"annotations": {"example.com/a": "b"}})
     assert "does not have what its Binding contains: annotation example.com/a" in lacks.warning
     assert "the plugin is defective: repair or disable it" in defect("p", "applies raised").message
     right = denied_status(

@@ -16,8 +16,11 @@ CARRIED = {names.PREPARED_FOR: "request-uid"}
 INCOMPLETE = {"conditions": [{"type": "RolledBack", "status": "False"}]}
 
 
-CONTENT = BindingContent({**CARRIED, "example.com/device": "0"}, {"example.com/shared": "yes"})
-ANNOTATED, LABELLED = dict(CONTENT.annotations), dict(CONTENT.labels)
+CONTENT = {
+    "annotations": {**CARRIED, "example.com/device": "0"},
+    "labels": {"example.com/shared": "yes"},
+}
+ANNOTATED, LABELLED = CONTENT["annotations"], CONTENT["labels"]
 
 
 def bound(annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
