@@ -43,7 +43,7 @@ test-all: setup ## What a release runs, for hours; results go into docs/testing.
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
 
-test-faults: setup ## The whole crash matrix: kill -9 at every write; writes whose content is changed
+test-faults: setup ## The whole crash matrix: kill -9 at every write of a share
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/faults -m faults -s
 

@@ -42,7 +42,7 @@ PARTS = (
         "kubernetes-1.32", "make test-kubernetes VERSION=1.32", "what depends on Kubernetes' version, the oldest one"
     ),
     Part("kubernetes-1.37", "make test-kubernetes VERSION=1.37", "the newest one"),
-    Part("faults", "make test-faults", "the whole crash matrix"),
+    Part("faults", "make test-faults", "a reconciler process is killed at every write of a share"),
     Part("storm", "make storm", "10,000 pods while calls fail, leaders die and clocks jump"),
     Part("upgrade", "make test-upgrade", "upgrade and rollback under load"),
     Part(

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.lab import PLUGINS_CONFIG, Lab, open_lab
+from tests.faults.lab import Lab, open_lab
 
 
 @pytest.fixture(scope="package")
 def lab() -> Iterator[Lab]:
     """The cluster with the chart; the tests start reconcilers."""
-    with open_lab(PLUGINS_CONFIG) as lab:
+    with open_lab() as lab:
         yield lab

@@ -1,7 +1,7 @@
 """The environment of the crash tests: a cluster with the chart, and reconciler processes, each behind a proxy.
 
-Unless a lab is requested with it, no webhook runs and its configurations are deleted: what it would prepare at
-creation (UID, finalizer), the reconciler then does itself, which means more writes and so more points for crashes.
+No webhook runs, and its configurations are deleted: what it would prepare at creation (UID, finalizer), the
+reconciler then does itself, which means more writes and so more points for crashes.
 """
 
 import signal
@@ -37,13 +37,6 @@ CONFIG: Mapping[str, object] = {
     # Before a rollback a new leader waits as long as the API server processes a request at most, because of its
     # predecessor's Bindings. Every point would wait for it; none has a Binding in flight when its sender is killed.
     "config.binding.inFlightTimeout": "500ms",
-}
-# With a plugin that is off by default and takes part in a bind, and with gangs. The storm does without: they cost it
-# reads. Without node_fit: scenarios bind the same devices of one node again and again, which it denies.
-PLUGINS_CONFIG: Mapping[str, object] = {
-    **CONFIG,
-    "config.plugins": [{"name": name} for name in ("hami_core", "example_flaky", "fault_effects")],
-    "config.featureGates": {"GangBinding": True},
 }
 # The test plugin's rights, beside those that the chart grants.
 _ROLE = "fault-effects"
@@ -125,7 +118,6 @@ class Lab:
     """A cluster and what all reconcilers on it share."""
 
     cluster: Cluster
-    pair: Pair
     account: Path
     _namespace_count: int = field(default=0)
 
@@ -140,14 +132,6 @@ class Lab:
             finally:
                 reconciler.kill()
                 self.free_lease()
-
-    def webhook(self) -> LocalProcess:
-        """The webhook, ready; started if it does not run."""
-        running = self.pair.webhook
-        if running is None or running.returncode is not None:
-            running = self.pair.launch_webhook(WorkloadOptions(env={"PYTHONPATH": PLUGINS}))
-            running.wait_ready()
-        return running
 
     def namespace(self, word: str) -> LiveCluster:
         """A new namespace for one run of one scenario."""
@@ -167,28 +151,20 @@ class Lab:
 
 @contextmanager
 def open_lab(
-    config: Mapping[str, object] = CONFIG,
-    nodes: int = 4,
-    apiserver_args: tuple[str, ...] = (),
-    *,
-    webhook: bool = False,
+    config: Mapping[str, object] = CONFIG, nodes: int = 4, apiserver_args: tuple[str, ...] = ()
 ) -> Iterator[Lab]:
-    """Start the cluster and install the chart; no process runs yet, except the webhook if it is requested."""
-    with Cluster.start(ClusterSpec(audit="Metadata", apiserver_args=apiserver_args)) as cluster:
+    """Start the cluster and install the chart; no process runs yet."""
+    with Cluster.start(ClusterSpec(apiserver_args=apiserver_args)) as cluster:
         cluster.make_nodes(nodes)
-        pair = Pair.install(cluster, find_helm(), PairOptions(set_values=config))
+        Pair.install(cluster, find_helm(), PairOptions(set_values=config))
         cluster.make_runtime_class()
-        if not webhook:
-            for kind in ("mutating", "validating"):
-                cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
+        for kind in ("mutating", "validating"):
+            cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         cluster.api.post(f"{rbac}/clusterroles", {"metadata": {"name": _ROLE}, "rules": _RULES})
         cluster.api.post(f"{rbac}/clusterrolebindings", _binding())
         cluster.wait_established(f"{names.PLURAL}.{names.GROUP}")
-        lab = Lab(cluster, pair, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
-        if webhook:
-            lab.webhook()
-        yield lab
+        yield Lab(cluster, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
 
 
 def _binding() -> dict[str, Any]:

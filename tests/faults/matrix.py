@@ -2,9 +2,6 @@
 
 The points are counted, not listed: the undisturbed run uses the proxy, and each of its writes is a point, at which
 the API server has executed the write and the reconciler is killed before it receives the reply.
-
-During a run, no reconciler drops or adds the finalizer of a request while effects of it exist: the finalizer is their
-record. Decision 270.
 """
 
 import http.client
@@ -17,26 +14,13 @@ from http import HTTPStatus
 
 from bowline.api import names
 from bowline.kube.resources import SELF_SUBJECT_REVIEWS
-from bowline.localcluster.errors import LocalApiError
-from bowline.testing.fault_proxy.calls import ProxiedCall
 from bowline.testing.fault_proxy.faults import LoseReply
 from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from tests.faults.endstate import (
-    ORPHAN,
-    RESERVATIONS,
-    State,
-    deeds,
-    differences,
-    left_behind,
-    left_of,
-    miscounts,
-    state_of,
-)
 from tests.faults.lab import POLL_S, Lab, Reconciler
 from tests.faults.scenarios import Scenario, remove
+from tests.faults.stored import State, differences, left_behind, state_of
 from tests.live import LiveCluster
-from tests.plugins.storage import Storage
 from tests.waiting import LIMIT_S
 
 # How long a point may stay unmet when all has ended: events and pod conditions are written in the background. Only a
@@ -46,9 +30,7 @@ _CERTAIN_MEETS_S, _MEETS_S = 60.0, 5.0
 _QUIET_S = 0.5
 # How often the undisturbed run is repeated when the machine has disturbed it.
 _UNDISTURBED_RUNS = 5
-# Patches of the request itself add and remove the finalizer.
-_HANDLES = CallMatch(("patch",), names.PLURAL, "")
-# In a point, replaces the namespace of the run: a run's own volumes are named after it.
+# In a point, replaces the namespace of the run.
 _RUN = "{run}"
 
 
@@ -93,8 +75,6 @@ class Matrix:
         self.runs: list[Run] = []
         self._lab = lab
         self._reconciler = reconciler
-        self._unrecorded_effects: list[str] = []
-        reconciler.proxy.inspect(_HANDLES, self._check_effects)
 
     def sweep(self, scenario: Scenario, part: slice = slice(None)) -> None:
         """Run the scenario undisturbed, then with a kill at each of its writes; raises at the first wrong end.
@@ -108,21 +88,17 @@ class Matrix:
             self._run_disturbed(run)
 
     def conclude(self) -> None:
-        """Read all final states once more, for late changes; count what was done; delete the objects.
+        """Read all final states once more, for late changes; delete the objects.
 
         Every write must have been met: a matrix that disturbs nothing must not pass.
         """
-        deeds_by_namespace = deeds(self._lab.cluster)
         for run in self.runs:
             state = state_of(run.live)
             assert state == run.expected, f"{run} has changed after its end: {differences(run.expected, state)}"
-            assert not (wrong := miscounts(run.live, deeds_by_namespace)), f"{run}: {'; '.join(wrong)}"
-        self._check()
         for run in self.runs:
             remove(run.live, f"/api/v1/namespaces/{run.live.namespace}/pods")
         for run in self.runs:
             run.live.until(f"nothing is left of {run}", lambda live=run.live: not left_behind(live))  # type: ignore[misc]
-            Storage(run.live).clean()
         points = [(run, run.point) for run in self.runs if run.point is not None]
         assert points
         missed_runs = [str(run) for run, point in points if point.is_certain and not run.fault_met.is_set()]
@@ -144,10 +120,8 @@ class Matrix:
         before = self._quiescent(live)
         scenario.play(live)
         live.until(f"{run} ends", lambda: scenario.ended(live))
-        if scenario.last_event:
-            live.event("pod", scenario.last_event)
+        live.event("pod", scenario.last_event)
         run.expected = state_of(live)
-        assert ORPHAN not in run.expected["effects"], f"{run} leaves an effect behind"
         calls = self._reconciler.proxy.exchanges(before)
         # A denied request leaves nothing to disturb, and all runs would have the same result without it.
         denials = [f"{e.call.kind} {e.call.name}" for e in calls if e.code == HTTPStatus.FORBIDDEN]
@@ -191,7 +165,6 @@ class Matrix:
         is_restarted = False
         ended_at = 0.0
         while True:
-            self._check()
             if run.fault_met.is_set() and not is_restarted:
                 self._reconciler.proxy.clear()
                 self._reconciler.restart()
@@ -205,21 +178,6 @@ class Matrix:
                 if is_restarted or time.monotonic() > ended_at + meets_s:
                     return
             time.sleep(POLL_S)
-
-    def _check_effects(self, call: ProxiedCall) -> None:
-        """Check which effects exist when a request is patched. On the proxy's thread, which blocks the patch."""
-        live = LiveCluster(self._lab.cluster, call.namespace)
-        try:
-            left = [] if _is_under_way(live, call.name) else left_of(live, call.name)
-        except Exception as error:  # noqa: BLE001 - the proxy must continue; raised at the next check
-            left = [repr(error)]
-        if left:
-            self._unrecorded_effects.append(
-                f"{call.namespace}: the request is held or let go beside {', '.join(left)}"
-            )
-
-    def _check(self) -> None:
-        assert not self._unrecorded_effects, "\n".join(self._unrecorded_effects)
 
     def _has_ended(self, run: Run, play: "Future[None]", deadline: float) -> bool:
         if play.done():
@@ -253,7 +211,7 @@ def _points_of(exchanges: Sequence[Exchange], namespace: str) -> list[Point]:
     points: list[Point] = []
     for exchange in exchanges:
         call = exchange.call
-        if not call.resource or not call.writes or call.namespace not in ("", namespace, RESERVATIONS):
+        if not call.resource or not call.writes or call.namespace not in ("", namespace, names.RESERVATION_APP):
             continue
         name = "" if call.namespace else call.name
         kind = _replaced(
@@ -272,20 +230,4 @@ def _is_steady(exchanges: Sequence[Exchange]) -> bool:
     starts = any(exchange.call.resource == SELF_SUBJECT_REVIEWS.plural for exchange in exchanges)
     return not starts and all(
         exchange.code is not None and exchange.code < HTTPStatus.INTERNAL_SERVER_ERROR for exchange in exchanges
-    )
-
-
-def _is_under_way(live: LiveCluster, name: str) -> bool:
-    """Whether the request is in progress and keeps its finalizer: such a patch only records the leader."""
-    try:
-        request = live.request(name)
-    except LocalApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        return False
-    is_pending = (request.get("status") or {}).get("phase", "Pending") == "Pending"
-    return (
-        is_pending
-        and bool(request["metadata"].get("finalizers"))
-        and not request["metadata"].get("deletionTimestamp")
     )

@@ -7,10 +7,10 @@ continues, before any timer. Decision 120.
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from tests.faults.endstate import state_of
 from tests.faults.lab import Lab
 from tests.faults.matrix import is_leading
-from tests.faults.plugin_scenarios import FRACTION
+from tests.faults.scenarios import FRACTION
+from tests.faults.stored import state_of
 from tests.waiting import LIMIT_S
 
 # What it sends for itself: a renewal, which is refused, and the question who it is.

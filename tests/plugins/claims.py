@@ -1,13 +1,11 @@
 """ResourceClaims, classes, slices and allocations for tests, and checks that nothing is left of a use."""
 
-import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from bowline.testing import builders
@@ -111,17 +109,6 @@ def claims(live: LiveCluster) -> list[Any]:
         return []
     items: list[Any] = live.cluster.api.get(f"{API}/namespaces/{live.namespace}/resourceclaims")["items"]
     return items
-
-
-def is_cleared(pod: Mapping[str, Any], existing: Collection[str]) -> bool:
-    """Return whether the pod's status names no claim of its extended resources that exists.
-
-    From Kubernetes 1.37 on the API server keeps ``extendedResourceClaimStatus`` when a client clears it.
-    """
-    status = pod["status"].get("extendedResourceClaimStatus")
-    if release_for(None, os.environ).minor in ("1.32", "1.33", "1.34", "1.35", "1.36"):
-        return status is None
-    return status is None or status["resourceClaimName"] not in existing
 
 
 def reserved_by(stored: Mapping[str, Any]) -> set[str]:

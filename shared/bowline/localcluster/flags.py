@@ -110,7 +110,7 @@ def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]
         args += [f"--audit-policy-file={layout.audit_policy}", f"--audit-log-path={layout.audit_log}"]
         # Blocking: every request that has been answered is in the file.
         args.append("--audit-log-mode=blocking-strict")
-        # Otherwise the log is rotated at 100 MB, and the crash matrix misses the calls of its first runs.
+        # Otherwise the log is rotated at 100 MB, and calls that were made before are missed.
         args.append("--audit-log-maxsize=10000")
     return [*args, *spec.apiserver_args]
 

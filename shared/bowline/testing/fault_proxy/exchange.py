@@ -82,7 +82,6 @@ class Relay:
         """Handle one request. Always returns; the reply of a broken connection is discarded."""
         body = await request.read()
         call = parse_call(request.method, request.raw_path, body)
-        self._rules.arrived(call)
         fault = self._rules.choose(call)
         named = type(fault).__name__ if fault is not None else ""
         exchange = Exchange(self._record.begin(), call, None, replied=False, fault=named)

@@ -6,7 +6,6 @@ uses a seeded generator, so that a run can be repeated as far as the order of re
 
 import random
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bowline.testing.fault_proxy.calls import ProxiedCall
@@ -15,7 +14,6 @@ from bowline.testing.fault_proxy.faults import CutWatch, FailWatch, Fault, Stall
 __all__ = ["CallMatch", "FaultRule"]
 
 WATCH_FAULTS = (CutWatch, StallWatch, FailWatch)
-Inspector = Callable[[ProxiedCall], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,6 @@ class RuleBook:
         self._lock = threading.Lock()
         self._rules: tuple[FaultRule, ...] = ()
         self._match_counts: list[int] = []
-        self._inspectors: tuple[tuple[CallMatch, Inspector], ...] = ()
 
     def add(self, *rules: FaultRule) -> None:
         """Append rules."""
@@ -75,17 +72,6 @@ class RuleBook:
         """Remove all rules."""
         with self._lock:
             self._rules, self._match_counts = (), []
-
-    def inspect(self, match: CallMatch, inspector: Inspector) -> None:
-        """Call ``inspector`` for each such request before it is handled, until ``clear``."""
-        with self._lock:
-            self._inspectors += ((match, inspector),)
-
-    def arrived(self, call: ProxiedCall) -> None:
-        """Call the inspectors of a request."""
-        for match, inspector in self._inspectors:
-            if match.covers(call):
-                inspector(call)
 
     def choose(self, call: ProxiedCall) -> Fault | None:
         """Return the fault of the request, None for none."""

@@ -26,7 +26,7 @@ from bowline.localcluster.certs import LocalAuthority, write_pair
 from bowline.localcluster.kubeconfig import redirect
 from bowline.testing.fault_proxy.exchange import Relay
 from bowline.testing.fault_proxy.record import Exchange, Record
-from bowline.testing.fault_proxy.rules import CallMatch, FaultRule, Inspector, RuleBook
+from bowline.testing.fault_proxy.rules import FaultRule, RuleBook
 
 _HOST = "127.0.0.1"
 _START_S = 30.0
@@ -97,11 +97,6 @@ class FaultProxy:
     def add(self, *rules: FaultRule) -> None:
         """Append rules."""
         self._rules.add(*rules)
-
-    def inspect(self, match: CallMatch, inspector: Inspector) -> None:
-        """Call ``inspector`` for each such request before it is forwarded. It blocks that request and all others of
-        this proxy meanwhile; it records what it finds and must not raise."""
-        self._rules.inspect(match, inspector)
 
     def clear(self) -> None:
         """Remove all rules; held and stalled requests stay so."""
