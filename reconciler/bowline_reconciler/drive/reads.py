@@ -101,8 +101,10 @@ class Reads:
         live = snapshot.live | {target}
         if target is Target.NODE:
             raw_node = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
-            node = raw_node if isinstance(raw_node, Absent) else node_view(reduced_node(raw_node))
-            return replace(snapshot, node=node, live=live)
+            if isinstance(raw_node, Absent):
+                return replace(snapshot, node=raw_node, live=live)
+            self.informers.offer_node(raw_node)
+            return replace(snapshot, node=node_view(reduced_node(raw_node)), live=live)
         raw = await self._get(PODS, snapshot.request.pod_key)
         if raw is Absent.UNREADABLE:
             return replace(snapshot, pod=await self._bound_unreadable_pod(snapshot.request), live=live, answers=None)

@@ -183,8 +183,13 @@ class Informers:
         """Return the node's cached metadata; absence proves nothing."""
         return self.nodes.store.get(ObjectKey("", name))
 
+    def offer_node(self, node: Object) -> None:
+        """A node that was read live without a taint of its health was healthy meanwhile, whatever the watch shows."""
+        if not _is_ill(node):
+            self._ill_since.pop(node["metadata"]["name"], None)
+
     def node_ill_for(self, name: str) -> timedelta:
-        """Return for how long the watch has shown the node with a taint of its health; zero if it has none."""
+        """Return for how long the node has been seen with taints of its health only; zero if it has none."""
         now = self._client.clock.monotonic()
         return timedelta(seconds=now - self._ill_since.get(name, now))
 
@@ -248,7 +253,7 @@ class Informers:
             on_foreign()
 
     def _node_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
-        if new is not None and any(map(is_of_health, (new.get("spec") or {}).get("taints") or ())):
+        if new is not None and _is_ill(new):
             self._ill_since.setdefault(key.name, self._client.clock.monotonic())
         else:
             self._ill_since.pop(key.name, None)
@@ -262,6 +267,10 @@ class Informers:
             for request in list(self.request_cache.values()):
                 if request.selected_node == key.name:
                     self._handlers.on_change(request.key)
+
+
+def _is_ill(node: Object) -> bool:
+    return any(map(is_of_health, (node.get("spec") or {}).get("taints") or ()))
 
 
 def _repels(node: Object | None, pod: PodView | None) -> bool:

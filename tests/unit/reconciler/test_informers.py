@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,9 +16,13 @@ from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.watch.informers import EventHandlers, Informers, Listed
 
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
 
 class TwoPages(KubeClient):
     """Lists two requests, each on a page of its own."""
+
+    clock: SteppedClock
 
     def __init__(self) -> None:
         super().__init__(load_access(ApiServer("http://none")), ClientOptions(clock=SteppedClock()))
@@ -45,6 +49,21 @@ class OneBookmark(TwoPages):
         await asyncio.Event().wait()
 
 
+class IllNode(TwoPages):
+    """Lists a node with a taint of its health, and shows no change."""
+
+    async def pages(self, *args: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
+        yield {"metadata": {"resourceVersion": "3"}, "items": [node("n1", [NOT_READY])]}
+
+    async def watch(self, *args: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
+        await asyncio.Event().wait()
+        yield {}
+
+
+def node(name: str, taints: list[dict[str, str]]) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": "2"}, "spec": {"taints": taints}}
+
+
 def nothing(*_: object) -> None:
     """Do nothing."""
 
@@ -69,6 +88,21 @@ async def test_a_request_that_the_watch_has_left_behind_is_kept_until_a_bookmark
     client.go.set()
     await client.sent.wait()
     assert (request.key in caches.request_cache, caches.request_cache.sizes["ahead"]) == (False, 0)
+    watching.cancel()
+
+
+@pytest.mark.parametrize(("taints", "ill_for_s"), [([NOT_READY], 29), ([], 0)])
+async def test_a_node_that_was_read_healthy_has_not_been_ill_since_before(
+    taints: list[dict[str, str]], ill_for_s: int
+) -> None:
+    """A watch that lags behind, or breaks, skips a short recovery."""
+    client = IllNode()
+    caches = Informers(client, EventHandlers(nothing, nothing, nothing, nothing))
+    watching = asyncio.create_task(caches.nodes.run())
+    await caches.nodes.synced.wait()
+    client.clock.step(timedelta(seconds=29))
+    caches.offer_node(node("n1", taints))
+    assert caches.node_ill_for("n1") == timedelta(seconds=ill_for_s)
     watching.cancel()
 
 

@@ -5,7 +5,8 @@ one pass at a time, different groups have theirs concurrently:
 
 - a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
   that makes the pod a user. It is answered with the device, what to wait for, or the pods that leave it no room;
-- a *release* is answered when the group has been checked and unused reservations are deleted;
+- a *release* is answered when the group has been checked and unused reservations are deleted, and those whose agent
+  was silent for as long as the request may wait for it: others that wait for the same one try again;
 - an *event* (a sharing pod ended or lost its label) triggers a check; pods are read live only before a delete, and
   only if the watch shows no other user. So is a group that the watches show idle or unreserved, from time to time and
   at the start of a term: a watch may have been silent, or another binder's pods lack the label that it selects, which
@@ -20,7 +21,7 @@ The state may be lost: after a restart, unfinished requests and labels show whic
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -46,6 +47,7 @@ from bowline.plugins.gpu_sharing.reservation import (
     excess,
     no_room,
     reservation_name,
+    unreported_reservations,
     unused_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
@@ -59,6 +61,8 @@ DELETE_TIMEOUT_S = 2.0
 PERIOD, PERIOD_OFF = timedelta(seconds=30), timedelta(minutes=10)
 # The group of reservation pods that have lost their label, and are of no group in use.
 UNLABELLED = ""
+# The times of a wait are stored in whole seconds.
+ROUNDING_S = 1.0
 
 
 class GroupController:
@@ -93,6 +97,8 @@ class GroupController:
         self._claimed_by.setdefault(claim.request, set()).add(claim.group)
         async with self._pass(group):
             answer = await self._answer(group, replace(claim, answer=former.answer))
+            if isinstance(answer, Pending):
+                answer = self._timed(answer, former.answer)
             if claim.request in group.claims and isinstance(answer, Held | Pending):  # not released meanwhile
                 group.claims[claim.request] = replace(claim, answer=answer)
         if group.loss is not None:
@@ -119,8 +125,9 @@ class GroupController:
         has stored without its label.
         """
         self._withdrawn[request] = uid
+        silent = self._silent(request)
         self.release_claims(request)
-        await asyncio.gather(*(self._release(group, request.namespace) for group in groups))
+        await asyncio.gather(*(self._release(group, request.namespace, silent) for group in groups))
         self.enqueue(self._watched.to_look_at & {UNLABELLED}, request.namespace)
 
     async def release_unused(self, groups: Iterable[str], node: str, tenant: str) -> list[Unreleased]:
@@ -174,11 +181,27 @@ class GroupController:
             pauses.append(timedelta(seconds=group.loss.until - self._clock.monotonic()))
         return max(min(pauses), REQUEUE_DELAY) if pauses else None
 
-    async def _release(self, name: str, tenant: str) -> Unreleased | None:
+    def _timed(self, answer: Pending, former: Held | Pending | None) -> Pending:
+        """Return the answer with the time since which the request waits for this reservation."""
+        if isinstance(former, Pending) and former.reservation.uid == answer.reservation.uid:
+            return replace(answer, since=former.since)
+        return replace(answer, since=self._clock.monotonic())
+
+    def _silent(self, request: ObjectKey) -> frozenset[ObjectUID]:
+        """Return the reservations for whose device the request has waited as long as it may."""
+        answers = [self._groups[name].claims[request].answer for name in self._claimed_by.get(request, ())]
+        latest = self._clock.monotonic() - self._client.sharing.agent_timeout.total_seconds() + ROUNDING_S
+        return frozenset(
+            answer.reservation.uid for answer in answers if isinstance(answer, Pending) and answer.since <= latest
+        )
+
+    async def _release(
+        self, name: str, tenant: str, silent: Collection[ObjectUID] = frozenset()
+    ) -> Unreleased | None:
         """Check the group; what fails is repeated without the caller, whose request may be gone by then."""
         group = self._group(name)
         try:
-            failure = await self._check(group, is_release=True)
+            failure = await self._check(group, silent, is_release=True)
         except BaseException:
             self._enqueue(ObjectKey(tenant, name))
             raise
@@ -186,13 +209,17 @@ class GroupController:
             self._enqueue(ObjectKey(tenant, name))
         return failure
 
-    async def _check(self, group: Group, *, is_release: bool = False) -> Unreleased | None:
-        """Recover a lost device, and delete unused reservations; returns one that cannot be deleted now."""
+    async def _check(
+        self, group: Group, silent: Collection[ObjectUID] = frozenset(), *, is_release: bool = False
+    ) -> Unreleased | None:
+        """Recover a lost device, and delete unused and ``silent`` reservations; returns one that cannot be deleted
+        now.
+        """
         async with self._pass(group, is_check=True):
             await self._lost_devices.recover(group)
             # A release is answered from live reads, so watch lag does not matter.
             is_due = is_release or not self._watched.has_users(group.name)
-            return await self._delete_unused(group) if is_due else None
+            return await self._delete_unused(group, silent) if is_due else None
 
     @asynccontextmanager
     async def _pass(self, group: Group, *, is_check: bool = False) -> AsyncIterator[None]:
@@ -307,8 +334,8 @@ class GroupController:
         group.reservations.remove(target)
         return True
 
-    async def _delete_unused(self, group: Group) -> Unreleased | None:
-        """Delete unused reservations; returns a reservation that cannot be deleted now."""
+    async def _delete_unused(self, group: Group, silent: Collection[ObjectUID]) -> Unreleased | None:
+        """Delete unused and silent reservations; returns a reservation that cannot be deleted now."""
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
         failure = next((Unreleased(entry, entry.deletion) for entry in deleting), None)
         releasable = [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
@@ -317,12 +344,14 @@ class GroupController:
         users = [user for node in nodes for user in await self._client.users(group.name, node)]
         await self._adopt(users)
         idle = unused_reservations(idle, users, group.claimed_nodes, ())
-        if not idle:
+        silent_reservations = [entry for entry in unreported_reservations(group.reservations) if entry.uid in silent]
+        if not idle and not silent_reservations:
             return failure
         requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
-        for reservation in idle:
-            if not unused_reservations([reservation], users, group.claimed_nodes, requested_nodes):
+        for reservation in dict.fromkeys((*silent_reservations, *idle)):
+            is_unused = unused_reservations([reservation], users, group.claimed_nodes, requested_nodes)
+            if not is_unused and reservation not in silent_reservations:
                 continue
             about = {"group": group.name, "node": reservation.node, "reservation": str(reservation.key)}
             try:

@@ -26,6 +26,7 @@ from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
 from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
 from bowline.runtime.clock import Clock, SystemClock
+from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import handle_for
 
 NO_CLIENT: Any = None
@@ -399,6 +400,21 @@ async def test_a_silent_reservation_is_released_with_the_last_request_for_it() -
     assert site.removals == []
     await controller.release(claim("b").request, ObjectUID("b"), ["g1"])
     assert site.removals == [reservation().key.name]
+
+
+@pytest.mark.parametrize(("waited_s", "is_removed"), [(20, False), (40, True)])
+async def test_a_silent_reservation_is_released_once_a_request_has_waited_for_it(
+    waited_s: float, is_removed: bool
+) -> None:
+    """It is by the first whose wait ends, also while others wait: requests that overlap would keep it for ever."""
+    site, clock = Site((reservation(),)), SteppedClock()
+    controller = owner(site, clock=clock)
+    for waited in (0, waited_s / 2, waited_s / 2):
+        clock.step(timedelta(seconds=waited))
+        await controller.claim(claim("a"))
+    await controller.claim(claim("b"))
+    await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
+    assert site.removals == [reservation().key.name] * is_removed
 
 
 async def test_a_release_that_fails_is_repeated_without_its_request() -> None:
