@@ -141,8 +141,6 @@ class GroupController:
     def forget(self, request: ObjectKey) -> None:
         """Drop the state of a request that does not exist any more."""
         self._withdrawn.pop(request, None)
-        # They may have kept a device whose last user has ended.
-        self.enqueue(self._claimed_by.get(request, ()), request.namespace)
         self.release_claims(request)
 
     # --- called by watches ---
@@ -179,6 +177,8 @@ class GroupController:
         pauses = [failure.retry_after] if failure is not None and failure.retry_after is not None else []
         if group.loss is not None:
             pauses.append(timedelta(seconds=group.loss.until - self._clock.monotonic()))
+        if group.claims and not self._watched.has_users(group.name):
+            pauses.append(RELEASE_RETRY)  # a claim keeps an idle device, perhaps of a pod that has ended already
         return max(min(pauses), REQUEUE_DELAY) if pauses else None
 
     def _timed(self, answer: Pending, former: Held | Pending | None) -> Pending:

@@ -164,7 +164,9 @@ class LostDevices:
 
     async def _finish(self, group: Group) -> None:
         loss, group.loss = group.loss, None
-        for former in [entry for entry in group.reservations if entry.is_blocker or entry.has_ended]:
+        # Those that have ended hold nothing, and go with the last user of the device at the latest.
+        is_over = loss is not None
+        for former in [entry for entry in group.reservations if entry.is_blocker or (is_over and entry.has_ended)]:
             await self.remove(group, former)
         if loss is not None:
             log.info("a shared device is reserved again", extra={"group": group.name})

@@ -21,7 +21,15 @@ from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
 from bowline.plugins.gpu_sharing.plugin import pending_status
-from bowline.plugins.gpu_sharing.reservation import DeviceRequest, Held, Pending, Reservation, User, reservation_name
+from bowline.plugins.gpu_sharing.reservation import (
+    RELEASE_RETRY,
+    DeviceRequest,
+    Held,
+    Pending,
+    Reservation,
+    User,
+    reservation_name,
+)
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
 from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
@@ -364,17 +372,29 @@ def test_what_a_pod_of_another_binder_uses_of_its_device(
     assert f"{used_portion(sharing_pod(annotations), device_memory):f}" == portion
 
 
-async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_when_its_request_is_gone() -> None:
+@pytest.mark.parametrize("end", ["release_claims", "forget"])
+async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_after_the_claims_end(end: str) -> None:
+    """As where the pod has ended before its request was completed: nothing else asks for the group then."""
     passes, site = Passes(), Site()
     controller = owner(site, passes)
     await controller.claim(claim())
     controller.enqueue(["g1"])  # its only user has ended
-    await passes.results()
+    assert await passes.results() == [RELEASE_RETRY]
     assert site.count("remove") == 0
-    controller.forget(claim().request)
-    await passes.results()
+    getattr(controller, end)(claim().request)
+    controller.enqueue(["g1"])  # the delay is over
+    assert (await passes.results())[-1] is None
     assert site.count("remove") == 1
     assert controller.sizes["groups"] == 0
+
+
+async def test_a_device_in_use_is_not_checked_again_because_of_a_claim() -> None:
+    passes, watched = Passes(), WatchedGroups()
+    watched.user_changed(None, sharing("p1"))
+    controller = owner(Site(), passes, watched=watched)
+    await controller.claim(claim())
+    controller.enqueue(["g1"])
+    assert await passes.results() == [None]
 
 
 @pytest.mark.parametrize(
@@ -516,3 +536,11 @@ async def test_an_event_during_a_pass_asks_for_another_one() -> None:
     await passes.results()
     assert site.count("reservations") == 2
     assert controller.sizes["groups"] == 0
+
+
+async def test_an_ended_reservation_beside_the_one_that_holds_the_device_delays_no_claim() -> None:
+    """A policy keeps it. It holds nothing, and is deleted with the last user of the device."""
+    ended = reservation(key=ObjectKey("res", "ended"), has_ended=True)
+    site = Site((HELD, ended), kept=frozenset({"ended"}))
+    assert await owner(site).claim(claim()) == Held("GPU-1")
+    assert site.count("remove") == 0
