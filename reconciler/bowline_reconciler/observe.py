@@ -115,7 +115,7 @@ class ReconcilerMetrics:
             "Age of the oldest unfinished request that this process has cached; 0 if there is none.",
             registry=registry,
         )
-        self.queue_depth = Gauge("bowline_queue_depth", "Keys that could be taken now.", registry=registry)
+        self.queue_depth = Gauge("bowline_queue_depth", "Keys that are ready.", registry=registry)
         self.leader = Gauge("bowline_leader", "1 while this process leads.", registry=registry)
         self._waiting_plugins = (OWN, *plugins)
 

@@ -83,10 +83,10 @@ def dependency_errors(order: Sequence[PluginClass], paths: Mapping[str, str]) ->
 
 
 def _cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return one cycle of names, with the first one repeated at the end; empty if there is none."""
+    """Return a cycle of names, each followed by one it must follow, the first one twice; empty if there is none."""
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
-        cycle: list[str] = error.args[1]
-        return cycle
+        cycle: list[str] = error.args[1]  # each before one that follows it
+        return cycle[::-1]
     return []
