@@ -121,7 +121,7 @@ def test_a_waiting_request_is_shown_with_its_object_and_plugin(live: Watched) ->
     assert page["waiting"]["first"]["default/patient"] == "pair_slow"
     assert page["inProgress"]["count"] == 0
     assert page["watches"]["bindrequests"]["synced"] is True
-    assert page["remembered"]["waiting"] == 1
+    assert page["remembered"]["waitIndex"] == 1
     assert page["plugins"]["volume_binding"] == {"assumedVolumes": 0, "boundClaims": 0}
     live.kubectl("delete", "bindrequest", "patient")
     live.until("it waits no more", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 0 or None)

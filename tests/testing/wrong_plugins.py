@@ -470,6 +470,9 @@ class InADefault(BindingPlugin):
 class RaisingInForget(BindingPlugin):
     name = "raising_in_forget"
 
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.ok()
+
     async def forget(self, key: ObjectKey) -> None:
         raise KeyError(key)
 
