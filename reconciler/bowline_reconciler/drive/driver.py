@@ -223,6 +223,7 @@ class Driver:
         A failure that has begun is remembered, and no other pod of the gang relies on this one.
         """
         snapshot, state = work.snapshot, work.state
+        state.attempt.is_open = False  # a call that fails from here on counts as no attempt
         is_undoing = isinstance(decision, actions.Fail | actions.Rollback | step.Abandon)
         is_pod_live = Target.POD in snapshot.live
         if is_undoing and state.gang.prepared_pods is not None:

@@ -237,3 +237,24 @@ async def test_a_rollback_sees_no_pod_that_has_taken_the_name_of_the_requests_po
     await cycle.attempt()
     assert seen == [None]
     assert cycle.log[-4:] == ["rollback", "drop finalizer", "status Failed", "event BindingFailed"]
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+async def test_calls_that_fail_at_an_end_are_no_failed_attempts(is_bound: bool) -> None:
+    cycle = Cycle()
+    cycle.denials |= {"add finalizer", "status Failed", "status Succeeded"}
+    with pytest.raises(ReconcileError):
+        await cycle.attempt()
+    if is_bound:
+        cycle.bind_pod()
+    else:
+        cycle.pod = dict(stored(pod("train"), uid="successor"))
+    for _ in range(8):
+        cycle.clock.step(timedelta(seconds=20))
+        with pytest.raises(ReconcileError):
+            await cycle.attempt()
+    assert "status Pending" not in cycle.log
+    assert cycle.request.failed_attempts == 0
+    cycle.denials.clear()
+    await cycle.attempt()
+    assert cycle.log[-2:-1] == ["status Succeeded" if is_bound else "status Failed"]
