@@ -139,7 +139,7 @@ class Reconciler:
             request, is_altered = self.reads.latest(key, state), isinstance(error, NotStoredError)
             failures, was_attempting = state.failures, state.attempt.is_open
             status = of_failed_call(why, retry_after, failures, was_attempting=was_attempting, is_altered=is_altered)
-            if isinstance(status, Retriable) and request is not None and not request.deleting:
+            if isinstance(status, Retriable) and request is not None and is_pending(request):
                 try:
                     return await self.driver.drive(self.reads.from_cache(request, state), state, Conclude(status))
                 except KubeError as report_error:

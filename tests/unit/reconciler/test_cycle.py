@@ -258,3 +258,16 @@ async def test_calls_that_fail_at_an_end_are_no_failed_attempts(is_bound: bool) 
     cycle.denials.clear()
     await cycle.attempt()
     assert cycle.log[-2:-1] == ["status Succeeded" if is_bound else "status Failed"]
+
+
+async def test_a_request_that_another_controller_has_ended_is_not_pending_again() -> None:
+    cycle = Cycle()
+    cycle.denials |= {"add finalizer", "read pod"}
+    with pytest.raises(ReconcileError):
+        await cycle.attempt()
+    cycle.show(decode_bind_request({**cycle.held().raw, "status": {"phase": "Failed"}}))
+    for _ in range(8):
+        cycle.clock.step(timedelta(seconds=20))
+        with pytest.raises(ReconcileError):
+            await cycle.attempt()
+    assert not [entry for entry in cycle.log if entry.startswith("status")]
