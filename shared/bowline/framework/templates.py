@@ -262,6 +262,9 @@ def values_at(value: Any, steps: Sequence[str], path: str = "") -> Iterator[tupl
     if step == ITEMS:
         for index, item in enumerate(value if isinstance(value, list) else ()):
             yield from values_at(item, rest, f"{path}[{index}]")
+    elif isinstance(value, list):
+        if step.isdecimal() and int(step) < len(value):
+            yield from values_at(value[int(step)], rest, f"{path}[{step}]")
     elif not isinstance(value, dict):
         return
     elif step == VALUES:

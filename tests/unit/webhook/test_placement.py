@@ -65,6 +65,10 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
         pytest.param("CronJob", {"metadata": {}, "spec": {"jobTemplate": {"metadata": {"annotations": HALF},
             "spec": {"template": POD}}}}, [(ANNOTATION, "spec.jobTemplate.metadata.annotations[gpu-fraction]",
             "set it in spec.jobTemplate.spec.template.metadata.annotations")], id="of the job"),
+        pytest.param("JobSet", {"metadata": {}, "spec": {"replicatedJobs": [{"template": {"spec": {"template": POD}}},
+            {"template": {"metadata": {"annotations": HALF}, "spec": {"template": POD}}}]}}, [(ANNOTATION,
+            "spec.replicatedJobs[1].template.metadata.annotations[gpu-fraction]",
+            "set it in spec.replicatedJobs[1].template.spec.template.metadata.annotations")], id="one of a list"),
     ],
 )  # fmt: skip
 def test_a_wrong_place_has_the_right_one(kind: str, raw: Json, expectation: list[tuple[str, str, str]]) -> None:
