@@ -69,6 +69,7 @@ class RequestCache:
             self._stale.update(() if is_trusted or request is None else (key,))
         if request is None:
             self._requests.pop(key, None)
+            self._stale.discard(key)  # it is read live, if anything is left of it
         else:
             self._requests[key] = request
 

@@ -227,6 +227,15 @@ def test_a_stale_request_stays_stale_until_it_is_read_live() -> None:
     assert not cache.is_stale(KEY)
 
 
+def test_of_a_request_that_the_watch_shows_no_more_nothing_is_kept() -> None:
+    """A process that does not lead reads none live: the keys would add up until its term."""
+    cache = Watch("7").cache
+    cache.deliver(KEY, version(7))
+    cache.mark_stale([KEY])
+    cache.deliver(KEY, None)
+    assert cache.sizes == {"ahead": 0, "stale": 0}
+
+
 def test_a_reply_that_comes_after_its_event_leaves_nothing_to_wait_for() -> None:
     cache = Watch("7").cache
     cache.deliver(KEY, version(7))
