@@ -88,7 +88,7 @@ test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in
 	$(BIN)/python -m pytest tests/chart/monitoring -m alerts --verbose
 
 simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=, or SCENE=, replays one
-	$(BIN)/python -m tests.simulation $(if $(SCENE),replay --scene "$(SCENE)",$(if $(SEED),replay --seed $(SEED) --focus $(or $(FOCUS),general),seeds --seconds $(or $(SECONDS),60) $(if $(FOCUS),--focus $(FOCUS))))
+	$(BIN)/python -m tests.simulation $(if $(SCENE),replay --scene "$(SCENE)",$(if $(SEED),replay --seed $(SEED) --focus $(or $(FOCUS),general),seeds --lines --seconds $(or $(SECONDS),60) $(if $(FOCUS),--focus $(FOCUS))))
 
 simulate-stories: setup ## Every fault at every request of every simulated story; PART=3/20 runs the third twentieth
 	$(BIN)/python -m tests.simulation stories $(if $(KINDS),--kinds $(KINDS)) $(if $(PART),--part $(PART))

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from typing import TypeVar
 
 from tests.simulation.children import Result, has_fixed_hashes, run_in_child, warm_up
+from tests.simulation.coverage import table
 from tests.simulation.plans import FOCUSES, focused
 from tests.simulation.simulation import Simulation
 from tests.simulation.stories import KINDS, STORIES, Scene, Story, is_played, scenes
@@ -25,6 +26,8 @@ from tests.simulation.stories import KINDS, STORIES, Scene, Story, is_played, sc
 _NOISE = ("clusterpol", "devicetaint", "WATCH")
 # Of a kind of violation, the runs that are printed.
 _SHOWN = 3
+# Of so many runs the lines of one are traced.
+_TRACED = 10
 
 Run = TypeVar("Run")
 
@@ -36,6 +39,7 @@ class Summary:
         self.totals: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.violations: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
+        self.entered: defaultdict[str, set[int]] = defaultdict(set)
         self._began = time.monotonic()
 
     @property
@@ -47,6 +51,8 @@ class Summary:
         """Add a run, which ``command`` repeats."""
         self.totals.update(runs=1, steps=result.steps, requests=result.requests, virtual_seconds=int(result.seconds))
         self.counts.update(result.counts or {})
+        for name, lines in result.entered.items():
+            self.entered[name].update(lines)
         for kind, text, at in result.violations:
             self.violations[kind].append((command, text, at))
 
@@ -70,7 +76,8 @@ class Summary:
 
 def run_seed(seed: tuple[int, str], *, trace: bool = False) -> Result:
     """Run one seed in its focus."""
-    return run_in_child(lambda: Simulation(seed[0], focused(*seed), trace=trace))
+    traces_lines = "BOWLINE_LINES" in os.environ and seed[0] % _TRACED == 0
+    return run_in_child(lambda: Simulation(seed[0], focused(*seed), trace=trace), traces_lines=traces_lines)
 
 
 def run_scene(scene: Scene, *, trace: bool = False) -> Result:
@@ -142,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     seeds.add_argument("--first", type=int, help="the first seed; by default one that follows from the time")
     seeds.add_argument("--count", type=int, default=1_000_000)
     seeds.add_argument("--focus", default="", help=f"{', '.join(FOCUSES)}; by default all in turn")
+    seeds.add_argument("--lines", action="store_true", help="print which lines of the product were entered")
     seeds.add_argument("--each", action="store_true", help="each seed in every focus")
     stories = commands.add_parser("stories", help="run every fault at every request of every story")
     stories.add_argument("--kinds", default=",".join(KINDS))
@@ -169,6 +177,8 @@ def main() -> int:
         kinds, stories = arguments.kinds.split(","), arguments.stories.split(",")
         summary = run_stories(kinds, stories, arguments.seconds, arguments.part, arguments.processes)
     else:
+        if arguments.lines:
+            os.environ["BOWLINE_LINES"] = "yes"
         first = arguments.first if arguments.first is not None else int(time.time())
         focuses = arguments.focus.split(",") if arguments.focus else FOCUSES
         seeds = (
@@ -178,6 +188,8 @@ def main() -> int:
         )
         summary = run_seeds(seeds, arguments.seconds, arguments.processes)
     print(summary.as_json() if arguments.json else summary.text())
+    if summary.entered:
+        print(table(summary.entered))
     return len(summary.violations)
 
 

@@ -6,12 +6,13 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import bowline.kube.transport  # noqa: F401 - imported once, not in each child
 from bowline.api.bindrequest import decode_spec
 from bowline.plugins.catalog import build_plugins
+from tests.simulation.coverage import entering
 from tests.simulation.reconciler import settings_of
 from tests.simulation.simulation import Simulation
 
@@ -27,6 +28,7 @@ class Result:
     counts: dict[str, int] | None = None
     happened: tuple[str, ...] = ()
     trace: tuple[str, ...] = ()
+    entered: dict[str, list[int]] = field(default_factory=dict)  # lines of the product, by module
 
     @property
     def kinds(self) -> set[str]:
@@ -45,7 +47,7 @@ def warm_up() -> None:
     decode_spec({"podName": "p", "selectedNode": "n"})
 
 
-def run_in_child(new_simulation: Callable[[], Simulation]) -> Result:
+def run_in_child(new_simulation: Callable[[], Simulation], *, traces_lines: bool = False) -> Result:
     """Run a simulation in a forked child."""
     read, write = os.pipe()
     child = os.fork()
@@ -53,7 +55,7 @@ def run_in_child(new_simulation: Callable[[], Simulation]) -> Result:
         os.close(read)
         gc.disable()
         try:
-            result = _run(new_simulation)
+            result = _traced(new_simulation) if traces_lines else _run(new_simulation)
         except BaseException as error:  # noqa: BLE001 - the parent reports it
             why = f"{error!r}\n{traceback.format_exc()}"
             result = Result([("simulation error", why, 0.0)])
@@ -69,6 +71,11 @@ def run_in_child(new_simulation: Callable[[], Simulation]) -> Result:
     content: dict[str, Any] = json.loads(data)
     content["violations"] = [(kind, text, at) for kind, text, at in content["violations"]]
     return Result(**content)
+
+
+def _traced(new_simulation: Callable[[], Simulation]) -> Result:
+    result, entered = entering(lambda: _run(new_simulation))
+    return replace(result, entered={name: sorted(lines) for name, lines in entered.items()})
 
 
 def _run(new_simulation: Callable[[], Simulation]) -> Result:
