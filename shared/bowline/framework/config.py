@@ -111,7 +111,7 @@ class GpuSharingSettings(ConfigModel):
     agent_image: Annotated[str, Field(min_length=1)] = "bowline"
     """Image of those pods, with the agent in it; the chart puts its own here."""
     agent_timeout: PositiveDuration = timedelta(seconds=40)
-    """How long a request waits for a reservation pod to report its device."""
+    """How long a request waits for a reservation pod to report its device; then that pod is deleted."""
     nv_fractions: Detected = False
     """NVIDIA's GPU fractioning enforces shares (plugin nv_fractions). Auto: on nodes that report the condition
     gpu-fractioning.nvidia.com/Ready."""
