@@ -341,13 +341,12 @@ class GroupController:
         releasable = [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
         idle = unused_reservations(releasable, (), group.claimed_nodes, ())
         nodes = {reservation.node for reservation in idle}
+        # Requests are read before users: of one that is completed meanwhile the pod is bound, and listed.
+        requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
         users = [user for node in nodes for user in await self._client.users(group.name, node)]
         await self._adopt(users)
-        idle = unused_reservations(idle, users, group.claimed_nodes, ())
+        idle = unused_reservations(idle, users, group.claimed_nodes, requested_nodes)
         silent_reservations = [entry for entry in unreported_reservations(group.reservations) if entry.uid in silent]
-        if not idle and not silent_reservations:
-            return failure
-        requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for reservation in dict.fromkeys((*silent_reservations, *idle)):
             is_unused = unused_reservations([reservation], users, group.claimed_nodes, requested_nodes)

@@ -159,8 +159,9 @@ def owner(
     *,
     releases_foreign: bool = True,
     kube: Any = NO_CLIENT,
+    client_class: type[SiteClient] = SiteClient,
 ) -> GroupController:
-    client = SiteClient(kube, GpuSharingSettings(enabled=releases_foreign), GpuSharingConfig(), site)
+    client = client_class(kube, GpuSharingSettings(enabled=releases_foreign), GpuSharingConfig(), site)
     worker = (passes or Passes()).worker
     handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock or SystemClock()), worker=worker)
     return GroupController(handle, client, watched or WatchedGroups())
@@ -435,6 +436,23 @@ async def test_a_silent_reservation_is_released_once_a_request_has_waited_for_it
     await controller.claim(claim("b"))
     await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
     assert site.removals == [reservation().key.name] * is_removed
+
+
+@dataclass(frozen=True, slots=True)
+class CompletingClient(SiteClient):
+    """A request is completed, and gone, when the requests are listed: its pod has just been bound."""
+
+    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
+        self.site.users = (user(),)
+        return set()
+
+
+async def test_a_request_that_is_completed_during_a_check_keeps_its_device() -> None:
+    """Its Binding, sent in an earlier term, took effect between two reads (simulation, late, seed 1795976123)."""
+    site, passes = Site(), Passes()
+    owner(site, passes, client_class=CompletingClient).enqueue(["g1"])
+    await passes.results()
+    assert site.removals == []
 
 
 async def test_a_release_that_fails_is_repeated_without_its_request() -> None:
