@@ -64,10 +64,11 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """The device is not available now: release what the search holds."""
+    """The device is not available now: release what the search holds, and search again after ``pause``."""
 
     why: str
     release: tuple[Reservation, ...]
+    pause: timedelta = SEARCH_INTERVAL
 
 
 Step = Reserve | Await | Abandon
@@ -113,7 +114,10 @@ def next_step(claim: DeviceRequest, reservations: Sequence[Reservation], loss: L
     else:
         return Reserve(_free_name(group, node, {reservation.key.name for reservation in blockers}))
     replacements = (reservation for reservation in waiting if reservation.expected_devices)
-    return Abandon(why, (*blockers, *rejections, *replacements))
+    release = (*blockers, *rejections, *replacements)
+    # Once the node offers GPUs again, the first pod may get the device. So may it be the one that a silent agent had.
+    is_silent = bool(release) and [*release] == unreported_reservations(release)
+    return Abandon(why, release, RELEASE_RETRY if claim.node_facts.lacks_gpus or is_silent else SEARCH_INTERVAL)
 
 
 def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str:
@@ -193,9 +197,7 @@ class LostDevices:
             case Abandon():
                 for released in step.release:
                     await self.remove(group, released)
-                # Once the node offers GPUs again, the first pod may get the device.
-                pause = RELEASE_RETRY if claim.node_facts.lacks_gpus else SEARCH_INTERVAL
-                return await self._failed(group, loss, users, step.why, pause)
+                return await self._failed(group, loss, users, step.why, step.pause)
             case _:
                 assert_never(step)
 

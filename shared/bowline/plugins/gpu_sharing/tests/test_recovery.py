@@ -1,6 +1,7 @@
 """Recovering a device that pods use without a reservation."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -10,6 +11,7 @@ from bowline.plugins.gpu_sharing.configmaps import common_devices, shown_devices
 from bowline.plugins.gpu_sharing.group import Loss
 from bowline.plugins.gpu_sharing.recovery import (
     MOST_BLOCKERS,
+    SEARCH_INTERVAL,
     Abandon,
     Await,
     Reserve,
@@ -18,6 +20,7 @@ from bowline.plugins.gpu_sharing.recovery import (
     running_users,
 )
 from bowline.plugins.gpu_sharing.reservation import (
+    RELEASE_RETRY,
     DeviceRequest,
     NodeFacts,
     Reservation,
@@ -83,18 +86,19 @@ def test_a_search_without_success_releases_what_it_blocks(
 
 
 @pytest.mark.parametrize(
-    ("reservations", "why"),
+    ("reservations", "why", "pause"),
     [
-        pytest.param([blocker(1)], "the last reservation pod of the search was removed", id="deleted"),
-        pytest.param([blocker(1), NEW], "has not reported its device", id="silent"),
+        pytest.param([blocker(1)], "the last reservation pod of the search was", SEARCH_INTERVAL, id="deleted"),
+        pytest.param([blocker(1), NEW], "has not reported its device", SEARCH_INTERVAL, id="silent"),
+        pytest.param([NEW], "has not reported its device", RELEASE_RETRY, id="silent, perhaps with the device"),
     ],
 )
-def test_a_search_ends_with_its_last_reservation(reservations: list[Reservation], why: str) -> None:
+def test_a_search_ends_with_its_last_reservation(reservations: list[Reservation], why: str, pause: timedelta) -> None:
     searching = Loss(until=40.0, last_uid=NEW.uid)
     step = next_step(KNOWN, reservations, searching, 40.0)
     assert isinstance(step, Abandon)
     assert why in step.why
-    assert list(step.release) == reservations
+    assert (list(step.release), step.pause) == (reservations, pause)
     assert NEW not in reservations or next_step(KNOWN, reservations, searching, 39.9) == Await(NEW)
 
 
