@@ -121,10 +121,10 @@ def main() -> int:
     freeze_startup_objects()
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        others: tuple[Path | None, ...] = (options.checkout,) if scenario.is_compared else ()
+        checkouts: tuple[Path | None, ...] = (options.checkout,) if scenario.is_compared else ()
         if scenario.is_compared and options.base:
-            others = (stack.enter_context(checkout_of(options.base)),)
-        report = runner.run(scenario.bench(scenario.sizes[options.size], *others))
+            checkouts = (stack.enter_context(checkout_of(options.base)),)
+        report = runner.run(scenario.bench(scenario.sizes[options.size], *checkouts))
     print(as_text(report))
     if options.record:
         size = "" if options.size == "full" else f" --{options.size}"
