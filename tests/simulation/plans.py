@@ -175,14 +175,14 @@ _FOCUSES: Mapping[str, Focus] = {
         {"rates": {Fault.PAUSE: 0.04}, "pause_s": 40.0},
         {"reconcilers": 2, "skew": False, "incidents": {}},
     ),
-    # Leaders that stop at any request, or are cut off, and continue when another one leads.
+    # Leaders that stop at any request, are cut off or lose their Lease, and continue when another one leads.
     "overlap": Focus(
         {
             **{"kinds": _DEVICES, "deeds": _REMADE, **_WISE},
             **{"pods": 5, "nodes": 2, "devices": 3, "deed_every_s": 4.0, "chaos_s": 120.0},
         },
         {"rates": one_of({Fault.PAUSE: 0.03}, {}), "pause_s": 40.0},
-        {"reconcilers": 2, "skew": False, "incidents": one_of({}, {"partition": 25.0})},
+        {"reconcilers": 2, "skew": False, "incidents": one_of({}, {"partition": 25.0}, {"lease": 20.0})},
     ),
     # A stale view: watches that stall, break, expire; lists of many pages.
     "lag": Focus(

@@ -20,7 +20,7 @@ from tests.simulation.network import Fault, Network, Weather
 from tests.simulation.plans import Plan, plan_of
 from tests.simulation.reconciler import ReconcilerProcess, settings_of
 from tests.simulation.server import Answer, Server
-from tests.simulation.world import NAMESPACE, World
+from tests.simulation.world import NAMESPACE, World, path_of
 
 # A pod whose bind needs more than its own objects, or an object that others may have for another node.
 _NOT_PROBED = ("gated", "gang", "shared claim")
@@ -181,6 +181,13 @@ class Simulation:
                     self.note(process, "is reached again")
                     self.network.partitioned.discard(process)
 
+    async def _delete_lease(self, _: random.Random) -> None:
+        """Delete the Lease, as an administrator or the garbage collector after its ServiceAccount was replaced."""
+        lease = self.server.find("leases", "bowline-reconciler", "bowline")
+        if lease is not None and not self.server.is_down:
+            self.note("administrator", "deletes the Lease")
+            self.server.call("administrator", "DELETE", path_of(lease))
+
     async def _compact(self, _: random.Random) -> None:
         self.note("etcd", "compacts")
         self.server.compact()
@@ -312,6 +319,7 @@ class Simulation:
 
 # Incidents that are not of one process.
 _OF_SERVER = {
+    "lease": Simulation._delete_lease,
     "compact": Simulation._compact,
     "outage": Simulation._stop,
     "denial": Simulation._deny,

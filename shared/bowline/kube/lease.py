@@ -5,7 +5,8 @@ changed, and takes over once that exceeds the holder's lease duration. The leade
 could not for the renew deadline, stops leading before another process may start. Every write carries the
 resourceVersion of the record it was decided on, so that of two concurrent writers one gets a Conflict.
 
-Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires.
+Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires. So
+is one that was deleted: its holder, which may be suspended, leads until then unless it creates it again.
 
 A process that is restarted in its pod does not wait for the Lease of the process before it: kubelet starts a
 container again only after its previous process has ended. The pod's UID in both identities proves it.
@@ -316,7 +317,8 @@ class LeaderElector:
         try:
             lease = await self._client.get(LEASES, self._key.namespace, self._key.name)
         except NotFound:
-            return await self._create()
+            is_free = self._lease is None or self._is_free(holder_of(self._lease))
+            return is_free and await self._create()
         self._observe(lease)
         if not self._is_free(holder_of(lease)):
             return False
@@ -331,11 +333,12 @@ class LeaderElector:
         return holder in ("", self.identity) or is_earlier_term(holder, self.identity) or self._runs_out_in() <= 0
 
     async def _create(self) -> bool:
-        key = {"name": self._key.name, "namespace": self._key.namespace}
+        key, now = {"name": self._key.name, "namespace": self._key.namespace}, self._client.clock.now()
         body = {
             "metadata": {**key, **self._metadata, "ownerReferences": self._owners},
-            "spec": spec_of_holder({}, self.identity, self._client.clock.now(), self._timings.lease_duration),
+            "spec": spec_of_holder({}, self.identity, now, self._timings.lease_duration),
         }
+        inherits_writes = self._lease is not None and may_have_left_writes(self._lease, now, self._in_flight)
         started_at = self._client.clock.monotonic()
         try:
             essential = {"spec": body["spec"]}
@@ -343,7 +346,7 @@ class LeaderElector:
         except AlreadyExists:
             return False
         self._renewed_at = started_at
-        self.inherits_writes = False
+        self.inherits_writes = inherits_writes
         return True
 
     async def _put(self, lease: Object) -> None:

@@ -1,33 +1,40 @@
-"""A term counts from when the write of the Lease was sent, however late its reply is."""
+"""When a term begins and ends by the clock: with a late reply, and with a Lease that was deleted."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any
 
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, format_micro_time
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ApiStatus, NotFound
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.kube.resources import LEASES, Resource
-from bowline.testing.clock import SteppedClock
+from bowline.testing.clock import START, SteppedClock
 from tests.waiting import until
 
 TIMINGS = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(milliseconds=1))
 
 
 class LateReplies(KubeClient):
-    """Replies to each write of a Lease after six seconds; each renewal records what is left of the term before it."""
+    """Replies to each write of a Lease after six seconds; each renewal records what is left of the term before it.
+
+    ``lease``: what a read returns; None: that there is none.
+    """
 
     clock: SteppedClock
 
-    def __init__(self) -> None:
+    def __init__(self, lease: dict[str, Any] | None = None) -> None:
         super().__init__(load_access(ApiServer("http://none")), ClientOptions(clock=SteppedClock()))
         self.elector = LeaderElector(self, ObjectKey("default", "lease"), "one", TIMINGS, LeaseVersions())
         self.left: list[float] = []
+        self.lease, self.reads = lease, 0
 
     async def get(self, *args: Any, **options: Any) -> dict[str, Any]:
+        self.reads += 1
+        if self.lease is not None:
+            return self.lease
         raise NotFound(ApiStatus(404, "NotFound", "there is no Lease"))
 
     async def create(self, resource: Resource, namespace: str, body: Any, **options: Any) -> dict[str, Any]:
@@ -57,3 +64,28 @@ async def test_of_fifteen_seconds_nine_are_left_after_a_reply_that_took_six() ->
         await until(lambda: len(client.left) >= 3)
         stop.set()
     assert client.left[:3] == [9, 9, 9], "after the creation, and after two renewals"
+
+
+async def test_a_deleted_lease_is_created_again_when_its_holder_has_stopped_leading() -> None:
+    """Its holder may be suspended: it leads until then, and what it has sent may still take effect."""
+    spec = {"holderIdentity": "two", "leaseDurationSeconds": 15, "renewTime": format_micro_time(START)}
+    client, stop = LateReplies({"metadata": {"resourceVersion": "1"}, "spec": spec}), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(client.elector.run(stop))
+        await until(lambda: client.elector.leader == "two")
+        client.lease, reads = None, client.reads
+        await until(lambda: client.reads >= reads + 3)
+        assert not client.elector.is_leader.is_set()
+        client.clock.step(TIMINGS.lease_duration)
+        await until(client.elector.is_leader.is_set)
+        assert client.elector.inherits_writes
+        stop.set()
+
+
+async def test_nothing_is_awaited_where_there_was_no_lease() -> None:
+    client, stop = LateReplies(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(client.elector.run(stop))
+        await until(client.elector.is_leader.is_set)
+        assert not client.elector.inherits_writes
+        stop.set()
