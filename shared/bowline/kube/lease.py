@@ -5,8 +5,8 @@ changed, and takes over once that exceeds the holder's lease duration. The leade
 could not for the renew deadline, stops leading before another process may start. Every write carries the
 resourceVersion of the record it was decided on, so that of two concurrent writers one gets a Conflict.
 
-Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires. So
-is one that was deleted: its holder, which may be suspended, leads until then unless it creates it again.
+Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires.
+One that was deleted counts as it was last read: its holder, which may be suspended, leads until then.
 
 A process that is restarted in its pod does not wait for the Lease of the process before it: kubelet starts a
 container again only after its previous process has ended. The pod's UID in both identities proves it.
