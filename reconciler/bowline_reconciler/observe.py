@@ -220,7 +220,7 @@ class Observation:
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Count and log an exception, or a result of a wrong type, of a plugin.
 
-        Functions called outside an attempt, such as ``supported_allocations``, run in every reconcile of every
+        Functions called outside an attempt, such as ``applies``, run in every reconcile of every
         request, without a backoff: their errors are logged once a minute per plugin and point.
         """
         self.metrics.plugin_errors.labels(plugin=plugin, point=point).inc()

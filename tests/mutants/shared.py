@@ -28,13 +28,11 @@ FRAMEWORK = (
         "for plugin in self._plugins[point] if",
     ),
     Mutant(
-        "neighbours-not-cancelled",
-        "A plugin's failure does not cancel the parallel calls of the others.",
+        "called-after-a-wait",
+        "A plugin that relies on an earlier one is called although that one waits.",
         f"{_FRAMEWORK}binding/runner.py",
-        "                    failure = failures[0]\n"
-        "                    for task in pending:\n"
-        "                        task.cancel()\n",
-        "                    failure = failures[0]\n",
+        "if waits and not plugin.parallel",
+        "if waits and plugin.parallel is None",
     ),
     Mutant(
         "metadata-of-two-plugins",

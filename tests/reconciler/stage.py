@@ -6,7 +6,7 @@ and waits only for conditions.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -75,6 +75,7 @@ class Scripted(BuiltinBindingPlugin):
     """Calls the test's function at each point and records ``(point, request name, request UID)``."""
 
     name = "scripted"
+    allocations = tuple(AllocationKind)
 
     def __init__(
         self,
@@ -101,9 +102,6 @@ class Scripted(BuiltinBindingPlugin):
     def uids(self, point: str) -> list[str]:
         """The UIDs of the requests for which that point was called, in order."""
         return [uid for point_name, _, uid in self.calls if point_name == point]
-
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        return tuple(AllocationKind)
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return self.effects

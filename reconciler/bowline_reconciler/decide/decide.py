@@ -14,10 +14,9 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
 from bowline.framework.config import CLUSTER_NAMESPACES, Settings
-from bowline.framework.interface.status import DEFECT_POLL, UNLIMITED, Answers, Fatal, Status, is_word
+from bowline.framework.interface.status import UNLIMITED, Answers, Fatal, Status, is_word
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
-    DEFECT,
     GATES,
     NODE_HEALTH,
     Action,
@@ -173,13 +172,9 @@ def _unreadable(request: BindRequest) -> Fail:
     return Fail(Status.fatal(why, Reason.INVALID, Suggestion.DELETE_POD))
 
 
-def _of_allocations(spec: BindRequestSpec, answers: Answers, settings: Settings) -> Wait | Fail | None:
+def _of_allocations(spec: BindRequestSpec, answers: Answers, settings: Settings) -> Fail | None:
     """What prevents an attempt if no plugin serves all that the request asks for; None if the plugins do."""
     missing_kinds = sorted(spec.demands - answers.demands)
-    if missing_kinds and answers.errors:
-        # A defective plugin might serve it: its defect ends no request (decision 280).
-        why = f"no working plugin serves {', '.join(missing_kinds)}; {'; '.join(answers.errors)}"
-        return Wait((), why, UNLIMITED, DEFECT, poll=DEFECT_POLL)
     if missing_kinds:
         why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
         if missing_kinds == [AllocationKind.FRACTION]:

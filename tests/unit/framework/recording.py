@@ -4,7 +4,7 @@ For tests of the order of calls, and of the consequences of a failure at one ext
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
@@ -29,6 +29,7 @@ class RecordingPlugin(AdmissionPlugin, BuiltinBindingPlugin):
     """Records every call in a shared list. ``answers`` maps an extension point to its behaviour."""
 
     name = "recording"
+    allocations = tuple(AllocationKind)
 
     def __init__(self, name: str, calls: Calls, answers: Answers | None = None, effects: bool = False) -> None:
         super().__init__(PluginConfig(), Settings())
@@ -54,9 +55,6 @@ class RecordingPlugin(AdmissionPlugin, BuiltinBindingPlugin):
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         return self._record("validate_bind_request", ())
-
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        return tuple(AllocationKind)
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return self._effects

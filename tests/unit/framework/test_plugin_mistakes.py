@@ -170,27 +170,14 @@ async def test_a_pod_whose_own_annotations_leave_no_room_is_no_mistake_of_a_plug
 
 
 class Author(RecordingPlugin):
-    """Returns from supported_allocations and has_side_effects what the test sets."""
+    """Returns from has_side_effects what the test sets."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__("author", [])
         self.act = act
 
-    def supported_allocations(self, request: Any) -> Any:
-        return self.act()
-
     def has_side_effects(self, request: Any, pod: Any) -> Any:
         return self.act()
-
-
-@pytest.mark.parametrize("mistake", [*MISTAKES, "returns names"])
-def test_a_mistake_in_serves_serves_nothing_and_is_reported(mistake: str) -> None:
-    act = {"returns names": returns(("Fraction",)), **MISTAKES}[mistake]
-    observer = RecordingObserver()
-    answer = Runner([Author(act)], PluginCaller(observer)).answers(context().request, None)
-    assert answer.demands == frozenset()
-    assert len(answer.errors) == 1
-    assert ("author", "supported_allocations") in observer.errors
 
 
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "returns True"])

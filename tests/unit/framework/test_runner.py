@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.calls import PluginCaller
-from bowline.framework.binding.runner import Runner, order_by_point, pre_bind_groups
+from bowline.framework.binding.runner import Runner, order_by_point
 from bowline.framework.config import Settings
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.context import BindContext
@@ -24,9 +24,6 @@ from bowline.kube.errors import ApiError, ApiStatus, ConnectionFailed, Forbidden
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.handles import context_for
 from tests.unit.framework.recording import Calls, RecordingPlugin
-
-WAIT_A = Status.wait("a", ObjectRef("v1", "ConfigMap", ObjectKey("default", "a")))
-WAIT_B = Status.wait("b", ObjectRef("v1", "ConfigMap", ObjectKey("default", "b")))
 
 
 @dataclass
@@ -301,8 +298,6 @@ class WaitsForACancelledTask(BindingPlugin):
 
     name = "shares"
 
-    parallel = True
-
     async def pre_bind(self, ctx: BindContext) -> Status:
         work = asyncio.get_running_loop().create_future()
         work.cancel()
@@ -316,11 +311,8 @@ class WaitsForACancelledTask(BindingPlugin):
         await self.pre_bind(context())
 
 
-@pytest.mark.parametrize("neighbours", [pytest.param(0, id="alone"), pytest.param(1, id="beside a neighbour")])
-async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: int) -> None:
-    calls: Calls = []
-    neighbour_plugins = [RecordingNeighbour("other", calls) for _ in range(neighbours)]
-    run, observer = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *neighbour_plugins)
+async def test_an_unrequested_cancellation_is_the_plugins_failure() -> None:
+    run, observer = runner(WaitsForACancelledTask(PluginConfig(), Settings()))
     c = context()
     status = await run.run_pre_bind(c)
     assert isinstance(status, Waiting)
@@ -328,7 +320,6 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     assert isinstance(await run.run_rollback(c, status), Retriable)
     await run.drop_request(c.request.key, c.request.uid)
     assert observer.errors == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
-    assert calls[-1:] == ["other.forget"] * neighbours
     assert run.answers(c.request, c.pod).effects == {"shares"}, "it has a rollback"
 
 
@@ -405,94 +396,41 @@ async def test_a_request_is_forgotten_by_the_plugins_that_were_called_for_it() -
     assert run.remembered == 0
 
 
-# --- groups ---------------------------------------------------------------------------------------------
+# --- waits ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("plugins", "expectation"),
+    ("plugins", "waiting", "called"),
     [
-        pytest.param("", [], id="none"),
-        pytest.param("ab", ["a", "b"], id="serial plugins run alone"),
-        pytest.param("AB", ["AB"], id="parallel neighbours run together"),
-        pytest.param("AbC", ["A", "b", "C"], id="a serial one separates"),
-        pytest.param("ABcDE", ["AB", "c", "DE"], id="two groups"),
+        pytest.param("abc", "a", "a", id="a wait ends the run"),
+        pytest.param("ABC", "AB", "ABC", id="parallel neighbours wait at the same time"),
+        pytest.param("AbC", "A", "A", id="a serial one is not called after a wait"),
+        pytest.param("aBC", "a", "a", id="nor is a parallel one after the wait of a serial one"),
+        pytest.param("AbC", "C", "AbC", id="each is called that follows no wait"),
     ],
 )
-def test_groups(plugins: str, expectation: list[str]) -> None:
+async def test_after_a_wait_only_parallel_neighbours_are_called(plugins: str, waiting: str, called: str) -> None:
     """An upper-case letter is a parallel plugin."""
-    kinds = [(RecordingNeighbour if name.isupper() else RecordingPlugin)(name, []) for name in plugins]
-    assert ["".join(member.name for member in group) for group in pre_bind_groups(kinds)] == expectation
-
-
-class Parallel(BindingPlugin):
-    """Waits for ``gate`` and then returns."""
-
-    parallel = True
-
-    def __init__(self, name: str, gate: asyncio.Event, answer: Status, log: list[str]) -> None:
-        super().__init__(PluginConfig(), Settings())
-        self.name = name  # type: ignore[misc]  # a class variable everywhere else
-        self._gate, self._answer, self._log = gate, answer, log
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        try:
-            await self._gate.wait()
-        except asyncio.CancelledError:
-            self._log.append(f"{self.name} cancelled")
-            raise
-        self._log.append(f"{self.name} done")
-        return self._answer
-
-
-def open_event() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event
-
-
-@pytest.mark.looptime
-async def test_the_first_failure_cancels_its_siblings() -> None:
-    log: list[str] = []
-    stuck = Parallel("stuck", asyncio.Event(), Status.ok(), log)
-    fails = Parallel("fails", open_event(), Status.retry("no"), log)
-    run, _ = runner(stuck, fails)
-    assert await run.run_pre_bind(context()) == Status.retry("no").from_plugin("fails")
-    assert log == ["fails done", "stuck cancelled"]
-    assert asyncio.get_running_loop().time() == 0, "not by its own budget"
-
-
-@pytest.mark.parametrize("later", ["a", "b"])
-async def test_joined_waits_are_in_the_order_of_the_plugins_whichever_ends_first(later: str) -> None:
-    gates = {name: open_event() for name in "ab"}
-    gates[later] = asyncio.Event()
-    run, _ = runner(Parallel("a", gates["a"], WAIT_A, []), Parallel("b", gates["b"], WAIT_B, []))
-    waiting = asyncio.create_task(run.run_pre_bind(context()))
-    await asyncio.sleep(0.01)  # the other one has ended
-    gates[later].set()
-    status = await waiting
+    calls: Calls = []
+    refs = {name: ObjectRef("v1", "ConfigMap", ObjectKey("default", name)) for name in waiting}
+    answers = {name: {"pre_bind": returning(Status.wait(name, refs[name]))} for name in waiting}
+    kinds = [
+        (RecordingNeighbour if name.isupper() else RecordingPlugin)(name, calls, answers.get(name))
+        for name in plugins
+    ]
+    status = await runner(*kinds)[0].run_pre_bind(context())
+    assert calls == [f"{name}.pre_bind" for name in called]
     assert isinstance(status, Waiting)
-    assert status.plugin == "a,b"
-    assert status.reasons == (*WAIT_A.reasons, *WAIT_B.reasons)
-    assert [single.plugin for single in status.waits] == ["a", "b"]
+    assert (status.plugin, status.reasons) == (",".join(waiting), tuple(waiting))
+    assert [single.plugin for single in status.waits] == list(waiting)
 
 
 async def test_a_failure_has_priority_over_a_wait() -> None:
-    run, _ = runner(Parallel("a", open_event(), WAIT_A, []), Parallel("b", open_event(), Status.fatal("no"), []))
-    assert isinstance(await run.run_pre_bind(context()), Fatal)
-
-
-async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
-    log: list[str] = []
-    run, _ = runner(
-        Parallel("a", asyncio.Event(), Status.ok(), log), Parallel("b", asyncio.Event(), Status.ok(), log)
+    waits, fails = (
+        RecordingNeighbour(name, [], {"pre_bind": returning(status)})
+        for name, status in (("a", Status.wait("a")), ("b", Status.fatal("no")))
     )
-    attempt = asyncio.create_task(run.run_pre_bind(context()))
-    await asyncio.sleep(0)  # lets the attempt start its plugins
-    await asyncio.sleep(0)
-    attempt.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await attempt
-    assert sorted(log) == ["a cancelled", "b cancelled"]
+    assert isinstance(await runner(waits, fails)[0].run_pre_bind(context()), Fatal)
 
 
 # --- facts ----------------------------------------------------------------------------------------------
@@ -563,9 +501,6 @@ class Reads(RecordingPlugin):
 
     def has_side_effects(self, request: Any, pod: Any) -> bool:
         return bool(pod["metadata"] and request.raw["metadata"])
-
-    def supported_allocations(self, request: Any) -> Collection[AllocationKind]:
-        return tuple(AllocationKind) if request.raw["metadata"] else ()
 
 
 @pytest.mark.parametrize("point", ["applies", "has_side_effects"])

@@ -53,15 +53,13 @@ class Recorded(BuiltinBindingPlugin):
     """Records the calls in the cycle's log; ``acts`` defines what a point does instead of returning OK."""
 
     name = "recorded"
+    allocations = tuple(AllocationKind)
 
     def __init__(self, log: list[str], acts: dict[str, Act]) -> None:
         super().__init__(PluginConfig(), Settings())
         self.log = log
         self.acts = acts
         self.questions = 0
-
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        return tuple(AllocationKind)
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         self.questions += 1

@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, GpuSharingSettings, Settings
-from bowline.framework.interface.status import DEFECT_POLL, UNLIMITED, Answers, Status
+from bowline.framework.interface.status import UNLIMITED, Answers, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
@@ -281,14 +281,6 @@ def test_an_upper_row_has_priority_over_a_lower_one(
 )
 def test_is_withdrawn(current: BindRequest | Absent, pod: PodView | Absent, expectation: bool) -> None:
     assert is_withdrawn(request(), current, pod) is expectation
-
-
-def test_an_allocation_that_a_defective_plugin_may_serve_waits_and_names_the_plugin() -> None:
-    observation = seen(answers=Answers(errors=("author: supported_allocations raised KeyError: 'typo'",)))
-    decision = decide(observation, SETTINGS)
-    assert isinstance(decision, Wait)
-    assert (decision.left, decision.poll) == (UNLIMITED, DEFECT_POLL)
-    assert decision.why.endswith("; author: supported_allocations raised KeyError: 'typo'")
 
 
 def test_an_attempt_is_cancelled_when_its_node_is_deleted() -> None:

@@ -96,13 +96,13 @@ def test_an_error_outside_of_attempts_is_counted_and_logged_once_a_minute(caplog
 
     def raised() -> int:
         for _ in range(3):
-            harness.observation.plugin_raised("devices", "supported_allocations", None, KeyError("typo"))
-        return sum(record.__dict__.get("point") == "supported_allocations" for record in caplog.records)
+            harness.observation.plugin_raised("devices", "applies", None, KeyError("typo"))
+        return sum(record.__dict__.get("point") == "applies" for record in caplog.records)
 
     assert raised() == 1
     harness.clock.step(timedelta(seconds=61))
     assert raised() == 2
-    assert harness.value("bowline_plugin_errors_total", plugin="devices", point="supported_allocations") == 6
+    assert harness.value("bowline_plugin_errors_total", plugin="devices", point="applies") == 6
 
 
 def test_thousands_of_failing_requests_are_one_line_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:

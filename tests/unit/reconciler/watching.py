@@ -18,7 +18,6 @@ from bowline_reconciler.drive.state import RequestStates
 from bowline_reconciler.observe import Observation, ReconcilerMetrics
 
 ACTING = {
-    "supported_allocations": ("devices",),
     "pre_bind": ("volumes", "devices"),
     "bind": ("binder",),
     "post_bind": ("devices",),

@@ -12,12 +12,12 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeGuard, TypeVar, TypeVarTuple, Unpack
 
-from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.post import denied_status, not_stored_status
 from bowline.framework.interface.access import is_declared
@@ -293,13 +293,6 @@ def as_status(result: Any) -> Status:
 def as_prepared(result: Any) -> Status:
     """Check the result of pre_bind: if it is Done, it may have annotations and labels."""
     return _one_of(_RESULTS, result)
-
-
-def as_demands(result: Any) -> frozenset[AllocationKind]:
-    demands = tuple(result) if isinstance(result, Iterable) else (result,)
-    if not all(isinstance(demand, AllocationKind) for demand in demands):
-        raise invalid(result, "a collection of AllocationKind")
-    return frozenset(demands)
 
 
 def as_flag(result: Any) -> bool:

@@ -10,18 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from typing import Any, TypeVar
 
 import orjson
 
-from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.framework.binding.calls import (
     InvalidResult,
     PluginCaller,
-    as_demands,
     as_flag,
     as_none,
     as_prepared,
@@ -52,7 +50,6 @@ from bowline.runtime.tasks import all_done
 P = TypeVar("P", bound=BindingPlugin)
 # In the order of an attempt.
 POINTS: tuple[Callable[..., Any], ...] = (
-    BuiltinBindingPlugin.supported_allocations,
     BindingPlugin.applies,
     Plugin.has_side_effects,
     BindingPlugin.pre_bind,
@@ -119,6 +116,8 @@ class Runner:
         self._caller = caller
         self._names = frozenset(plugin.name for plugin in plugins)
         self._plugins = {point: at_point(plugins, point) for point in POINTS}
+        builtins = [plugin for plugin in plugins if isinstance(plugin, BuiltinBindingPlugin)]
+        self._demands = frozenset(kind for plugin in builtins for kind in plugin.allocations)
         self._builtins = {
             point: [plugin for plugin in self._plugins[point] if isinstance(plugin, BuiltinBindingPlugin)]
             for point in BUILTIN_POINTS
@@ -134,7 +133,7 @@ class Runner:
         A plugin whose call fails serves nothing, and may leave side effects: an unnecessary finalizer costs a write,
         a missing one a leak.
         """
-        holders, idle, defects, errors = self.holders(request), set(), [], []
+        holders, idle, defects = self.holders(request), set(), []
         if request.spec is None:
             return Answers(holders=holders)
         for plugin in self._plugins[BindingPlugin.applies] if pod is not None else ():
@@ -151,17 +150,7 @@ class Runner:
             for plugin in self._plugins[BindingPlugin.rollback]
             if plugin.name not in idle and self._has_effects(plugin, request, pod)
         }
-        demands: set[AllocationKind] = set()
-        for builtin in self._builtins[BuiltinBindingPlugin.supported_allocations]:
-            method = builtin.supported_allocations
-            result = self._caller.ask(builtin, "supported_allocations", as_demands, request, None, method, request)
-            if isinstance(result, Status):
-                errors.append(f"{builtin.name}: {result.message}")
-            else:
-                demands.update(result)
-        return Answers(
-            frozenset(demands), tuple(errors), frozenset(effects), holders, frozenset(idle), tuple(defects)
-        )
+        return Answers(self._demands, frozenset(effects), holders, frozenset(idle), tuple(defects))
 
     def _has_effects(self, plugin: BindingPlugin, request: BindRequest, pod: Object | None) -> bool:
         if plugin not in self._plugins[Plugin.has_side_effects]:
@@ -197,17 +186,17 @@ class Runner:
     # --- extension points ---
 
     async def run_pre_bind(self, ctx: BindContext) -> Status:
-        """Run pre_bind of the plugins that apply, by group; for most pods there are none.
+        """Run pre_bind of the plugins that apply, in order; for most pods there are none.
 
-        The first failure cancels the other calls of its group and ends the run. A Waiting lets the other calls of its
-        group finish, then ends the run. So does ``ctx.cancelled``, with the result WITHDRAWN. All calls have ended
-        then, also after a cancellation: the rollback that follows must see all their writes.
+        The first failure ends the run. So does a Waiting, except that of parallel neighbours each is called, so that
+        they wait at the same time. ``ctx.cancelled`` cancels the run, with the result WITHDRAWN. The call has ended
+        then: the rollback that follows must see all its writes.
         """
         defects = self._answers(ctx).defects
         if defects:
             return defects[0]
-        groups = pre_bind_groups(self._applying(self._plugins[BindingPlugin.pre_bind], ctx))
-        return await _cancellable(self._run_groups(groups, ctx), ctx.cancelled) if groups else Status.ok()
+        plugins = self._applying(self._plugins[BindingPlugin.pre_bind], ctx)
+        return await _cancellable(self._pre_bind(plugins, ctx), ctx.cancelled) if plugins else Status.ok()
 
     async def run_bind(self, ctx: BindContext) -> Status:
         """Call the bind plugins in order; the first result that is not Skipped decides. If all skip, it is Fatal."""
@@ -326,42 +315,20 @@ class Runner:
                 budget_s = plugin.budgets.rollback_s
                 await self._caller.run(plugin, "forget", as_none, budget_s, None, plugin.forget, key)
 
-    # --- groups ---
+    # --- calls ---
 
-    async def _run_groups(self, groups: Sequence[Sequence[BindingPlugin]], ctx: BindContext) -> Status:
-        for group in groups:
-            status = await self._run_group(group, ctx)
-            if not isinstance(status, Done):
+    async def _pre_bind(self, plugins: Sequence[BindingPlugin], ctx: BindContext) -> Status:
+        waits: list[Waiting] = []
+        for plugin in plugins:
+            if waits and not plugin.parallel:
+                break
+            status = await self._pre_bind_one(plugin, ctx)
+            if isinstance(status, Waiting):
+                waits.append(status)
+                if not plugin.parallel:
+                    break
+            elif not isinstance(status, Done):
                 return self._notified(ctx, status)
-        return Status.ok()
-
-    async def _run_group(self, group: Sequence[BindingPlugin], ctx: BindContext) -> Status:
-        if len(group) == 1:
-            return await self._pre_bind_one(group[0], ctx)
-        tasks = [
-            asyncio.create_task(self._pre_bind_one(plugin, ctx), name=f"pre_bind {plugin.name}") for plugin in group
-        ]
-        failure: Status | None = None
-        pending = set(tasks)
-        try:
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                results = [task.result() for task in tasks if task in done and not task.cancelled()]
-                failures = [status for status in results if not isinstance(status, Done | Waiting)]
-                if failures and failure is None:
-                    failure = failures[0]
-                    for task in pending:
-                        task.cancel()
-        finally:
-            # Cancelled from outside: the other calls must not outlive the attempt.
-            for task in pending:
-                task.cancel()
-            if pending:
-                await asyncio.wait(pending)
-        if failure is not None:
-            return failure
-        # In the order of the plugins, whichever answers first: the same waits have the same text.
-        waits = [status for task in tasks if isinstance(status := task.result(), Waiting)]
         return merge_waits(waits) if waits else Status.ok()
 
     async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
@@ -421,15 +388,6 @@ def _own(plugin: Plugin, request: BindRequest, pod: Object | None) -> tuple[Bind
     if isinstance(plugin, BuiltinBindingPlugin):
         return request, pod
     return replace(request, raw=_copied(request.raw)), _copied(pod) if pod is not None else None
-
-
-def pre_bind_groups(plugins: Sequence[BindingPlugin]) -> tuple[tuple[BindingPlugin, ...], ...]:
-    """Split the plugins that apply into groups: parallel neighbours run together, any other alone."""
-    groups: list[tuple[BindingPlugin, ...]] = []
-    for is_parallel, neighbours in groupby(plugins, key=lambda plugin: plugin.parallel):
-        members = tuple(neighbours)
-        groups += [members] if is_parallel else [(plugin,) for plugin in members]
-    return tuple(groups)
 
 
 async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:

@@ -36,7 +36,8 @@ class BindingPlugin(Plugin[Args_co]):
 
     # The time budgets of its calls.
     budgets: ClassVar[Budgets] = Budgets()
-    # Whether its pre_bind may run beside that of its neighbours in the order that are parallel too.
+    # Whether it may wait at the same time as its neighbours in the order that are parallel too: a WAIT of one of them
+    # does not keep its pre_bind from being called.
     parallel: ClassVar[bool] = False
 
     # --- lifecycle ---
@@ -80,7 +81,7 @@ class BindingPlugin(Plugin[Args_co]):
         - RETRY: the attempt ends and counts; the next begins after a backoff.
         - FATAL: the side effects are rolled back, then the request ends Failed.
 
-        Of parallel plugins the first failure cancels the others; a WAIT lets them finish.
+        After a WAIT of a parallel plugin the parallel ones that follow it are called too.
         """
         return Status.ok()
 

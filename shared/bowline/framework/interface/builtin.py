@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.bindrequest import AllocationKind
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import Args_co
@@ -14,13 +14,8 @@ class BuiltinBindingPlugin(BindingPlugin[Args_co]):
     The objects of its context are no copies: they are the framework's, and read-only.
     """
 
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        """Return the allocation kinds of the request that this plugin provides.
-
-        A request with a kind that no enabled plugin supports ends Failed/NoPlugin. Called in every reconcile; a
-        plugin that raises here supports nothing, and a request that no other plugin serves waits.
-        """
-        return ()
+    # The kinds of allocations that it provides. A request with a kind of no enabled plugin ends Failed/NoPlugin.
+    allocations: Collection[AllocationKind] = ()
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         """Return annotations that depend on the pre_bind of other plugins; called after all of them."""

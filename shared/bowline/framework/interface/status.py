@@ -252,7 +252,6 @@ class Answers:
     """What the plugins state of a request and its pod; pure, asked once per attempt."""
 
     demands: frozenset[AllocationKind] = frozenset()  # the allocations that plugins support
-    errors: tuple[str, ...] = ()  # of plugins that could not state it
     effects: frozenset[str] = frozenset()  # the plugins of which an attempt may leave side effects
     holders: tuple[str, ...] = ()  # the plugins that may hold something for the pod once it is bound
     idle: frozenset[str] = frozenset()  # the plugins that do not apply

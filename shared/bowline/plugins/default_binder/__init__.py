@@ -4,14 +4,12 @@ Serves every request that needs no device prepared: CPU pods, whole GPUs and MIG
 plugin assigns. It never skips, so it runs last.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from bowline.api.bindrequest import AllocationKind, ResourceType
 from bowline.api.names import RECEIVED_RESOURCE_TYPE
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
-from bowline.plugin import Access, BindContext, BindRequest, Status, bind_by_post
-
-SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})
+from bowline.plugin import Access, BindContext, Status, bind_by_post
 
 
 class DefaultBinder(BuiltinBindingPlugin):
@@ -19,10 +17,8 @@ class DefaultBinder(BuiltinBindingPlugin):
 
     name = "default_binder"
     access = Access(binding_annotations=(RECEIVED_RESOURCE_TYPE,))
-
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        """Return the allocation types that need only the Binding."""
-        return SERVED
+    # Those that need only the Binding.
+    allocations = (AllocationKind.REGULAR, AllocationKind.MIG)
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         """Return the annotation that records which resource type the pod received."""

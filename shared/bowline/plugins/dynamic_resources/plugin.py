@@ -6,10 +6,9 @@ between attempts. The plugin makes no allocation of its own, and it never releas
 pod: kube-controller-manager does that when a pod ends.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bowline.api.bindrequest import AllocationKind
 from bowline.api.meta import key_of
 from bowline.framework.binding.post import denied_status
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
@@ -32,6 +31,7 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
 
     # Claims depend on no volume and no GPU group.
     parallel = True
+    allocations = SERVED
     _reserver: ClaimReserver
 
     def __init__(self, args: BindTimeoutConfig, settings: Settings) -> None:
@@ -41,9 +41,6 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
         self._watch: Reflector | None = None
 
     # --- binding ---
-
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        return SERVED
 
     async def setup(self, handle: Handle) -> None:
         bind_timeout = self.args.bind_timeout or self.settings.binding.wait_timeout

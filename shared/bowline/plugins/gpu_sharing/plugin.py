@@ -86,18 +86,14 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
 
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
+        # All else goes on without new shares: those that run keep their devices, and their end releases them.
+        self.allocations = (AllocationKind.FRACTION,) if self._sharing.enabled else ()
         # A changed policy applies to shares that are bound from then on. The operator is often installed later.
         self._policies: Mapping[ObjectKey, Object] = {}
 
     @property
     def _mode(self) -> OperatorMode:
         return operator_mode(self._policies.values())
-
-    # --- binding ---
-
-    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        # All else goes on without new shares: those that run keep their devices, and their end releases them.
-        return (AllocationKind.FRACTION,) if self._sharing.enabled else ()
 
     # --- lifecycle ---
 

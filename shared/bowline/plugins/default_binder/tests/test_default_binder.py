@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api.bindrequest import AllocationKind
 from bowline.framework.config import Settings
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import PluginConfig
@@ -27,9 +26,3 @@ def context(**spec: Any) -> BindContext:
 def test_the_pod_is_annotated_with_its_resource_type(fields: dict[str, str], annotation: str) -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
     assert plugin.binding_annotations(context(**fields)) == {"received-resource-type": annotation}
-
-
-def test_requests_without_device_preparation_are_served_without_side_effects() -> None:
-    plugin = DefaultBinder(PluginConfig(), Settings())
-    assert set(plugin.supported_allocations(context().request)) == {AllocationKind.REGULAR, AllocationKind.MIG}
-    assert not plugin.has_side_effects(context().request, None)

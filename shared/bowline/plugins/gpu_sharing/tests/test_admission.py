@@ -338,7 +338,7 @@ def test_with_sharing_off_nothing_is_prepared_or_served_and_what_runs_is_watched
     assert chain.admit_pod(sharing_pod(), AdmissionInfo()).patch == ()
     assert chain.validate_pod(sharing_pod(), None, AdmissionInfo(is_validating_webhook=True)).allowed
     request = decode_bind_request(stored(bind_request(**SHARE)))
-    assert off.supported_allocations(request) == ()
+    assert off.allocations == ()
     assert off.has_side_effects(request, None), "a share that was prepared before is rolled back"
 
 
