@@ -4,11 +4,14 @@ The state of two clusters never mixes: ``bare_cluster`` has the CRD and no contr
 controllers, kwok, the chart installed, and webhook and reconciler running from its objects as their ServiceAccounts.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from tests.live import Live, LiveCluster
@@ -23,6 +26,15 @@ def bare_cluster() -> Iterator[Cluster]:
     """
     with bare_control_plane() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def kubectl_in_path() -> Iterator[None]:
+    """The kubectl of local clusters is the first one in PATH: the command `bowline` reaches a cluster by it."""
+    kubectl = ensure_assets((Tool.KUBECTL,), None).path(Tool.KUBECTL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(kubectl.parent), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,12 @@ import pytest
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from bowline_cli.check import check as check_release
-from bowline_cli.cluster import connect
+from bowline_cli.cluster import connected
 from bowline_cli.kubeconfig import ClusterError
 from bowline_cli.main import main
 from tests.waiting import LIMIT_S, wait_until
 
+pytestmark = pytest.mark.usefixtures("kubectl_in_path")
 NAMESPACE = "bowline-system"
 WELL = (
     "bowline-webhook: bowline:0.1.0\nbowline-reconciler: bowline:0.1.0\n"
@@ -145,16 +146,15 @@ def test_an_api_server_that_does_not_answer_is_unknown_and_waited_for(
     release: Release, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = release.cluster
-    api = connect(argparse.Namespace(kubeconfig=str(cluster.kubeconfig), context=None))
-    cluster.stop_apiserver()
-    assert release.check().status == 2
-    with pytest.raises(ClusterError, match="cannot be reached"):
-        check_release(api, NAMESPACE, timedelta())
-    with ThreadPoolExecutor() as pool:
-        status = pool.submit(check_release, api, NAMESPACE, timedelta(seconds=LIMIT_S))
-        cluster.start_apiserver()
-        assert status.result() == 0
-    api.close()
+    with connected(argparse.Namespace(kubeconfig=str(cluster.kubeconfig), context=None)) as api:
+        cluster.stop_apiserver()
+        assert release.check().status == 2
+        with pytest.raises(ClusterError, match="cannot be reached"):
+            check_release(api, NAMESPACE, timedelta())
+        with ThreadPoolExecutor() as pool:
+            status = pool.submit(check_release, api, NAMESPACE, timedelta(seconds=LIMIT_S))
+            cluster.start_apiserver()
+            assert status.result() == 0
     assert capsys.readouterr().out == WELL
 
 

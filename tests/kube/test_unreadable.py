@@ -1,8 +1,9 @@
 """On a real API server: an object that is not decoded is metadata in lists and watches, and an error in a get."""
 
+import argparse
 import asyncio
 from collections.abc import Callable, Collection
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,8 +19,7 @@ from bowline.kube.reflector import Reflector
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, PODS, RESOURCECLAIMS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import bind_request, configmap, pod, resource_claim
-from bowline_cli.cluster import Api
-from bowline_cli.kubeconfig import load_kubeconfig
+from bowline_cli.cluster import connected
 from bowline_cli.reader import Reader, Unread
 from tests import hostile
 from tests.waiting import until
@@ -116,6 +116,7 @@ async def test_a_write_is_applied_whose_reply_is_not_decoded(client: KubeClient,
     assert await client.list_all(CONFIGMAPS, namespace) == []
 
 
+@pytest.mark.usefixtures("kubectl_in_path")
 @pytest.mark.parametrize("case", ["levels", "too many values"])
 async def test_the_commands_read_all_others(
     bare_cluster: Cluster, client: KubeClient, namespace: str, case: str, capsys: pytest.CaptureFixture[str]
@@ -126,7 +127,7 @@ async def test_the_commands_read_all_others(
     await client.create(PODS, namespace, pod("z", namespace))
 
     def read() -> tuple[list[str], list[str], Any]:
-        with closing(Api(load_kubeconfig([bare_cluster.kubeconfig], None))) as api:
+        with connected(argparse.Namespace(kubeconfig=str(bare_cluster.kubeconfig), context=None)) as api:
             reader, path = Reader(api), PODS.path(namespace)
             names = [
                 [item["metadata"]["name"] for item in items] for items in (reader.pages(path), reader.list(path))

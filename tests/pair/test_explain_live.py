@@ -21,6 +21,8 @@ from tests.live import FLAKY, Live
 from tests.pair.conftest import own
 from tests.plugins.storage import Storage
 
+pytestmark = pytest.mark.usefixtures("kubectl_in_path")
+
 Explain = Callable[..., str]
 
 

@@ -12,6 +12,8 @@ from bowline_cli.main import main
 from tests.live import Live
 from tests.plugins.sharing import Shares
 
+pytestmark = pytest.mark.usefixtures("kubectl_in_path")
+
 
 def shared_pod(annotations: dict[str, str]) -> Any:
     raw = pod("w")

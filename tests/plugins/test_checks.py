@@ -249,6 +249,7 @@ def test_without_an_answer_the_request_ends_with_the_suggestion_of_the_check(liv
     assert bind_checks(live) == []
 
 
+@pytest.mark.usefixtures("kubectl_in_path")
 def test_without_the_definition_only_pods_with_checks_wait_and_bowline_check_names_it(
     live: Live, capsys: pytest.CaptureFixture[str]
 ) -> None:

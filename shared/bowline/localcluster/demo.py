@@ -3,6 +3,7 @@
 It needs no input and ends by itself. Every scene also verifies its result, so that a wrong demo fails.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bowline.localcluster.assets.progress import Progress
-from bowline.localcluster.assets.recipes import CLUSTER_TOOLS
+from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Tool
 from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalClusterError
@@ -110,7 +111,9 @@ def _explained(stage: DemoStage) -> None:
     stage.wait("a report", "get", "bindrequest", "trainer", "-o", "jsonpath={.status.reason}", until=_names_dataset)
     print(f"{_DIM}${_RESET} bowline explain trainer")
     command = [sys.executable, "-m", "bowline_cli", "explain", "trainer", f"--kubeconfig={stage.cluster.kubeconfig}"]
-    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    kubectl = stage.cluster.assets.path(Tool.KUBECTL).parent
+    environment = {**os.environ, "PATH": f"{kubectl}{os.pathsep}{os.environ['PATH']}"}
+    output = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
     print(output)
     _expect(output, "dataset")
 

@@ -1,73 +1,77 @@
-"""Access of commands to a cluster: what is wrong with a kubeconfig or a server is reported with its remedy."""
+"""Access of commands to a cluster without a binary: a pod's account, and a connection that its server closes."""
 
-import argparse
+import json
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from bowline_cli.cluster import EXIT_UNKNOWN, Api, add_cluster_options, namespace_of, run_connected
-from bowline_cli.kubeconfig import load_kubeconfig
-
-FREE_ADDRESS = "https://127.0.0.1:1"
-TOKEN = {"token": "secret"}
-
-
-def kubeconfig(server: str = FREE_ADDRESS, user: dict[str, Any] | None = None) -> str:
-    contexts = [{"name": name, "context": {"cluster": "c", "user": "u", "namespace": f"of-{name}"}} for name in "ab"]
-    document = {
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": TOKEN if user is None else user}],
-        "contexts": contexts,
-        "current-context": "a",
-    }
-    return yaml.safe_dump(document)
+from bowline_cli.cluster import Api
+from bowline_cli.kubeconfig import ClusterError, ServerAccess, service_account
+from bowline_cli.main import main
+from bowline_webhook.tls.ca import to_pem
+from tests.unit.webhook.tls import authority
 
 
-def parse(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_cluster_options(parser)
-    return parser.parse_args(arguments)
+def test_a_pod_uses_its_account(tmp_path: Path) -> None:
+    ca = to_pem([authority().certificate]).decode()
+    for name, text in (("token", "t\n"), ("namespace", "team"), ("ca.crt", ca)):
+        (tmp_path / name).write_text(text)
+    environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = service_account(environment, tmp_path)
+    assert (access.server, access.namespace) == ("https://[fd00::1]:443", "team")
+    assert access.headers == {"Authorization": "Bearer t"}
+    (tmp_path / "token").unlink()
+    with pytest.raises(ClusterError, match="mount the pod's ServiceAccount token"):
+        service_account(environment, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments", "message"),
-    [
-        pytest.param(None, [], "config: does not exist; pass a valid file with --kubeconfig", id="no file"),
-        pytest.param("{", [], "is not YAML at line ", id="not YAML"),
-        pytest.param("[]", [], "must hold a mapping; pass", id="not a kubeconfig"),
-        pytest.param(kubeconfig(), ["--context=z"], "there is no context 'z'; there are: a, b", id="no such context"),
-        pytest.param(kubeconfig(user={}), [], "gives no token and no client certificate", id="no credentials"),
-        pytest.param(kubeconfig(), [], f"the API server {FREE_ADDRESS} cannot be reached", id="no server"),
-    ],
-)
-def test_what_is_wrong_is_reported_once_and_nothing_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, arguments: list[str], message: str
-) -> None:
-    file = tmp_path / "config"
-    if text is not None:
-        file.write_text(text)
-    options = parse(f"--kubeconfig={file}", *arguments)
-    assert run_connected(options, lambda api: pytest.fail("the command ran")) == EXIT_UNKNOWN
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.out == ""
-    assert len(captured.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(("arguments", "expectation"), [([], "of-a"), (["--context=b"], "of-b"), (["-n", "x"], "x")])
-def test_the_namespace_is_the_option_or_the_context_s(tmp_path: Path, arguments: list[str], expectation: str) -> None:
-    file = tmp_path / "config"
-    file.write_text(kubeconfig())
-    options = parse(f"--kubeconfig={file}", *arguments)
-    assert namespace_of(Api(load_kubeconfig([file], options.context)), options) == expectation
-
-
-def test_kubeconfig_of_the_environment(
+def test_without_kubectl_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "b").write_text(kubeconfig())
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'a'}:{tmp_path / 'b'}")
-    assert run_connected(parse(), lambda api: 0) == EXIT_UNKNOWN
-    assert "cannot be reached" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["explain", "--kubeconfig=x"]) == 2
+    assert capsys.readouterr().err == "kubectl is not in PATH, by which the cluster is reached; install it\n"
+
+
+class Closing(BaseHTTPRequestHandler):
+    """Answers each request, and closes the connection without saying so in the first reply."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = json.dumps({"path": self.path, "accept": self.headers["Accept"]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = True
+
+    def log_message(self, *args: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """The port of a server that closes each connection."""
+    http_server = HTTPServer(("127.0.0.1", 0), Closing)
+    thread = threading.Thread(target=http_server.serve_forever)
+    thread.start()
+    yield http_server.server_port
+    http_server.shutdown()
+    thread.join()
+    http_server.server_close()
+
+
+def test_a_read_is_repeated_over_a_new_connection_when_the_kept_one_is_closed(port: int) -> None:
+    connection = HTTPConnection("127.0.0.1", port)
+    api = Api(ServerAccess("", "default", connection))
+    for _ in range(3):
+        answer = api.send("GET", "/version", None)
+        assert json.loads(answer.body) == {"path": "/version", "accept": "application/json"}
+    assert api.now.tzinfo is not None
+    connection.close()

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from types import SimpleNamespace
 from typing import Any
 
@@ -482,7 +483,7 @@ class Unanswered(Api):
     """An API server that answers nothing."""
 
     def __init__(self) -> None:
-        super().__init__(ServerAccess("http://server", "team"))
+        super().__init__(ServerAccess("http://server", "team", HTTPConnection("server")))
 
     def send(self, method: str, path: str, body: bytes | None, accept: str = "") -> ApiAnswer:
         raise ClusterError(path)

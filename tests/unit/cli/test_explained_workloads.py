@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ class Server(Api):
     """An API server: the objects of each path; None: forbidden, absent: none."""
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
-        super().__init__(ServerAccess("http://server", "team"))
+        super().__init__(ServerAccess("http://server", "team", HTTPConnection("server")))
         self.objects, self.places = objects, list[str]()
 
     def send(self, method: str, path: str, body: bytes | None, accept: str = "") -> ApiAnswer:
