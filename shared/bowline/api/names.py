@@ -192,6 +192,8 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 # --- Resources and node labels ---------------------------------------------------------------------------
 RESOURCE_GPU: Final = "nvidia.com/gpu"
+# NVIDIA's device plugin names replicas of a GPU so, for time-slicing and MPS with renameByDefault.
+RESOURCE_GPU_REPLICA: Final = "nvidia.com/gpu.shared"
 RESOURCE_MIG_PREFIX: Final = "nvidia.com/mig-"
 # For a container that limits this prefix + class, a DRA claim of that class is created (KEP-5004).
 RESOURCE_DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"

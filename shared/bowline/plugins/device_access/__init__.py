@@ -13,6 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from bowline.api import names
 from bowline.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, PluginConfig, Settings
 from bowline.plugins.device_access.rules import (
     RULES,
@@ -27,7 +28,7 @@ class DeviceAccessConfig(PluginConfig):
     """``args`` of the plugin."""
 
     gpu_resources: Annotated[tuple[str, ...], Field(alias="gpuResources")] = ()
-    """Resources besides nvidia.com/gpu and nvidia.com/mig-* that give a container a GPU, such as the name under which
+    """Resources besides nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-* that give a container a GPU, such as the name under which
     a DRA device class is offered as an extended resource. A pod does not show what such a name means."""
 
 
@@ -41,7 +42,8 @@ class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
 
     def __init__(self, args: DeviceAccessConfig, settings: Settings) -> None:
         super().__init__(args, settings)
-        gpu_resources, are_fractioned = frozenset(args.gpu_resources), bool(settings.nv_fractions)
+        gpu_resources = frozenset((names.RESOURCE_GPU_REPLICA, *args.gpu_resources))
+        are_fractioned = bool(settings.nv_fractions)
         self._containers = partial(containers_of, gpu_resources=gpu_resources, are_fractioned=are_fractioned)
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:

@@ -20,7 +20,7 @@ _ELSEWHERE = {
     "gpu-memory-limit": f"annotation {names.GPU_MEMORY_LIMIT}, a quantity such as 8Gi",
     "gpu-fraction-limit": f"annotation {names.GPU_FRACTION_LIMIT}",
     "nvidia.com/gpu": f"limits {names.RESOURCE_GPU} of a container",
-    "nvidia.com/gpu.shared": f"annotation {names.GPU_FRACTION} or {names.GPU_MEMORY}",
+    names.RESOURCE_GPU_REPLICA: f"annotation {names.GPU_FRACTION} or {names.GPU_MEMORY}",
     "nvidia.com/gpumem": f"annotation {names.GPU_MEMORY}, in MiB",
     "nvidia.com/gpumem-percentage": f"annotation {names.GPU_FRACTION}, such as 0.5",
     "nvidia.com/gpucores": f"annotation {names.GPU_FRACTION}",

@@ -69,6 +69,8 @@ def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field:
         pytest.param({"name": "main", "resources": GPU}, None, id="a container with a GPU keeps what it has"),
         pytest.param({"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, None,
             id="so does one with MIG"),
+        pytest.param({"name": "main", "resources": {"limits": {"nvidia.com/gpu.shared": 1}}}, None,
+            id="and one with a replica of a GPU, by the device plugin's name for time-slicing and MPS"),
         pytest.param({"name": "main", "resources": {"claims": [{"name": "gpu"}]}}, None,
             id="one with a DRA claim is never voided"),
         pytest.param({"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}, None,
