@@ -5,7 +5,7 @@ checked: a pod given here is only known to have the JSON types of a pod.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -49,16 +49,30 @@ def wants_share(pod: Object) -> bool:
 
 
 def share_target(pod: Object) -> ShareTarget | None:
-    """Return the named container, init containers first, else the first container; None if there is none."""
+    """Return the named container, init containers first, else the pod's default container: the one that kubectl's
+    annotation names, else the first; None if there is none.
+
+    Argo Workflows and service meshes put containers of their own first, and write that annotation. It does not count
+    in a pod that has been prepared, perhaps by KAI-Scheduler's admission, which takes the first.
+    """
     annotations, spec = pod["metadata"].get("annotations") or {}, pod.get("spec") or {}
-    containers: list[Any] = spec.get("containers") or []
-    if names.GPU_FRACTION_CONTAINER not in annotations:
-        return ShareTarget("containers", 0, containers[0]) if containers else None
-    container_name = annotations[names.GPU_FRACTION_CONTAINER]
     fields: tuple[Literal["initContainers", "containers"], ...] = ("initContainers", "containers")
+    if names.GPU_FRACTION_CONTAINER in annotations:
+        return _container_named(annotations[names.GPU_FRACTION_CONTAINER], spec, fields)
+    if names.DEFAULT_CONTAINER in annotations and not configmap_prefix(pod):
+        target = _container_named(annotations[names.DEFAULT_CONTAINER], spec, ("containers",))
+        if target is not None:
+            return target
+    containers: list[Any] = spec.get("containers") or []
+    return ShareTarget("containers", 0, containers[0]) if containers else None
+
+
+def _container_named(
+    name: Any, spec: Object, fields: Sequence[Literal["initContainers", "containers"]]
+) -> ShareTarget | None:
     for field in fields:
         for index, container in enumerate(spec.get(field) or ()):
-            if container_name and container.get("name") == container_name:
+            if name and container.get("name") == name:
                 return ShareTarget(field, index, container)
     return None
 

@@ -63,6 +63,8 @@ LABEL_CHECK_REQUEST: Final = "bowline.dev/request-uid"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"
 # Of kubectl, with the whole object as it was applied.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+# Of kubectl: the container that a pod is about, where it is not the first.
+DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 # On the webhook's CA Secret: since when its present CA signs.
 ANNOTATION_CA_SWITCHED_AT: Final = "bowline.dev/ca-switched-at"
 CONFIG_API_VERSION: Final = "config.bowline.dev/v1alpha1"

@@ -107,7 +107,8 @@ class GpuSharingSettings(ConfigModel):
     runtime_class_name: str = "nvidia"
     """Given to sharing pods that name none; empty gives none."""
     reservation_namespace: Annotated[str, Field(min_length=1)] = "kai-resource-reservation"
-    """Where the pods live that hold shared devices."""
+    """Where the pods live that hold shared devices. Change it only while there are none: those elsewhere are not
+    read."""
     agent_image: Annotated[str, Field(min_length=1)] = "bowline"
     """Image of those pods, with the agent in it; the chart puts its own here."""
     agent_timeout: PositiveDuration = timedelta(seconds=40)

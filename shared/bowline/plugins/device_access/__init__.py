@@ -28,8 +28,9 @@ class DeviceAccessConfig(PluginConfig):
     """``args`` of the plugin."""
 
     gpu_resources: Annotated[tuple[str, ...], Field(alias="gpuResources")] = ()
-    """Resources besides nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-* that give a container a GPU, such as the name under which
-    a DRA device class is offered as an extended resource. A pod does not show what such a name means."""
+    """Resources besides nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-* that give a container a GPU, such
+    as the name under which a DRA device class is offered as an extended resource. A pod does not show what such a
+    name means."""
 
 
 class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):

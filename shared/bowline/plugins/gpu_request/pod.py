@@ -85,7 +85,7 @@ class PodGpus(NamedTuple):
     """The GPU fields of a pod. Containers are in name lookup order: init containers first.
 
     ``share`` is the first annotation that requests a share of a GPU, also with an empty value; empty if there is
-    none. ``target`` is the container that gets it: the named one, else the first that is not an init container.
+    none. ``target`` is the container that gets it: the named one, else the default one.
     ``spec`` is the pod's own, for rules about its other fields.
     """
 

@@ -136,7 +136,7 @@ CONTAINER_NAME: Final = Rule(
     invalid='annotations: {gpu-fraction: "0.5", gpu-fraction-container-name: absent}',
     valid='annotations: {gpu-fraction: "0.5", gpu-fraction-container-name: main}',
     text="must name a container or init container of this pod",
-    remedy="without the annotation the first container is taken",
+    remedy="without the annotation the default container is taken",
     cel=CelForm(
         f"{cel.has(names.GPU_FRACTION_CONTAINER)} && {_IS_SHARE} && size(variables.target) == 0",
         cel.text(names.GPU_FRACTION_CONTAINER),

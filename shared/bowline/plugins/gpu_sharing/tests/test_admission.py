@@ -173,6 +173,25 @@ def test_the_share_stays_with_its_container_when_another_is_inserted_before(fiel
     assert not list(share_errors(again, is_final=True))
 
 
+DEFAULT = {**HALF, names.DEFAULT_CONTAINER: "main"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "owner"),
+    [
+        pytest.param(DEFAULT, "main", id="the default one: Argo puts its own before it, a mesh its proxy"),
+        pytest.param({**HALF, names.DEFAULT_CONTAINER: "absent"}, "wait", id="the first, if the pod has no such one"),
+        pytest.param({**DEFAULT, names.GPU_FRACTION_CONTAINER: "wait"}, "wait", id="the one that is named for it"),
+        pytest.param({**DEFAULT, names.SHARED_GPU_CONFIGMAP: "p"}, "wait", id="as another binder has prepared it"),
+    ],
+)
+def test_the_share_is_of_the_default_container(annotations: Json, owner: str) -> None:
+    pod = prepare_pod(sharing_pod(annotations, containers=[{"name": "wait"}, {"name": "main"}]))
+    assert [container["name"] for container in pod["spec"]["containers"] if "env" in container] == [owner]
+    assert pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] == owner
+    assert not list(share_errors(pod, is_final=True))
+
+
 def test_thousands_of_former_entries_are_removed_in_one_operation() -> None:
     prefix = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
     raw = sharing_pod(prefix)
