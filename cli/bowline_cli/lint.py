@@ -2,9 +2,10 @@
 
 It runs the webhook's admission chain over the same objects, so an error has the same rule, path and message in both.
 Not checked is what requires a cluster (whether referenced objects exist, which namespaces are excluded, other
-policies), and what the API server itself requires: its schema, names, amounts. What a repository has decided is in
-the file `.bowline-lint.yaml` of the present folder, whose comments give the reasons: a flag adds to its lists, and
-precedes its other values.
+policies), and what the API server itself requires beyond its schema and amounts: names, references, selectors. The
+schema needs the extra ``schema``; without it the output says that it was not checked. What a repository has decided
+is in the file `.bowline-lint.yaml` of the present folder, whose comments give the reasons: a flag adds to its lists,
+and precedes its other values.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from bowline_cli.embedded import embedded_manifests
 from bowline_cli.kustomize import Kustomizations
 from bowline_cli.lint_output import LintReading, as_github, as_json, as_text
 from bowline_cli.manifests import STANDARD_INPUT, UNREADABLE, Finding, Manifest, read_file
+from bowline_cli.schema import open_schema
 from bowline_cli.terminal import has_colours, printable
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 
@@ -125,6 +127,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="list objects without pods, patches and those out of scope, too"
     )
+    parser.add_argument(
+        "--kubernetes-version",
+        default="",
+        metavar="VERSION",
+        help="whose schema applies, such as 1.34 (the newest one that the extra `schema` has)",
+    )
     parser.add_argument("--allow-empty", action="store_true", help="exit with 0 if there are no objects")
     parser.add_argument(
         "--show-changes",
@@ -176,7 +184,13 @@ def run(options: argparse.Namespace) -> int:
     if not paths:
         print(f"name a file or a directory, or {STANDARD_INPUT} for standard input", file=sys.stderr)
         return EXIT_USAGE
+    try:
+        schema = open_schema(options.kubernetes_version)
+    except ValueError as error:
+        print(f"--kubernetes-version: {error}", file=sys.stderr)
+        return EXIT_USAGE
     reading = _read_all(paths, options)
+    reading.schema = schema.version if schema is not None else ""
     chain = AdmissionChain(
         plugins,
         settings,
@@ -186,7 +200,7 @@ def run(options: argparse.Namespace) -> int:
     )
     needs_scheduler = options.require_scheduler
     results = [
-        review_manifest(chain, manifest, requires_scheduler=needs_scheduler).ignoring(options.ignore)
+        review_manifest(chain, manifest, schema, requires_scheduler=needs_scheduler).ignoring(options.ignore)
         for manifest in reading.manifests
     ]
     _write(options, results, reading)

@@ -13,12 +13,14 @@ import yaml
 
 from bowline.api import names
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline_cli.manifests import DUPLICATE_KEY, Finding, Manifest
+from bowline_cli.schema import UNCHECKED
 from bowline_cli.terminal import GREEN, RED, YELLOW, inert_json, shown
 from bowline_cli.verdicts import COUNTED, LintResult, LintVerdict
 
 # Of the JSON output; a change of its keys increases it.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 2
 _COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
 # Of charts, and of reasons for being out of scope, that one line has.
 _NAMED_CHARTS, _NAMED_REASONS = 8, 4
@@ -27,13 +29,16 @@ _CHART = "the templates of a Helm chart are not rendered: review them by helm te
 
 @dataclass(slots=True)
 class LintReading:
-    """What was read. ``unrendered``: files and the reason; ``charts``: folders whose templates are not read."""
+    """What was read. ``unrendered``: files and the reason; ``charts``: folders whose templates are not read;
+    ``schema``: the version of Kubernetes whose schema was applied, empty: none.
+    """
 
     manifests: list[Manifest] = field(default_factory=list)
     unreadable: list[Finding] = field(default_factory=list)
     unrendered: list[tuple[str, str]] = field(default_factory=list)
     charts: list[str] = field(default_factory=list)
     others: int = 0
+    schema: str = ""
 
 
 def as_json(results: Iterable[LintResult], reading: LintReading) -> str:
@@ -47,6 +52,7 @@ def as_json(results: Iterable[LintResult], reading: LintReading) -> str:
             "name": result.name,
             "verdict": result.verdict.value,
             "reviewed": result.verdict.is_review,
+            "schema": result.has_schema,
             "reason": result.reason,
             "errors": [_error(result.manifest, error) for error in result.review.errors],
             "warnings": [
@@ -59,6 +65,7 @@ def as_json(results: Iterable[LintResult], reading: LintReading) -> str:
     ]
     document = {
         "version": FORMAT_VERSION,
+        "schema": reading.schema,
         "objects": objects,
         "unreadable": [finding.message for finding in reading.unreadable],
         "unrendered": [file for file, _ in reading.unrendered],
@@ -81,13 +88,14 @@ def as_github(results: Sequence[LintResult], reading: LintReading, is_file: Call
         if not result.verdict.is_review
     ]
     unreviewed += _unrendered(reading)
+    unchecked = [*counted(results), *([] if reading.schema else [UNCHECKED])]
     errors = sum(not finding.is_warning for finding in findings)
     counts = (("object", len(results)), ("error", errors), ("warning", len(findings) - errors))
     words = [f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts]
     lines = [
         *(annotation(finding, has_place=is_file(finding.file)) for finding in findings),
         *(f"::notice title=not reviewed::{_escaped(text)}" for text in unreviewed),
-        *(f"::notice title=not checked::{_escaped(text)}" for text in counted(results)),
+        *(f"::notice title=not checked::{_escaped(text)}" for text in unchecked),
         f"{words[0]}: {words[1]}, {words[2]}, {len(unreviewed)} not reviewed",
     ]
     return "\n".join(lines)
@@ -129,14 +137,21 @@ def as_text(
         manifest = result.manifest
         text = f"{manifest.place}: {manifest.kind} {name}: {_words(result)}"
         lines.append((text, _COLOURS.get(result.verdict, "")))
-        lines += [(f"  {error}  ({error.rule})", "") for error in result.review.errors]
+        lines += [(f"  {error}  ({_origin(error.rule)})", "") for error in result.review.errors]
         lines += [(f"  warning: {error}  ({error.rule})", YELLOW) for error in result.review.warnings]
         lines += [(f"  warning: {finding.message}  ({DUPLICATE_KEY})", YELLOW) for finding in result.duplicates()]
         lines += [(line, "") for line in _changes(result)] if shows_changes else []
     lines += [(text, "") for text in _unrendered(reading)]
     lines.append((_summary(results, reading), ""))
     lines += [(note, "") for note in counted(results)] if not shows_all else []
+    if results and not reading.schema:
+        lines.append((UNCHECKED, YELLOW))
     return shown(lines, colours=colours)
+
+
+def _origin(rule: Rule) -> str:
+    """Return the rule of an error, and whose it is unless it is Bowline's."""
+    return f"API server: {rule}" if rule.id.startswith("kubernetes/") else rule.id
 
 
 def _unrendered(reading: LintReading) -> list[str]:
@@ -178,6 +193,9 @@ def _summary(results: Sequence[LintResult], reading: LintReading) -> str:
     ignored = sum(result.ignored for result in results)
     if ignored:
         parts.append(f"{ignored} {'finding' if ignored == 1 else 'findings'} ignored")
+    kinds = dict.fromkeys(result.manifest.kind for result in results if not result.has_schema and result.is_listed)
+    if kinds and reading.schema:
+        parts.append(f"without a schema: {', '.join(kinds)}")
     return "; ".join(parts)
 
 

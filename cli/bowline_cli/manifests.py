@@ -129,7 +129,7 @@ _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TOOL_FILES = ("kustomization.yaml", "kustomization.yml", "Chart.yaml", "Chart.yml")
 _HAS_VERSION: Final = re.compile(r"""(?m)^[ \t]*(?:- +)?["']?apiVersion["']?\s*:|[{,]\s*["']?apiVersion["']?\s*:""")
 _HAS_KIND: Final = re.compile(r"""(?m)(?:^|[\s{,"'])kind["']?\s*:""")
-# A manifest has fewer; what traverses it takes several calls for each.
+# A manifest has fewer; the library for the schema takes several calls for each.
 _MOST_LEVELS: Final = 100
 _VARIABLE: Final = re.compile(r"\$\{\w|\$\(\w|(?m:^\s*\$\w+\s*$)")
 _SOURCE: Final = re.compile(r"#\s*Source:\s*(\S.*?)\s*")
@@ -173,6 +173,11 @@ class Manifest:
     def key(self) -> tuple[str, str]:
         """API group and kind."""
         return self.group, self.kind
+
+    @property
+    def api(self) -> tuple[str, str, str]:
+        """API group, version and kind."""
+        return self.group, str(self.object["apiVersion"]).rpartition("/")[2], self.kind
 
     @property
     def kind(self) -> str:

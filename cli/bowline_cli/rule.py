@@ -22,7 +22,7 @@ from bowline.framework.interface.plugin import AdmissionPlugin
 from bowline.framework.registry import installed_plugins
 from bowline.kube import binding
 from bowline.plugins.catalog import BUILTINS
-from bowline_cli import manifests
+from bowline_cli import manifests, schema
 from bowline_webhook import repeats, review, server
 from bowline_webhook import workloads as workload_review
 
@@ -61,6 +61,7 @@ _OF_OBJECTS = (
     *admission.RULES,
     *structure.RULES,
     *workload_review.RULES,
+    *schema.RULES,
 )
 _OF_CONFIGURATION = (
     *config.RULES,

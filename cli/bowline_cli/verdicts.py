@@ -16,6 +16,7 @@ from bowline.api import names
 from bowline.api.bindrequest import SCHEMA, ResourceType, decode_spec
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
+from bowline.framework import structure
 from bowline.framework.admission import AdmissionChain, Verdict
 from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import AdmissionInfo
@@ -26,6 +27,7 @@ from bowline.plugins.gpu_sharing.guards import guard_errors
 from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
 from bowline_cli.kustomize import Part
 from bowline_cli.manifests import DUPLICATE_KEY, SCHEDULER, Finding, Manifest, duplicate_text
+from bowline_cli.schema import KUBERNETES_GROUPS, ApiSchema, quantity_errors
 from bowline_cli.traces import gpu_trace, requests_gpu, unknown_devices
 from bowline_webhook.review import display_name
 from bowline_webhook.workloads import review_workload
@@ -36,20 +38,6 @@ _POD = ("", "Pod")
 _SELECTING = tuple(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"))
 _BIND_REQUEST = (names.GROUP, names.KIND)
 _KNATIVE_SERVICE = ("serving.knative.dev", "Service")
-# Whose kinds are Kubernetes' own.
-KUBERNETES_GROUPS: Final = frozenset(
-    {
-        *("", "apps", "autoscaling", "batch", "policy"),
-        *(
-            f"{group}.k8s.io"
-            for group in (
-                *("admissionregistration", "apiextensions", "apiregistration", "authentication", "authorization"),
-                *("certificates", "coordination", "discovery", "events", "flowcontrol.apiserver", "networking"),
-                *("node", "rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
-            )
-        ),
-    }
-)
 # A variable of envsubst or kustomize, or an expression of a template language.
 _VARIABLE = re.compile(r"\$\{|\$\(|\{\{|^\$[A-Za-z_]\w*$")
 # Maps of a pod, and what the API server decodes a null in them as.
@@ -71,7 +59,7 @@ class LintVerdict(StrEnum):
     DENIED = "denied"
     OUT_OF_SCOPE = "out of scope"  # no pod of the object has a scheduler that the configuration lists
     NOT_CHECKED = "not checked"  # Bowline does not know the kind, or its pods are described elsewhere
-    NO_PODS = "no pods"  # one of Kubernetes' kinds that have none
+    NO_PODS = "no pods"  # one of Kubernetes' kinds that have none; only the API server's schema is applied, if at all
     PARTIAL = "partial"  # a patch: its pods have no containers
     UNRENDERED = "unrendered"  # a variable is where a value would be wrong, or decides the scope
 
@@ -93,7 +81,8 @@ COUNTED: Final = (LintVerdict.OUT_OF_SCOPE, LintVerdict.PARTIAL)
 @dataclass(frozen=True, slots=True)
 class LintResult:
     """The verdict on one object. ``has_wrong_path``: see ``Template``. ``has_unread``: a part changes its pods and
-    was not reviewed. ``ignored``: how many findings it had that are ignored.
+    was not reviewed. ``has_schema``: the API server's schema was applied to it. ``ignored``: how many findings it
+    had that are ignored.
 
     ``reason``: of a verdict without a review; of one with it, what of the object was not reviewed.
     """
@@ -107,6 +96,7 @@ class LintResult:
     submitted: Object
     has_wrong_path: bool = False
     has_unread: bool = False
+    has_schema: bool = True
     ignored: int = 0
 
     @property
@@ -175,10 +165,13 @@ def with_ready_kinds(settings: Settings) -> Settings:
     return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
 
 
-def review_manifest(chain: AdmissionChain, manifest: Manifest, *, requires_scheduler: bool = False) -> LintResult:
+def review_manifest(
+    chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | None = None, *, requires_scheduler: bool = False
+) -> LintResult:
     """Check one object as on CREATE, or as a stored one if it has a UID. Modifies ``manifest.object`` in place.
 
-    ``requires_scheduler``: a GPU in a pod of a scheduler that is not listed is an error.
+    ``schema``: the API server's, by which the object is checked as well; None: it is not. ``requires_scheduler``: a
+    GPU in a pod of a scheduler that is not listed is an error.
     """
     raw, is_partial = manifest.object, _is_partial(chain, manifest)
     if is_partial:
@@ -197,7 +190,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, *, requires_sched
         _decode_nulls((raw, *(template.content for template in templates)))
     if manifest.key == _KNATIVE_SERVICE:
         _name_container(templates)
-    own_errors = list(_fraction_errors(raw.get("spec"))) if manifest.key == _BIND_REQUEST else []
+    own_errors = list(_api_errors(manifest, templates, schema))
     if chain.settings.gpu_sharing.enabled and info.operation == "CREATE":
         own_errors += _policy_errors(chain, templates)
     own_errors += _scheduler_errors(chain, templates, is_partial=is_partial) if requires_scheduler else ()
@@ -207,7 +200,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, *, requires_sched
     warnings: tuple[FieldError, ...] = ()
     unread = _unread(chain, manifest, templates)
     if review is None:
-        verdict, reason = _unreviewed(chain, manifest)
+        verdict, reason = _unreviewed(chain, manifest, schema)
     else:
         warnings = tuple(w for w in review.warnings if not _is_variable(w.value))
         verdict, reason = _verdict(chain, manifest, templates, info, unread)
@@ -228,13 +221,17 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, *, requires_sched
         submitted,
         any(template.is_wrong_path for template in templates),
         has_unread=bool(unread),
+        has_schema=manifest.key == _BIND_REQUEST or (schema is not None and schema.has(*manifest.api)),
     )
 
 
 def _all_errors(reviewed: Sequence[FieldError], own_errors: Sequence[FieldError]) -> tuple[FieldError, ...]:
     """Return the errors of the review, and lint's own about other fields."""
-    paths = {error.path for error in reviewed}
-    return (*reviewed, *(error for error in own_errors if not _is_reported(error.path, paths)))
+    amounts = {_amount_of(error) for error in reviewed}
+    return (
+        *reviewed,
+        *(error for error in own_errors if not _is_reported(_amount_of(error), amounts) and error not in reviewed),
+    )
 
 
 def _is_reported(path: str, reported: Collection[str]) -> bool:
@@ -242,12 +239,13 @@ def _is_reported(path: str, reported: Collection[str]) -> bool:
     return any(path == other or path.startswith((f"{other}.", f"{other}[")) for other in reported if other)
 
 
-def _unreviewed(chain: AdmissionChain, manifest: Manifest) -> tuple[LintVerdict, str]:
+def _unreviewed(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | None) -> tuple[LintVerdict, str]:
     """Return the verdict on an object of a kind without pods, or of one that Bowline does not know."""
     hint = _similar_kind(chain, manifest)
     if manifest.key in EMBEDDING_KINDS:
         return LintVerdict.NO_PODS, ""  # its components are objects of their own
-    if not hint and manifest.group in KUBERNETES_GROUPS:
+    is_kubernetes = schema.has(*manifest.api) if schema is not None else manifest.group in KUBERNETES_GROUPS
+    if not hint and is_kubernetes:
         return LintVerdict.NO_PODS, ""
     return LintVerdict.NOT_CHECKED, hint or gpu_trace(manifest.object)
 
@@ -288,6 +286,18 @@ def _metadata_of(template: Template) -> Object:
 def _spec_of(template: Template) -> dict[str, Any] | None:
     spec = template.content.get("spec") if isinstance(template.content, dict) else None
     return spec if isinstance(spec, dict) and not template.is_wrong_path else None
+
+
+def _api_errors(manifest: Manifest, templates: Sequence[Template], schema: ApiSchema | None) -> Iterator[FieldError]:
+    """Yield the errors by the API server's own rules for quantities and by its schema."""
+    for template in templates:
+        spec = _spec_of(template)
+        if spec is not None and not structure.pod_errors({"metadata": {}, "spec": spec}):
+            yield from map(template.place, quantity_errors(spec))
+    if manifest.key == _BIND_REQUEST:
+        yield from _fraction_errors(manifest.object.get("spec"))
+    if schema is not None and schema.has(*manifest.api):
+        yield from schema.errors(manifest.api, manifest.object)
 
 
 def _fraction_errors(raw_spec: Any) -> Iterator[FieldError]:
@@ -420,6 +430,11 @@ def _unread(chain: AdmissionChain, manifest: Manifest, templates: Sequence[Templ
     return ", ".join(unread)
 
 
+def _amount_of(error: FieldError) -> str:
+    """Return the path of a resource's amount, whether limit or request: one error of an amount is enough."""
+    return error.path.replace(".requests[", ".limits[")
+
+
 def _is_variable(value: Any) -> bool:
     return isinstance(value, str) and _VARIABLE.search(value) is not None
 
@@ -432,6 +447,6 @@ def _similar_field(spec: Object) -> str:
 def _similar_kind(chain: AdmissionChain, manifest: Manifest) -> str:
     """Return a hint if the kind is nearly one that Bowline knows; empty if not."""
     keys = (_POD, _BIND_REQUEST, *chain.workloads)
-    kinds = {kind.lower(): kind for group, kind in keys if group == manifest.group}
-    matches = get_close_matches(manifest.kind.lower(), kinds, 1, _LIKENESS)
-    return f"did you mean kind {kinds[matches[0]]}?" if matches else ""
+    kinds = [kind for group, kind in keys if group == manifest.group]
+    matches = get_close_matches(manifest.kind, kinds, 1, _LIKENESS)
+    return f"did you mean kind {matches[0]}?" if matches else ""

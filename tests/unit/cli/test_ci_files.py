@@ -13,9 +13,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 GOOD = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
-SPEC = "{schedulerName: example-scheduler, containers: [{name: a, image: x}]}"
-BAD = f'apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{gpu-fraction: "2"}}}}\nspec: {SPEC}\n'
-WARNED = BAD.replace("gpu-fraction", "gpu-fracton")
+SPEC = "{schedulerName: example-scheduler, containers: [{name: a, imag: x}]}"
+BAD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {SPEC}\n"
+WARNED = BAD.replace("name: a}\nspec", 'name: a, annotations: {gpu-fracton: "1"}}\nspec').replace("imag:", "image:")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_hook_of_pre_commit_accepts_files_that_are_no_manifests(checkout: Pa
     assert shell(checkout, f"{hook['entry']} package.json").returncode == 0
     (checkout / "deploy/a b.yaml").write_text(BAD)
     result = shell(checkout, f"{hook['entry']} {files}")
-    assert (result.returncode, "gpu_request/fraction-range" in result.stdout) == (1, True)
+    assert (result.returncode, "kubernetes/unknown-field" in result.stdout) == (1, True)
 
 
 def step(name: str) -> tuple[dict[str, Any], str]:
@@ -70,7 +70,7 @@ def step(name: str) -> tuple[dict[str, Any], str]:
         (BAD, {}, 1),
         (BAD, {"EXCLUDE": "deploy/a *.yaml\n"}, 2),
         (WARNED, {"FAIL_ON": "warning"}, 1),
-        (GOOD, {"PATHS": "deploy/a b.yaml\ndeploy\n"}, 0),
+        (GOOD, {"PATHS": "deploy/a b.yaml\ndeploy\n", "KUBERNETES_VERSION": "1.32"}, 0),
         (GOOD, {"PATHS": "$(touch injected)"}, 2),
     ],
 )
@@ -87,7 +87,7 @@ def test_the_action_lints_what_its_inputs_name(
     assert not (checkout / "injected").exists()
     if status == 1:
         assert result.stdout.startswith(
-            ("::error file=deploy/a b.yaml,line=3,", "::warning file=deploy/a b.yaml,line=3,")
+            ("::error file=deploy/a b.yaml,line=4,", "::warning file=deploy/a b.yaml,line=3,")
         )
 
 
@@ -95,7 +95,7 @@ def test_the_action_installs_the_repository_that_it_is_in() -> None:
     _, script = step("Install")
     commands = [shlex.split(line) for line in script.splitlines()]
     assert commands[0][1:] == ["-m", "venv", "$RUNNER_TEMP/bowline-lint"]
-    assert commands[1] == ["$RUNNER_TEMP/bowline-lint/bin/pip", "install", "--quiet", "$GITHUB_ACTION_PATH"]
+    assert commands[1] == ["$RUNNER_TEMP/bowline-lint/bin/pip", "install", "--quiet", "$GITHUB_ACTION_PATH[schema]"]
 
 
 def test_the_job_of_gitlab_fails_with_the_findings_in_its_log(checkout: Path) -> None:
@@ -104,4 +104,4 @@ def test_the_job_of_gitlab_fails_with_the_findings_in_its_log(checkout: Path) ->
     assert install == 'pip install --quiet "$BOWLINE"'
     (checkout / "deploy/a b.yaml").write_text(BAD)
     result = shell(checkout, lint)
-    assert (result.returncode, "gpu_request/fraction-range" in result.stdout) == (1, True)
+    assert (result.returncode, "kubernetes/unknown-field" in result.stdout) == (1, True)

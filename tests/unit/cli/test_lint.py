@@ -14,6 +14,7 @@ import yaml
 
 from bowline.framework.interface.plugin import AdmissionInfo
 from bowline_cli.main import main
+from bowline_cli.schema import UNCHECKED
 from tests.unit.framework.test_strict_yaml import bomb
 from tests.unit.webhook.chains import built_in
 
@@ -107,7 +108,7 @@ def test_the_output_for_programs(lint: Any) -> None:
     status, out, _ = lint(BAD, FOREIGN, OTHER, options=("-o", "json"))
     document = json.loads(out)
     assert status == 1
-    assert (document["version"], document["unreadable"]) == (3, [])
+    assert (document["version"], document["schema"], document["unreadable"]) == (2, "1.37", [])
     denial, foreign_object, unknown_kind = document["objects"]
     assert (denial["file"], denial["line"], denial["name"]) == ("0.yaml", 2, "train-*")
     assert (denial["verdict"], denial["reviewed"]) == ("denied", True)
@@ -124,11 +125,28 @@ def test_the_output_for_programs(lint: Any) -> None:
         "name": "other",
         "verdict": "no pods",
         "reviewed": False,
+        "schema": True,
         "reason": "",
         "errors": [],
         "warnings": [],
         "patch": [],
     }
+
+
+def test_every_output_says_that_the_schema_was_not_checked_without_its_library(
+    lint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown_field = GOOD.replace("containers:", "nodeSelectr: {a: b}, containers:")
+    assert (status := lint(unknown_field)[0]) == 1, status
+    monkeypatch.setitem(sys.modules, "kubernetes_validate.utils", None)
+    verdicts = "0.yaml:2: Pod team/good: allowed\n1.yaml:1: ConfigMap other: no pods\n"
+    text = f"{verdicts}2 objects: 1 allowed, 1 no pods\n{UNCHECKED}\n"
+    assert lint(unknown_field, OTHER, options=("--all",)) == (0, text, "")
+    document = json.loads(lint(unknown_field, options=("-o", "json"))[1])
+    assert (document["schema"], document["objects"][0]["schema"]) == ("", False)
+    assert f"::notice title=not checked::{UNCHECKED}" in lint(unknown_field, options=("-o", "github"))[1].splitlines()
+    version = lint(unknown_field, options=("--kubernetes-version", "1.36"))
+    assert version == (2, "", f"--kubernetes-version: cannot be used: {UNCHECKED}\n")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +194,7 @@ def test_the_patch_for_programs_leads_to_the_stored_object(lint: Any) -> None:
     assert built_in().admit_pod(copy.deepcopy(stored_pod), AdmissionInfo(namespace="team")).patch == ()
 
 
-EMPTY = {"version": 3, "objects": [], "unreadable": [], "unrendered": [], "charts": [], "others": 0}
+EMPTY = {"version": 2, "schema": "1.37", "objects": [], "unreadable": [], "unrendered": [], "charts": [], "others": 0}
 
 
 def test_input_without_objects_is_an_error_unless_it_is_allowed(lint: Any) -> None:
@@ -207,9 +225,7 @@ spec:
         pytest.param(JOB_SET.replace("schedulerName: example-scheduler, ", "", 1), "denied", id="one of the two"),
         pytest.param(FOREIGN.replace("kind: Pod", "kind: Podd"), "not checked (did you mean kind Pod?)",
             id="a misspelt kind"),
-        pytest.param(FOREIGN.replace("kind: Pod", "kind: pod"), "not checked (did you mean kind Pod?)",
-            id="a kind in another case"),
-        pytest.param(OTHER.replace("v1", "a.b/v1"), "not checked", id="an unknown kind"),
+        pytest.param(OTHER.replace("ConfigMap", "PodMonitor"), "not checked", id="an unknown kind"),
     ],
 )  # fmt: skip
 def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word: str) -> None:
@@ -233,6 +249,11 @@ def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word:
 def test_null_is_what_the_api_server_decodes_it_as(lint: Any, text: str, errors: list[str]) -> None:
     _, out, _ = lint(text, options=("-o", "json"))
     assert [rule for rule, _ in findings(out, "errors")] == errors
+
+
+def test_the_case_of_a_kind_is_named_as_its_error(lint: Any) -> None:
+    status, out, _ = lint(GOOD.replace("kind: Pod", "kind: pod"))
+    assert (status, out.splitlines()[1]) == (1, '  kind: "pod": must be Pod  (API server: kubernetes/type)')
 
 
 CONFIGURED = f"{HEAD}plugins:\n  - name: example_network\n"
@@ -312,6 +333,36 @@ def test_an_error_in_what_is_there_denies(lint: Any, text: str, rule: str) -> No
     status, out, _ = lint(text, options=("-o", "json"))
     (entry,) = json.loads(out)["objects"]
     assert (status, entry["verdict"], [error["rule"] for error in entry["errors"]]) == (1, "denied", [rule])
+
+
+def with_resources(resources: str) -> str:
+    pod = FOREIGN.replace('annotations: {gpu-fraction: "0.5"}', "labels: {}")
+    return pod.replace("image: x", f"image: x, resources: {resources}")
+
+
+@pytest.mark.parametrize(
+    ("resources", "errors"),
+    [
+        pytest.param("{requests: {cpu: 500m}, limits: {cpu: 1}}", [], id="a request below the limit"),
+        pytest.param("{requests: {nvidia.com/gpu: 0}}", ["limits[nvidia.com/gpu]"], id="none, without a limit"),
+        pytest.param("{requests: {nvidia.com/gpu: 1}}", ["limits[nvidia.com/gpu]"], id="a GPU without a limit"),
+        pytest.param("{limits: {nvidia.com/gpu: 500m}}", ["limits[nvidia.com/gpu]"], id="half a GPU"),
+        pytest.param("{limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 1}}", ["requests[nvidia.com/gpu]"],
+            id="less GPUs"),
+        pytest.param("{limits: {cpu: 1}, requests: {cpu: 2}}", ["requests[cpu]"], id="above the limit"),
+        pytest.param("{limits: {hugepages-2Mi: 4Mi}, requests: {hugepages-2Mi: 2Mi}}", ["requests[hugepages-2Mi]"],
+            id="hugepages"),
+        pytest.param("{limits: {memory: -1}}", ["limits[memory]"], id="below zero"),
+        pytest.param("{limits: {memory: much}}", ["limits[memory]"], id="no quantity"),
+    ],
+)  # fmt: skip
+def test_the_api_servers_rules_for_quantities_hold_for_every_pod(
+    lint: Any, resources: str, errors: list[str]
+) -> None:
+    status, out, _ = lint(with_resources(resources), options=("-o", "json"))
+    (entry,) = json.loads(out)["objects"]
+    paths = [error["path"].removeprefix("spec.containers[0].resources.") for error in entry["errors"]]
+    assert (status, paths) == (1 if errors else 0, errors)
 
 
 POD_SPEC = """
@@ -552,7 +603,7 @@ def test_a_hostile_file_ends_with_an_error_within_bounds_of_cpu_and_memory(tmp_p
 
 def test_names_cannot_control_the_terminal_or_forge_a_line(lint: Any) -> None:
     name = "x: allowed\nforged.yaml: Pod y\x1b]0;title\x07\u202e"
-    text = json.dumps({"apiVersion": "a.b/v1", "kind": "Pod\x1b[2J", "metadata": {"name": name, "namespace": "a\nb"}})
+    text = json.dumps({"apiVersion": "v1", "kind": "Pod\x1b[2J", "metadata": {"name": name, "namespace": "a\nb"}})
     _, output, _ = lint(text, options=("--all",))
     assert len(output.splitlines()) == 2
     assert output.replace("\n", "").isprintable()

@@ -17,10 +17,12 @@ from bowline.plugins.catalog import BUILTINS
 from bowline_cli.main import main
 from bowline_cli.manifests import Manifest
 from bowline_cli.rule import admission_rules, all_rules
+from bowline_cli.schema import open_schema
 from bowline_cli.verdicts import review_manifest
 from tests.rule_examples import example_object
 
 WITH_EXAMPLES = [pytest.param(rule, id=rule.id) for rule in admission_rules() if rule.invalid]
+SCHEMA = open_schema()
 NO_PRODUCT = ("tests", "testing", "conformance", "localcluster", "chart")
 
 
@@ -39,7 +41,7 @@ def reported(rule: Rule, example: str) -> tuple[set[str], set[str]]:
     plugins = (PluginEntry(name="nv_fractions"),) if rule.id.startswith("nv_fractions/") else ()
     settings = Settings(plugins=plugins)
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
-    review = review_manifest(chain, Manifest("x", 1, example_object(example))).review
+    review = review_manifest(chain, Manifest("x", 1, example_object(example)), SCHEMA).review
     return {error.rule.id for error in review.errors}, {warning.rule.id for warning in review.warnings}
 
 
