@@ -63,7 +63,7 @@ test-scheduler-conformance: setup ## The example scheduler, and those with a mis
 	$(BIN)/python -m bowline.localcluster assets $(if $(filter kai,$(SCHEDULER)),--kai)
 	$(if $(SCHEDULER),BOWLINE_SCHEDULER="$(SCHEDULER)" BOWLINE_SCHEDULER_NAME=$(or $(NAME),example-scheduler)) $(BIN)/python -m pytest tests/scheduler_conformance -m 'schedulers or live' --verbose
 
-test-wheel: setup ## The wheel in an environment of its own: a new plugin's types, tests, check, and a pod that it binds
+test-wheel: setup ## The wheel in an environment of its own: a new plugin's types, tests, and a pod that it binds
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/wheel -m 'author or live' --verbose
 

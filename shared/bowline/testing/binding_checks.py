@@ -60,7 +60,7 @@ async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         await within(subject, process.attempt())
         own = [status for plugin, status in process.calls.results if plugin == process.plugin.name]
         is_skipped = bool(own) and all(isinstance(status, Skipped) for status in own)
-        remedy = "give one that concerns it: `pods` of the suite, or the distribution's bowline.conformance"
+        remedy = "give one that concerns it: `pods` of the suite"
         if process.plugin.name in process.runner.answers(ctx.request, ctx.pod).idle:
             yield f"not checked: applies is False for the sample pod, so nothing else is called; {remedy}"
         elif is_skipped:
