@@ -87,7 +87,7 @@ GPU_SHARING = (
     Mutant(
         "claims-of-devices-kept",
         "The claims of a request on its devices are kept when it has ended.",
-        f"{_SHARING}group_controller.py",
+        f"{_SHARING}group.py",
         "        for name in self._claimed_by.pop(request, ()):",
         "        for name in ():",
         live=("tests/plugins/test_gpu_sharing.py",),
@@ -112,9 +112,9 @@ GPU_SHARING = (
     Mutant(
         "ended-reservation-is-forgotten",
         "A reservation pod that has ended is not looked for.",
-        f"{_SHARING}watched_groups.py",
-        "return bool(self.reservations) and",
-        "return any(not entry.has_ended for entry in self.reservations.values()) and",
+        f"{_SHARING}group.py",
+        "return bool(self.watched) and",
+        "return any(not entry.has_ended for entry in self.watched.values()) and",
         live=_SHARING_LIVE,
         simulation=("general",),
     ),

@@ -30,9 +30,9 @@ from bowline.kube.stored import is_stored
 from bowline.kube.unreadable import MAX_VALUES
 from bowline.plugins.catalog import build_plugins
 from bowline.plugins.dynamic_resources.taints import reduce_slice, untolerated_taints
+from bowline.plugins.gpu_sharing.group import transform_user
 from bowline.plugins.gpu_sharing.labels import label_changes, label_removals
 from bowline.plugins.gpu_sharing.rules import share_of
-from bowline.plugins.gpu_sharing.watched_groups import transform_user
 from bowline.plugins.volume_binding.rules import MAX_CLAIMS, MAX_PAIRS, Unbound, check_count, choose
 from bowline.plugins.volume_binding.volumes import StorageClass, Volume, read_claim, read_volume
 from bowline.testing.builders import bind_request, pod, stored

@@ -21,18 +21,28 @@ The state may be lost: after a restart, unfinished requests and labels show whic
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import assert_never
 
+from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.interface.handle import Handle
 from bowline.framework.interface.status import Status, Transient
 from bowline.kube.accounting import turn_at
 from bowline.kube.errors import ApiError, KubeError, NotStoredError
-from bowline.plugins.gpu_sharing.group import Group
-from bowline.plugins.gpu_sharing.recovery import LostDevices
+from bowline.plugins.gpu_sharing.group import Group, Groups, Loss
+from bowline.plugins.gpu_sharing.recovery import (
+    Abandon,
+    Await,
+    Reserve,
+    leftovers,
+    next_step,
+    recovery_status,
+    running_users,
+)
 from bowline.plugins.gpu_sharing.reservation import (
     ELSEWHERE,
     RELEASE_RETRY,
@@ -47,11 +57,9 @@ from bowline.plugins.gpu_sharing.reservation import (
     excess,
     no_room,
     reservation_name,
-    unreported_reservations,
     unused_reservations,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +67,6 @@ log = logging.getLogger(__name__)
 DELETE_TIMEOUT_S = 2.0
 # How often groups are looked for that stay idle or unreserved without an event; while shares are off.
 PERIOD, PERIOD_OFF = timedelta(seconds=30), timedelta(minutes=10)
-# The group of reservation pods that have lost their label, and are of no group in use.
-UNLABELLED = ""
 # The times of a wait are stored in whole seconds.
 ROUNDING_S = 1.0
 
@@ -68,73 +74,63 @@ ROUNDING_S = 1.0
 class GroupController:
     """Answers for all groups of the cluster while this process is the leader. Methods raise the client's errors."""
 
-    def __init__(self, handle: Handle, client: ReservationClient, watched: WatchedGroups) -> None:
+    def __init__(self, handle: Handle, client: ReservationClient, groups: Groups) -> None:
         self._client = client
-        self._watched = watched
+        self._groups = groups
         self._clock = handle.clock
         self._enqueue = handle.worker("groups", self._reconcile)
-        self._groups: dict[str, Group] = {}
-        self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
-        self._lost_devices = LostDevices(client, watched, handle.clock, self._reserve, self._remove)
         help_text = "Reservation pods, by whether the agent reported the device."
         reservations = handle.metrics.gauge("reservations", help_text, state=("held", "waiting"))
         unreserved = handle.metrics.gauge("groups_unreserved", "Groups that pods use and no reservation pod holds.")
-        unreserved.set_function(lambda: watched.unreserved)
-        reservations.labels("held").set_function(lambda: sum(bool(entry.device) for entry in watched.reservations))
-        reservations.labels("waiting").set_function(lambda: sum(not entry.device for entry in watched.reservations))
+        unreserved.set_function(lambda: groups.unreserved)
+        reservations.labels("held").set_function(lambda: sum(bool(entry.device) for entry in groups.reservations))
+        reservations.labels("waiting").set_function(lambda: sum(not entry.device for entry in groups.reservations))
 
     # --- called by requests ---
 
     async def claim(self, claim: DeviceRequest) -> Held | Pending | Status:
         """Return the group's device, what to wait for, or why the request gets none."""
         self._withdrawn.pop(claim.request, None)
-        group = self._group(claim.group)
-        former = group.claims.get(claim.request, claim)
+        former = self._groups[claim.group].claims.get(claim.request, claim).answer
         # What an earlier attempt was given is no device that a pod is about to be bound with.
-        group.claims[claim.request] = claim
-        self._claimed_by.setdefault(claim.request, set()).add(claim.group)
+        claim = replace(claim, answer=former if isinstance(former, Pending) else None)
+        group = self._groups.add_claim(claim)
         async with self._pass(group):
-            answer = await self._answer(group, replace(claim, answer=former.answer))
+            answer = await self._answer(group, replace(claim, answer=former))
             if isinstance(answer, Pending):
-                answer = self._timed(answer, former.answer)
+                answer = self._timed(answer, former)
             if claim.request in group.claims and isinstance(answer, Held | Pending):  # not released meanwhile
                 group.claims[claim.request] = replace(claim, answer=answer)
-        if group.loss is not None:
+        if group.loss is not None or leftovers(group):
             self._enqueue(ObjectKey(claim.request.namespace, group.name))
         return answer
 
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of what is remembered, by kind."""
-        claimants, withdrawn = len(self._claimed_by), len(self._withdrawn)
-        return {"groups": len(self._groups), "claimants": claimants, "withdrawn": withdrawn}
+        return {**self._groups.sizes, "withdrawn": len(self._withdrawn)}
 
     def release_claims(self, request: ObjectKey) -> None:
         """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""
-        for name in self._claimed_by.pop(request, ()):
-            group = self._groups[name]
-            del group.claims[request]
-            self._drop_empty(group)
+        self._groups.release_claims(request)
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
 
-        What cannot be deleted now is deleted later: it delays only pods that need its device. So is one that a policy
-        has stored without its label.
+        What cannot be deleted now is deleted later: it delays only pods that need its device.
         """
         self._withdrawn[request] = uid
         silent = self._silent(request)
         self.release_claims(request)
         await asyncio.gather(*(self._release(group, request.namespace, silent) for group in groups))
-        self.enqueue(self._watched.to_look_at & {UNLABELLED}, request.namespace)
 
     async def release_unused(self, groups: Iterable[str], node: str, tenant: str) -> list[Unreleased]:
         """Try to delete the unused reservations of the groups without claims, for a pod of ``tenant``, a namespace.
         Returns those on the node that cannot be deleted now.
         """
-        unclaimed = [name for name in groups if not (group := self._groups.get(name)) or not group.claims]
+        unclaimed = [name for name in groups if not self._groups[name].claims]
         failures = await asyncio.gather(*(self._release(name, tenant) for name in unclaimed))
         return [failure for failure in failures if failure is not None and failure.reservation.node == node]
 
@@ -159,25 +155,25 @@ class GroupController:
         # While shares are off, no watch shows the users of another binder's groups: all of these look idle.
         period = PERIOD if self._client.sharing.enabled else PERIOD_OFF
         try:
-            self.enqueue(self._watched.to_look_at)
+            self.enqueue(self._groups.to_look_at)
             while True:
-                before = self._watched.to_look_at
+                before = self._groups.to_look_at
                 await asyncio.sleep(period.total_seconds())
-                self.enqueue(before & self._watched.to_look_at)
+                self.enqueue(before & self._groups.to_look_at)
         finally:
-            for memory in (self._groups, self._claimed_by, self._withdrawn):
-                memory.clear()
+            self._groups.end_term()
+            self._withdrawn.clear()
 
     # --- one pass over one group ---
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         """Check the group; returns the delay until its next check without an event."""
-        group = self._group(key.name)
+        group = self._groups.keep(key.name)
         failure = await self._check(group)
         pauses = [failure.retry_after] if failure is not None and failure.retry_after is not None else []
         if group.loss is not None:
             pauses.append(timedelta(seconds=group.loss.until - self._clock.monotonic()))
-        if group.claims and not self._watched.has_users(group.name):
+        if group.claims and not group.users:
             pauses.append(RELEASE_RETRY)  # a claim keeps an idle device, perhaps of a pod that has ended already
         return max(min(pauses), REQUEUE_DELAY) if pauses else None
 
@@ -189,7 +185,7 @@ class GroupController:
 
     def _silent(self, request: ObjectKey) -> frozenset[ObjectUID]:
         """Return the reservations for whose device the request has waited as long as it may."""
-        answers = [self._groups[name].claims[request].answer for name in self._claimed_by.get(request, ())]
+        answers = [self._groups[name].claims[request].answer for name in self._groups.claimed_by(request)]
         latest = self._clock.monotonic() - self._client.sharing.agent_timeout.total_seconds() + ROUNDING_S
         return frozenset(
             answer.reservation.uid for answer in answers if isinstance(answer, Pending) and answer.since <= latest
@@ -199,7 +195,7 @@ class GroupController:
         self, name: str, tenant: str, silent: Collection[ObjectUID] = frozenset()
     ) -> Unreleased | None:
         """Check the group; what fails is repeated without the caller, whose request may be gone by then."""
-        group = self._group(name)
+        group = self._groups.keep(name)
         try:
             failure = await self._check(group, silent, is_release=True)
         except BaseException:
@@ -216,10 +212,9 @@ class GroupController:
         now.
         """
         async with self._pass(group, is_check=True):
-            await self._lost_devices.recover(group)
+            await self._recover(group)
             # A release is answered from live reads, so watch lag does not matter.
-            is_due = is_release or not self._watched.has_users(group.name)
-            return await self._delete_unused(group, silent) if is_due else None
+            return await self._delete_unused(group, leftovers(group, silent), is_due=is_release or not group.users)
 
     @asynccontextmanager
     async def _pass(self, group: Group, *, is_check: bool = False) -> AsyncIterator[None]:
@@ -233,24 +228,20 @@ class GroupController:
             async with turn_at(group.lock):
                 if is_check or group.read_at <= asked_at:
                     read_at = self._clock.monotonic()
-                    group.reservations = (
-                        await self._client.unlabelled({name for name, other in self._groups.items() if other.claims})
-                        if group.name == UNLABELLED
-                        else await self._client.reservations(group.name)
-                    )
+                    group.reservations = await self._client.reservations(group.name)
                     group.read_at = read_at
                 yield
         finally:
             group.passes -= 1
-            self._drop_empty(group)
+            self._groups.drop_empty(group)
 
     async def _answer(self, group: Group, claim: DeviceRequest) -> Held | Pending | Status:
         verdict = check_reservations(claim, group.reservations)
-        lost = await self._lost_devices.recover(group, claim.node if verdict is None else "")
+        lost = await self._recover(group, claim.node if verdict is None else "")
         if lost is not None:
             return lost
         if verdict is None:
-            return await self._create(group, claim)
+            verdict = await self._create(group, claim)
         return await self._give(group, claim, verdict) if isinstance(verdict, Held) else verdict
 
     async def _give(self, group: Group, claim: DeviceRequest, held: Held) -> Held | Status:
@@ -283,16 +274,16 @@ class GroupController:
 
         If pods have it of neither group, it is the first by name.
         """
-        own = {group.name, *self._claimed_by.get(claim.request, ())}
-        others = sorted(self._watched.holders(claim.node, device) - own)
+        own = {group.name, *self._groups.claimed_by(claim.request)}
+        others = sorted(self._groups.holders(claim.node, device) - own)
         if self._is_given(group.name):
             return ""
         return next((name for name in others if self._is_given(name) or name < group.name), "")
 
     def _is_given(self, name: str) -> bool:
         """Return whether a pod has the group's device, or is about to."""
-        group = self._groups.get(name)
-        return self._watched.has_users(name) or (group is not None and bool(group.joined))
+        group = self._groups[name]
+        return bool(group.users or group.joined)
 
     async def _excess(self, group: Group, claim: DeviceRequest) -> Status | None:
         """Return why the device has no room for the claim, beside the pods on the node and those about to be bound.
@@ -304,7 +295,8 @@ class GroupController:
         portions |= {user.key: user.portion for user in users if not user.has_ended}
         return excess(claim, portions, self._client.args.overcommit)
 
-    async def _create(self, group: Group, claim: DeviceRequest) -> Pending | Status:
+    async def _create(self, group: Group, claim: DeviceRequest) -> Held | Pending | Status:
+        """Create a reservation pod; return what it, or the one that others have created meanwhile, answers."""
         if any(other.node == claim.node for other in group.joined):
             why = f"a pod that was given its device, which group {group.name} has lost, is being bound"
             return Transient((why,))
@@ -314,7 +306,8 @@ class GroupController:
         reservation = await self._reserve(group, claim, reservation_name(claim.node, claim.group))
         if isinstance(reservation, str):
             return Status.retry(reservation, suggestion=ELSEWHERE)
-        return Pending(reservation)
+        verdict = check_reservations(replace(claim, answer=None), [reservation])
+        return verdict or Transient((f"reservation pod {reservation.key} has ended meanwhile",))
 
     async def _reserve(self, group: Group, claim: DeviceRequest, name: str) -> Reservation | str:
         """Create a reservation pod in place of those of its name, which hold nothing; or return why not."""
@@ -334,23 +327,24 @@ class GroupController:
         group.reservations.remove(target)
         return True
 
-    async def _delete_unused(self, group: Group, silent: Collection[ObjectUID]) -> Unreleased | None:
-        """Delete unused and silent reservations; returns a reservation that cannot be deleted now."""
+    async def _delete_unused(
+        self, group: Group, targets: Sequence[Reservation], *, is_due: bool
+    ) -> Unreleased | None:
+        """Delete the targets and, if that is due, unused reservations; returns one that cannot be deleted now."""
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
         failure = next((Unreleased(entry, entry.deletion) for entry in deleting), None)
         releasable = [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
-        idle = unused_reservations(releasable, (), group.claimed_nodes, ())
+        idle = unused_reservations(releasable, (), group.claimed_nodes, ()) if is_due else []
         nodes = {reservation.node for reservation in idle}
         # Requests are read before users: of one that is completed meanwhile the pod is bound, and listed.
         requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
         users = [user for node in nodes for user in await self._client.users(group.name, node)]
         await self._adopt(users)
         idle = unused_reservations(idle, users, group.claimed_nodes, requested_nodes)
-        silent_reservations = [entry for entry in unreported_reservations(group.reservations) if entry.uid in silent]
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
-        for reservation in dict.fromkeys((*silent_reservations, *idle)):
+        for reservation in dict.fromkeys((*targets, *idle)):
             is_unused = unused_reservations([reservation], users, group.claimed_nodes, requested_nodes)
-            if not is_unused and reservation not in silent_reservations:
+            if not is_unused and reservation not in targets:
                 continue
             about = {"group": group.name, "node": reservation.node, "reservation": str(reservation.key)}
             try:
@@ -378,11 +372,55 @@ class GroupController:
                 # For example denied by a policy: the next check retries.
                 log.warning("a sharing pod cannot be labelled", extra={"pod": str(user.key), "error": str(error)})
 
-    def _group(self, name: str) -> Group:
-        """Return the group, which is kept until it is empty."""
-        return self._groups.setdefault(name, Group(name))
+    # --- a device that pods use and nothing reserves ---
 
-    def _drop_empty(self, group: Group) -> None:
-        # A group of an earlier term is not in the dictionary.
-        if group.is_empty and self._groups.get(group.name) is group:
-            del self._groups[group.name]
+    async def _recover(self, group: Group, node: str = "") -> Status | None:
+        """Recover the group's device if pods use it and no reservation holds it; returns the wait of a request for
+        it, None if there is nothing to recover.
+
+        ``node``: where a new device would be reserved otherwise, so that pods are read which no watch shows.
+        """
+        is_held = any(reservation.holds for reservation in group.reservations)
+        is_read = group.loss is not None if is_held else bool(node or group.users)
+        users = running_users(await self._client.users(group.name, "" if group.users else node)) if is_read else []
+        if is_held or not users:
+            if group.loss is not None and is_held:
+                log.info("a shared device is reserved again", extra={"group": group.name})
+                note = f"the GPU of group {group.name} is reserved again"
+                await self._client.report(users, names.EVENT_RESERVED, note, is_warning=False)
+            group.loss = None
+            return None
+        if group.loss is None:
+            group.loss = Loss()
+            log.warning("a shared device is no longer reserved", extra={"group": group.name, "node": users[0].node})
+            note = f"the GPU of group {group.name} is no longer reserved: the kubelet may assign it to another pod"
+            await self._client.report(users, names.EVENT_UNRESERVED, note)
+        if group.is_searched or self._clock.monotonic() >= group.loss.until:
+            group.loss = await self._search(group, group.loss, users)
+        return recovery_status(group, users)
+
+    async def _search(self, group: Group, loss: Loss, users: Sequence[User]) -> Loss:
+        """Execute one step of the search for the lost device; returns what is known of it then."""
+        now = self._clock.monotonic()
+        reported_by = now + self._client.sharing.agent_timeout.total_seconds()
+        claim = await self._client.lost_device(group.name, users)
+        step = next_step(claim, group.reservations, loss, now)
+        match step:
+            case Await(awaited):
+                return (
+                    loss if awaited.uid == loss.last_uid else replace(loss, until=reported_by, last_uid=awaited.uid)
+                )
+            case Reserve(name):
+                reservation = await self._reserve(group, claim, name)
+                if isinstance(reservation, Reservation):
+                    return replace(loss, until=reported_by, last_uid=reservation.uid)
+                why, pause = reservation, RELEASE_RETRY
+            case Abandon():
+                why, pause = step.why, step.pause
+            case _:
+                assert_never(step)
+        if why != loss.why:
+            note = f"the GPU of group {group.name} cannot be reserved again now: {why}; restart this pod"
+            await self._client.report(users, names.EVENT_UNRESERVED, note)
+        log.warning("a lost device cannot be reserved", extra={"group": group.name, "why": why})
+        return Loss(why, now + pause.total_seconds())

@@ -47,6 +47,7 @@ from bowline.plugins.gpu_sharing.configmaps import (
     visible_devices,
     write_configmaps,
 )
+from bowline.plugins.gpu_sharing.group import Groups, transform_reservation, transform_user
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.labels import (
     SHARING,
@@ -67,11 +68,6 @@ from bowline.plugins.gpu_sharing.reservation import (
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.rules import is_prepared, request_error, share_of, takes_whole_gpus
-from bowline.plugins.gpu_sharing.watched_groups import (
-    WatchedGroups,
-    transform_reservation,
-    transform_user,
-)
 from bowline.runtime.tasks import shield_write
 
 # Tries to label a pod that others write as well: its scheduler, its nomination.
@@ -99,8 +95,8 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
 
     async def setup(self, handle: Handle) -> None:
         self._client = ReservationClient(handle.client, self._sharing, self.args)
-        self._watched = WatchedGroups()
-        self._controller = GroupController(handle, self._client, self._watched)
+        self._groups = Groups()
+        self._controller = GroupController(handle, self._client, self._groups)
 
     async def run(self) -> None:
         await self._controller.run()
@@ -133,10 +129,10 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         self._policies = reflector.store
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
-        self._controller.enqueue(self._watched.reservation_changed(old, new))
+        self._controller.enqueue(self._groups.reservation_changed(old, new))
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
-        groups, pod = self._watched.user_changed(old, new), new or old
+        groups, pod = self._groups.user_changed(old, new), new or old
         if pod is not None:
             self._controller.enqueue(groups, key_of(pod).namespace)
 
@@ -163,11 +159,11 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
         own_groups = frozenset(ctx.spec.gpu_groups)
         takes_device = (
-            not all(map(self._watched.is_reserved, own_groups))
+            any(not self._groups[name].is_reserved for name in own_groups)
             if ctx.request.is_share
             else takes_whole_gpus(ctx.spec, ctx.pod)
         )
-        return self._watched.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
+        return self._groups.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
 
     async def _share(self, ctx: BindContext) -> Status:
         try:

@@ -96,6 +96,16 @@ class Reservation:
         return f"it is being deleted, and finalizers keep it: {finalizers}; have their owners remove them"
 
     @property
+    def is_unreported(self) -> bool:
+        """Whether it may still report its device."""
+        return self.lives and not self.device
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether it has ended without a device. One that had it was evicted: that is no answer of the kubelet."""
+        return self.has_ended and not self.device
+
+    @property
     def ref(self) -> ObjectRef:
         """Reference to the pod in the version that was read."""
         return ObjectRef("v1", "Pod", self.key, self.uid, self.version)
@@ -284,11 +294,6 @@ def excess(claim: DeviceRequest, portions: Mapping[ObjectKey, Decimal], limit: D
         f"the pods of group {claim.group} on node {claim.node} would use {total:f} of its device, and may use "
         f"{limit:f}: {claim.pod} ({claim.portion:f}) beside {listed}{more}"
     )
-
-
-def unreported_reservations(reservations: Sequence[Reservation]) -> list[Reservation]:
-    """Return the reservations that may still report their device."""
-    return [reservation for reservation in reservations if reservation.lives and not reservation.device]
 
 
 def _loss(claim: DeviceRequest, previous: Reservation | None) -> Status:

@@ -44,7 +44,6 @@ from bowline.kube.resources import (
     EVENTS,
     NODES,
     PODS,
-    UNENDED,
     UNFINISHED_BINDREQUESTS,
     Selection,
 )
@@ -56,7 +55,6 @@ from bowline.plugins.gpu_sharing.reservation import (
     Reservation,
     User,
     facts_of,
-    is_named_for,
     is_unscheduled,
     requested_node,
     view_reservation,
@@ -64,7 +62,6 @@ from bowline.plugins.gpu_sharing.reservation import (
 )
 from bowline.plugins.gpu_sharing.reservation_pod import essential_parts, reservation_object
 from bowline.plugins.gpu_sharing.rules import Share, share_of
-from bowline.plugins.gpu_sharing.watched_groups import groups_of
 
 log = logging.getLogger(__name__)
 
@@ -93,35 +90,15 @@ class ReservationClient:
         pods = await self.kube.list_all(PODS, self.namespace, label_selector=selector)
         return [view_reservation(pod) for pod in pods]
 
-    async def unlabelled(self, claimed: Collection[str]) -> list[Reservation]:
-        """Return the reservation pods that have lost the label of their group, and are by their names of none in use.
-
-        A group is in use if it is ``claimed``, or by a pod: its reservation pod gets the label again when the device
-        is recovered. One that is not decoded is not returned: neither its node nor its group is known.
-        """
-        unused = []
-        for reservation in map(view_reservation, await self.kube.list_all(PODS, self.namespace)):
-            if reservation.is_own and reservation.node and not reservation.group:
-                groups = {*claimed, *await self.groups_on(reservation.node)}
-                if not any(is_named_for(reservation.key.name, reservation.node, group) for group in groups):
-                    unused.append(reservation)
-        return unused
-
-    async def groups_on(self, node: str) -> frozenset[str]:
-        """Return the groups of which pods on the node have a label."""
-        on_node = Selection(PODS.as_metadata(), field_selector=f"spec.nodeName={node},{UNENDED}")
-        return frozenset().union(*await self.kube.list_reduced(on_node, groups_of))
-
     async def users(self, group: str, node: str = "", mebibytes: int = 0) -> list[User]:
         """Return every pod that is labelled with the group, in either form; only on ``node`` if given, whose devices
-        have ``mebibytes`` of memory each. The empty group has none.
+        have ``mebibytes`` of memory each.
 
         The API server indexes pods by node: the cost depends on the node's pods, not on the cluster's.
         """
         users: dict[ObjectUID, User] = {}
         on_node = f"spec.nodeName={node}" if node else ""
-        selectors = (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}") if group else ()
-        for selector in selectors:
+        for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
             pods = Selection(PODS, "", selector, on_node)
             for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node, mebibytes)):
                 if user.key.namespace != self.namespace:

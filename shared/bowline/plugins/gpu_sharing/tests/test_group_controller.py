@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.config import GpuSharingSettings
 from bowline.framework.interface.handle import Reconcile
@@ -18,6 +17,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Forbidden, NoResponse
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.group import Groups
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
 from bowline.plugins.gpu_sharing.plugin import pending_status
@@ -28,11 +28,9 @@ from bowline.plugins.gpu_sharing.reservation import (
     Pending,
     Reservation,
     User,
-    reservation_name,
 )
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
-from bowline.plugins.gpu_sharing.watched_groups import WatchedGroups
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import handle_for
@@ -51,6 +49,7 @@ class Site:
     users: tuple[User, ...] = ()
     requested: frozenset[str] = frozenset()
     joined: Reservation | None = HELD  # as of the time when it is joined
+    created: Reservation = field(default_factory=reservation)
     reads_done: asyncio.Event = field(default_factory=asyncio.Event)
     calls: list[str] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)  # of the next reads
@@ -81,9 +80,6 @@ class SiteClient(ReservationClient):
         self.site.calls.append(f"users of {group} on {node}")
         return list(self.site.users)
 
-    async def groups_on(self, node: str) -> frozenset[str]:
-        return frozenset({"g1"})
-
     async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
         return set(self.site.requested)
 
@@ -92,8 +88,8 @@ class SiteClient(ReservationClient):
 
     async def create(self, claim: DeviceRequest, name: str) -> Reservation | str:
         self.site.calls.append("create")
-        self.site.reservations += (reservation(),)
-        return reservation()
+        self.site.reservations += (self.site.created,)
+        return self.site.created
 
     async def touch(self, reservation: Reservation) -> Reservation | None:
         self.site.calls.append("touch")
@@ -155,7 +151,7 @@ def owner(
     site: Site,
     passes: Passes | None = None,
     clock: Clock | None = None,
-    watched: WatchedGroups | None = None,
+    watched: Groups | None = None,
     *,
     releases_foreign: bool = True,
     kube: Any = NO_CLIENT,
@@ -164,7 +160,7 @@ def owner(
     client = client_class(kube, GpuSharingSettings(enabled=releases_foreign), GpuSharingConfig(), site)
     worker = (passes or Passes()).worker
     handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock or SystemClock()), worker=worker)
-    return GroupController(handle, client, watched or WatchedGroups())
+    return GroupController(handle, client, watched or Groups())
 
 
 def cached(reservation: Reservation) -> Any:
@@ -198,7 +194,7 @@ async def test_passes_of_a_group_are_one_after_the_other_and_share_a_read(is_wit
 
 
 async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
-    passes, watched = Passes(), WatchedGroups()
+    passes, watched = Passes(), Groups()
     site = Site(users=(user(),))
     controller = owner(site, passes, watched=watched)
     for name in ("a", "b"):
@@ -315,7 +311,7 @@ async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
 async def test_a_device_that_its_node_offers_twice_is_that_of_one_group(
     other: str, device: str, has_user: bool, is_refused: bool
 ) -> None:
-    watched = WatchedGroups()
+    watched = Groups()
     for group, uuid in (("g1", "GPU-1"), (other, device)):
         watched.reservation_changed(None, cached(reservation(group=group, device=uuid)))
     if has_user:
@@ -390,7 +386,7 @@ async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_after_th
 
 
 async def test_a_device_in_use_is_not_checked_again_because_of_a_claim() -> None:
-    passes, watched = Passes(), WatchedGroups()
+    passes, watched = Passes(), Groups()
     watched.user_changed(None, sharing("p1"))
     controller = owner(Site(), passes, watched=watched)
     await controller.claim(claim())
@@ -423,15 +419,23 @@ async def test_a_silent_reservation_is_released_with_the_last_request_for_it() -
     assert site.removals == [reservation().key.name]
 
 
+@pytest.mark.parametrize("has_failed", [False, True])
 @pytest.mark.parametrize(("waited_s", "is_removed"), [(20, False), (40, True)])
 async def test_a_silent_reservation_is_released_once_a_request_has_waited_for_it(
-    waited_s: float, is_removed: bool
+    waited_s: float, is_removed: bool, has_failed: bool
 ) -> None:
-    """It is by the first whose wait ends, also while others wait: requests that overlap would keep it for ever."""
+    """It is by the first whose wait ends, also while others wait: requests that overlap would keep it for ever.
+
+    A read that fails meanwhile does not begin its wait anew.
+    """
     site, clock = Site((reservation(),)), SteppedClock()
     controller = owner(site, clock=clock)
     for waited in (0, waited_s / 2, waited_s / 2):
         clock.step(timedelta(seconds=waited))
+        if has_failed:
+            site.failures.append(NoResponse("no reply"))
+            with pytest.raises(NoResponse):
+                await controller.claim(claim("a"))
         await controller.claim(claim("a"))
     await controller.claim(claim("b"))
     await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
@@ -479,7 +483,7 @@ async def test_a_release_that_outlasts_its_term_leaves_no_group() -> None:
 
 async def test_a_device_that_is_idle_is_checked_without_an_event() -> None:
     """Its last user may have come and gone while a watch was silent, or a request that lists it has ended."""
-    passes, watched = Passes(), WatchedGroups()
+    passes, watched = Passes(), Groups()
     site = Site(requested=frozenset({HELD.node}))
     controller = owner(site, passes, watched=watched)
     watched.reservation_changed(None, cached(HELD))
@@ -501,48 +505,6 @@ async def test_a_pod_of_another_binder_is_labelled_when_its_device_looks_unused(
     assert kube.patches == [("kai", {"uid": "uid-kai", "labels": labels})]
 
 
-class Unlabelled:
-    """A client that lists reservation pods by node and group, without the label of their group or with it emptied."""
-
-    async def list_all(self, *_: Any, label_selector: str = "") -> list[Any]:
-        pods = (("n1", "g1"), ("n1", "g2"), ("n1", "g3"), ("n1", "g4"), ("", "g5"))
-        unlabelled = [
-            {
-                "metadata": {"name": reservation_name(node, group), "namespace": "res", "uid": group},
-                "spec": {"nodeName": node},
-            }
-            for node, group in pods
-        ]
-        labelled = [
-            {
-                "metadata": {
-                    "name": reservation_name("n1", group),
-                    "namespace": "res",
-                    "uid": group,
-                    "labels": {names.LABEL_GPU_GROUP: value},
-                },
-                "spec": {"nodeName": "n1"},
-            }
-            for group, value in (("g6", ""), ("g7", "g7"))
-        ]
-        return unlabelled if label_selector else unlabelled + labelled
-
-
-async def test_an_unlabelled_reservation_is_removed_only_if_it_is_known_to_be_unused() -> None:
-    """One is of a pod, one of a claim, one is not decoded, and a policy keeps one of the others."""
-    passes, watched = Passes(), WatchedGroups()
-    site = Site(kept=frozenset({reservation_name("n1", "g3")}))
-    watched.reservation_changed(None, cached(replace(HELD, group="")))
-    controller = owner(site, passes, watched=watched, kube=Unlabelled())
-    await controller.claim(replace(claim(), group="g4"))
-    await looked(controller, passes)
-    assert site.removals == [reservation_name("n1", "g2"), reservation_name("n1", "g6")]
-    # The claim ends.
-    await controller.release(ObjectKey("ns", "a"), ObjectUID("uid"), ["g4"])
-    await passes.results()
-    assert reservation_name("n1", "g4") in site.removals
-
-
 async def test_an_event_during_a_pass_asks_for_another_one() -> None:
     passes, site = Passes(), Site()
     site.reads_done.clear()
@@ -562,3 +524,24 @@ async def test_an_ended_reservation_beside_the_one_that_holds_the_device_delays_
     site = Site((HELD, ended), kept=frozenset({"ended"}))
     assert await owner(site).claim(claim()) == Held("GPU-1")
     assert site.count("remove") == 0
+
+
+async def test_a_reservation_that_others_have_created_meanwhile_gives_its_device_at_once() -> None:
+    """As a former leader that was stopped: nothing changes it any more, so a wait for its agent would time out."""
+    assert await owner(Site((), created=HELD)).claim(claim()) == Held("GPU-1")
+
+
+async def test_a_blocker_that_cannot_be_deleted_delays_no_claim_and_no_report() -> None:
+    """A policy keeps it: the search for the lost device has ended all the same."""
+    misplaced = replace(reservation(device="GPU-2", expected_devices=frozenset({"GPU-1"})), uid=ObjectUID("r2"))
+    blocker = replace(misplaced, key=ObjectKey("res", f"{misplaced.key.name}-1"))
+    site, passes, watched = Site((HELD, blocker), (user(),), kept=frozenset({blocker.key.name})), Passes(), Groups()
+    watched.user_changed(None, sharing("a"))
+    controller = owner(site, passes, watched=watched)
+    assert await controller.claim(claim()) == Held("GPU-1")
+    controller.enqueue(["g1"])
+    assert RELEASE_RETRY in await passes.results()
+    site.kept = frozenset()
+    controller.enqueue(["g1"])
+    await passes.results()
+    assert site.removals == [blocker.key.name], "the device that pods use is kept"

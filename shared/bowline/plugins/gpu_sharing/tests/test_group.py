@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import Object
-from bowline.plugins.gpu_sharing.reservation import reservation_name
-from bowline.plugins.gpu_sharing.watched_groups import (
-    WatchedGroups,
+from bowline.plugins.gpu_sharing.group import (
+    Groups,
     transform_reservation,
     transform_user,
 )
+from bowline.plugins.gpu_sharing.reservation import reservation_name
 
 NODE = "node-0"
 DEVICE = {"run.ai/reserve_for_gpu_index": "GPU-1"}
@@ -21,10 +21,7 @@ def meta(name: str, **labels: str) -> dict[str, Any]:
 
 
 def reservation(group: str, node: str = NODE, name: str = "", phase: str = "Running", **metadata: Any) -> Object:
-    labels = {"runai-gpu-group": group} if group else {}
-    pod = (
-        meta(name or reservation_name(node, group or "g"), **labels)["metadata"] | {"annotations": DEVICE} | metadata
-    )
+    pod = meta(name or reservation_name(node, group), **{"runai-gpu-group": group})["metadata"]
     spec = {"nodeName": node, "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
     cached = transform_reservation(
         {"metadata": pod | {"annotations": DEVICE} | metadata, "spec": spec, "status": {"phase": phase}}
@@ -38,7 +35,7 @@ def user(name: str, *groups: str) -> Object:
 
 
 def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> None:
-    idle = WatchedGroups()
+    idle = Groups()
     idle.reservation_changed(None, reservation("g"))
     idle.user_changed(None, user("a", "g"))
     idle.user_changed(None, user("b", "g"))
@@ -52,7 +49,7 @@ def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> Non
 
 
 def test_the_watches_have_no_common_order() -> None:
-    idle = WatchedGroups()
+    idle = Groups()
     idle.user_changed(None, user("a", "g", "h"))
     idle.reservation_changed(None, reservation("g"))
     idle.reservation_changed(None, reservation("h"))
@@ -64,24 +61,23 @@ def test_the_watches_have_no_common_order() -> None:
 
 
 def test_groups_without_users_or_without_a_reservation_are_looked_at() -> None:
-    """A reservation that has lost its label counts; a pod without group and name of a reservation is none."""
-    watched, deleting = WatchedGroups(), reservation("g", deletionTimestamp="2026-01-01T00:00:00Z")
+    """A pod without the label of a group is no reservation."""
+    watched, deleting = Groups(), reservation("g", deletionTimestamp="2026-01-01T00:00:00Z")
     watched.user_changed(None, user("a", "g"))
     assert (set(watched.to_look_at), watched.unreserved) == ({"g"}, 1)
     watched.reservation_changed(None, reservation("g"))
     assert (set(watched.to_look_at), watched.unreserved) == (set(), 0)
     watched.reservation_changed(reservation("g"), deleting)
     assert (set(watched.to_look_at), watched.unreserved) == ({"g"}, 1)
-    watched.reservation_changed(deleting, reservation(""))
-    assert watched.to_look_at == {"g", ""}
-    assert transform_reservation(meta("other")) is None
+    watched.reservation_changed(deleting, transform_reservation(meta("other")))
+    assert (set(watched.to_look_at), watched.unreserved) == ({"g"}, 1)
     watched.user_changed(user("a", "g"), None)
-    assert (set(watched.to_look_at), watched.unreserved) == ({""}, 0)
+    assert (set(watched.to_look_at), watched.unreserved) == (set(), 0)
 
 
 def test_a_reservation_that_has_ended_is_looked_at_once_its_group_has_no_users() -> None:
     """It holds nothing: it reserves no device, and no other pod of its node waits for its release."""
-    watched, ended = WatchedGroups(), reservation("g", phase="Failed")
+    watched, ended = Groups(), reservation("g", phase="Failed")
     watched.user_changed(None, user("a", "g"))
     watched.reservation_changed(None, reservation("g", name="again"))
     watched.reservation_changed(None, ended)
@@ -91,15 +87,12 @@ def test_a_reservation_that_has_ended_is_looked_at_once_its_group_has_no_users()
     watched.user_changed(user("a", "g"), None)
     assert (set(watched.to_look_at), watched.unreserved) == ({"g"}, 0)
     assert watched.on_node(NODE) == set()
-    unlabelled = reservation("", phase="Failed")
-    watched.reservation_changed(ended, unlabelled)
-    assert watched.to_look_at == {""}, "it has lost its label"
-    watched.reservation_changed(unlabelled, None)
+    watched.reservation_changed(ended, None)
     assert watched.to_look_at == set()
 
 
 def test_a_group_is_checked_when_its_last_pod_leaves_it_or_one_joins_it_without_a_reservation() -> None:
-    watched = WatchedGroups()
+    watched = Groups()
     watched.reservation_changed(None, reservation("g"))
     assert watched.user_changed(None, user("a", "g", "lost")) == {"lost"}
     assert watched.user_changed(None, user("b", "g")) == set()
@@ -109,7 +102,7 @@ def test_a_group_is_checked_when_its_last_pod_leaves_it_or_one_joins_it_without_
 
 
 def test_idle_groups_are_those_of_a_node() -> None:
-    watched = WatchedGroups()
+    watched = Groups()
     for group, node in (("g", NODE), ("h", "node-1")):
         watched.reservation_changed(None, reservation(group, node))
     assert watched.on_node(NODE) == {"g"}
@@ -132,7 +125,7 @@ def test_idle_groups_are_those_of_a_node() -> None:
 def test_changes_that_decide_about_a_used_device(
     before: dict[str, Any], after: dict[str, Any] | None, expected: bool
 ) -> None:
-    watched = WatchedGroups()
+    watched = Groups()
     watched.user_changed(None, user("a", "g"))
     watched.reservation_changed(None, reservation("g", **before))
     changed = watched.reservation_changed(
@@ -142,7 +135,7 @@ def test_changes_that_decide_about_a_used_device(
 
 
 def test_a_device_that_is_offered_twice_has_two_holders() -> None:
-    watched = WatchedGroups()
+    watched = Groups()
     for group in ("g", "h"):
         watched.reservation_changed(None, reservation(group))
     assert watched.holders(NODE, "GPU-1") == {"g", "h"}
