@@ -44,7 +44,18 @@ class Group:
     read_at: float = 0.0  # when the last read of its reservation pods began
     claims: dict[ObjectKey, DeviceRequest] = field(default_factory=dict)  # by request
     reservations: list[Reservation] = field(default_factory=list)  # as of the pass in progress
+    unreported: dict[ObjectUID, float] = field(default_factory=dict)  # since when those have not reported a device
     loss: Loss | None = None  # of a device that pods use and no reservation holds
+
+    def read(self, reservations: list[Reservation], at: float) -> None:
+        """Store the reservation pods that a read which began then has returned."""
+        self.reservations, self.read_at = reservations, at
+        unreported = (entry.uid for entry in reservations if entry.is_unreported)
+        self.unreported = {uid: self.unreported.get(uid, at) for uid in unreported}
+
+    def is_silent(self, reservation: Reservation, latest: float) -> bool:
+        """Whether the reservation may still report its device, and has not since ``latest`` or longer."""
+        return reservation.is_unreported and self.unreported.get(reservation.uid, latest + 1) <= latest
 
     @property
     def is_reserved(self) -> bool:

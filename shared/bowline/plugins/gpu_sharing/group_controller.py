@@ -6,7 +6,7 @@ one pass at a time, different groups have theirs concurrently:
 - a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
   that makes the pod a user. It is answered with the device, what to wait for, or the pods that leave it no room;
 - a *release* is answered when the group has been checked and unused reservations are deleted, and those whose agent
-  was silent for as long as the request may wait for it: others that wait for the same one try again;
+  was silent for as long as a request may wait for it: others that wait for the same one try again;
 - an *event* (a sharing pod ended or lost its label) triggers a check; pods are read live only before a delete, and
   only if the watch shows no other user. So is a group that the watches show idle or unreserved, from time to time and
   at the start of a term: a watch may have been silent, or another binder's pods lack the label that it selects, which
@@ -21,7 +21,7 @@ The state may be lost: after a restart, unfinished requests and labels show whic
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -95,15 +95,12 @@ class GroupController:
         self._withdrawn.pop(claim.request, None)
         former = self._groups[claim.group].claims.get(claim.request, claim).answer
         # What an earlier attempt was given is no device that a pod is about to be bound with.
-        claim = replace(claim, answer=former if isinstance(former, Pending) else None)
         group = self._groups.add_claim(claim)
         async with self._pass(group):
             answer = await self._answer(group, replace(claim, answer=former))
-            if isinstance(answer, Pending):
-                answer = self._timed(answer, former)
             if claim.request in group.claims and isinstance(answer, Held | Pending):  # not released meanwhile
                 group.claims[claim.request] = replace(claim, answer=answer)
-        if group.loss is not None or leftovers(group):
+        if group.loss is not None or any(entry.is_blocker for entry in group.reservations):
             self._enqueue(ObjectKey(claim.request.namespace, group.name))
         return answer
 
@@ -122,9 +119,8 @@ class GroupController:
         What cannot be deleted now is deleted later: it delays only pods that need its device.
         """
         self._withdrawn[request] = uid
-        silent = self._silent(request)
         self.release_claims(request)
-        await asyncio.gather(*(self._release(group, request.namespace, silent) for group in groups))
+        await asyncio.gather(*(self._release(group, request.namespace) for group in groups))
 
     async def release_unused(self, groups: Iterable[str], node: str, tenant: str) -> list[Unreleased]:
         """Try to delete the unused reservations of the groups without claims, for a pod of ``tenant``, a namespace.
@@ -177,27 +173,16 @@ class GroupController:
             pauses.append(RELEASE_RETRY)  # a claim keeps an idle device, perhaps of a pod that has ended already
         return max(min(pauses), REQUEUE_DELAY) if pauses else None
 
-    def _timed(self, answer: Pending, former: Held | Pending | None) -> Pending:
-        """Return the answer with the time since which the request waits for this reservation."""
-        if isinstance(former, Pending) and former.reservation.uid == answer.reservation.uid:
-            return replace(answer, since=former.since)
-        return replace(answer, since=self._clock.monotonic())
+    @property
+    def _latest(self) -> float:
+        """Since when a reservation is silent that has not reported its device: no request waits longer for it."""
+        return self._clock.monotonic() - self._client.sharing.agent_timeout.total_seconds() + ROUNDING_S
 
-    def _silent(self, request: ObjectKey) -> frozenset[ObjectUID]:
-        """Return the reservations for whose device the request has waited as long as it may."""
-        answers = [self._groups[name].claims[request].answer for name in self._groups.claimed_by(request)]
-        latest = self._clock.monotonic() - self._client.sharing.agent_timeout.total_seconds() + ROUNDING_S
-        return frozenset(
-            answer.reservation.uid for answer in answers if isinstance(answer, Pending) and answer.since <= latest
-        )
-
-    async def _release(
-        self, name: str, tenant: str, silent: Collection[ObjectUID] = frozenset()
-    ) -> Unreleased | None:
+    async def _release(self, name: str, tenant: str) -> Unreleased | None:
         """Check the group; what fails is repeated without the caller, whose request may be gone by then."""
         group = self._groups.keep(name)
         try:
-            failure = await self._check(group, silent, is_release=True)
+            failure = await self._check(group, is_release=True)
         except BaseException:
             self._enqueue(ObjectKey(tenant, name))
             raise
@@ -205,16 +190,13 @@ class GroupController:
             self._enqueue(ObjectKey(tenant, name))
         return failure
 
-    async def _check(
-        self, group: Group, silent: Collection[ObjectUID] = frozenset(), *, is_release: bool = False
-    ) -> Unreleased | None:
-        """Recover a lost device, and delete unused and ``silent`` reservations; returns one that cannot be deleted
-        now.
-        """
+    async def _check(self, group: Group, *, is_release: bool = False) -> Unreleased | None:
+        """Recover a lost device, and delete what serves nobody; returns a reservation that cannot be deleted now."""
         async with self._pass(group, is_check=True):
             await self._recover(group)
             # A release is answered from live reads, so watch lag does not matter.
-            return await self._delete_unused(group, leftovers(group, silent), is_due=is_release or not group.users)
+            is_due = is_release or not group.users
+            return await self._delete_unused(group, leftovers(group, self._latest), is_due=is_due)
 
     @asynccontextmanager
     async def _pass(self, group: Group, *, is_check: bool = False) -> AsyncIterator[None]:
@@ -228,8 +210,7 @@ class GroupController:
             async with turn_at(group.lock):
                 if is_check or group.read_at <= asked_at:
                     read_at = self._clock.monotonic()
-                    group.reservations = await self._client.reservations(group.name)
-                    group.read_at = read_at
+                    group.read(await self._client.reservations(group.name), read_at)
                 yield
         finally:
             group.passes -= 1
@@ -318,6 +299,7 @@ class GroupController:
             about = {"group": group.name, "node": claim.node, "reservation": str(reservation.key)}
             log.info("reserving a device", extra=about)
             group.reservations.append(reservation)
+            group.unreported[reservation.uid] = self._clock.monotonic()
         return reservation
 
     async def _remove(self, group: Group, target: Reservation) -> bool:
@@ -401,19 +383,16 @@ class GroupController:
 
     async def _search(self, group: Group, loss: Loss, users: Sequence[User]) -> Loss:
         """Execute one step of the search for the lost device; returns what is known of it then."""
-        now = self._clock.monotonic()
-        reported_by = now + self._client.sharing.agent_timeout.total_seconds()
+        now, timeout_s = self._clock.monotonic(), self._client.sharing.agent_timeout.total_seconds()
         claim = await self._client.lost_device(group.name, users)
-        step = next_step(claim, group.reservations, loss, now)
+        step = next_step(claim, group, loss.last_uid, self._latest)
         match step:
             case Await(awaited):
-                return (
-                    loss if awaited.uid == loss.last_uid else replace(loss, until=reported_by, last_uid=awaited.uid)
-                )
+                return replace(loss, until=group.unreported[awaited.uid] + timeout_s, last_uid=awaited.uid)
             case Reserve(name):
                 reservation = await self._reserve(group, claim, name)
                 if isinstance(reservation, Reservation):
-                    return replace(loss, until=reported_by, last_uid=reservation.uid)
+                    return replace(loss, until=now + timeout_s, last_uid=reservation.uid)
                 why, pause = reservation, RELEASE_RETRY
             case Abandon():
                 why, pause = step.why, step.pause

@@ -16,7 +16,7 @@ from datetime import timedelta
 from bowline.api import names
 from bowline.api.meta import ObjectRef, ObjectUID
 from bowline.framework.interface.status import Status
-from bowline.plugins.gpu_sharing.group import Group, Loss
+from bowline.plugins.gpu_sharing.group import Group
 from bowline.plugins.gpu_sharing.reservation import (
     ELSEWHERE,
     RELEASE_RETRY,
@@ -65,10 +65,13 @@ def running_users(users: Iterable[User]) -> list[User]:
     return [user for user in users if user.node and not user.has_ended and not user.deleting]
 
 
-def next_step(claim: DeviceRequest, reservations: Sequence[Reservation], loss: Loss, now: float) -> Step:
-    """Return the next step for a device without a holder. ``reservations``: the group's reservation pods."""
-    group, node = claim.group, claim.node
-    on_node = [reservation for reservation in reservations if (reservation.node, reservation.group) == (node, group)]
+def next_step(claim: DeviceRequest, group: Group, last_uid: ObjectUID | None, latest: float) -> Step:
+    """Return the next step for a device without a holder.
+
+    ``last_uid``: the last reservation of this search. ``latest``: since when one that has not reported is silent.
+    """
+    node = claim.node
+    on_node = [entry for entry in group.reservations if (entry.node, entry.group) == (node, group.name)]
     blockers = [reservation for reservation in on_node if reservation.is_blocker]
     rejections = [entry for entry in on_node if entry.is_rejected and entry.expected_devices]
     waiting = [entry for entry in on_node if entry.is_unreported]
@@ -78,7 +81,7 @@ def next_step(claim: DeviceRequest, reservations: Sequence[Reservation], loss: L
         why = f"node {node} offers no {names.RESOURCE_GPU} (status.allocatable), so no pod gets its device either"
     elif not claim.expected_devices:
         why = "the ConfigMaps of its pods do not agree on its device"
-    elif waiting and (waiting[0].uid != loss.last_uid or now < loss.until):
+    elif waiting and not group.is_silent(waiting[0], latest):
         return Await(waiting[0])
     elif waiting:
         why = (
@@ -88,12 +91,12 @@ def next_step(claim: DeviceRequest, reservations: Sequence[Reservation], loss: L
         why = (
             f"the kubelet has no further device for reservation pod {rejections[0].key}{reason_suffix(rejections[0])}"
         )
-    elif loss.last_uid is not None and loss.last_uid not in {reservation.uid for reservation in on_node}:
+    elif last_uid is not None and last_uid not in {reservation.uid for reservation in on_node}:
         why = "the last reservation pod of the search was removed"
     elif len(blockers) >= MOST_BLOCKERS:
         why = f"{len(blockers)} reservation pods got other devices"
     else:
-        return Reserve(_free_name(group, node, {reservation.key.name for reservation in blockers}))
+        return Reserve(_free_name(group.name, node, {reservation.key.name for reservation in blockers}))
     # Once the node offers GPUs again, the first pod may get the device. So may it be the one that a silent agent had.
     is_silent = any(entry.expected_devices for entry in waiting) and not blockers and not rejections
     return Abandon(why, RELEASE_RETRY if claim.node_facts.lacks_gpus or is_silent else SEARCH_INTERVAL)
@@ -104,17 +107,17 @@ def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str
     return next(name for name in (base, *(f"{base}-{n}" for n in range(1, 100))) if name not in unavailable_names)
 
 
-def leftovers(group: Group, silent: Collection[ObjectUID] = ()) -> list[Reservation]:
+def leftovers(group: Group, latest: float) -> list[Reservation]:
     """Return the reservations that serve nobody, whoever uses the group's device.
 
-    Blockers, unless a search is on; what an abandoned search has reserved; those ``silent`` for too long, by UID.
+    Blockers, unless a search is on; what an abandoned search has reserved; those that are silent since ``latest``.
     """
     is_abandoned = group.loss is not None and not group.is_searched
     return [
         entry
         for entry in group.reservations
         if (entry.is_blocker and not group.is_searched)
-        or (entry.is_unreported and entry.uid in silent)
+        or group.is_silent(entry, latest)
         or (is_abandoned and entry.expected_devices and (entry.is_unreported or entry.is_rejected))
     ]
 

@@ -175,7 +175,6 @@ class Pending:
     """The reservation runs or starts, and has not reported its device yet."""
 
     reservation: Reservation
-    since: float = field(default=0.0, compare=False)  # when the request was first told so, monotonic
 
 
 @dataclass(frozen=True, slots=True)

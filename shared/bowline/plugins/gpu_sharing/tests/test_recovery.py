@@ -61,7 +61,7 @@ def blocker(number: int) -> Reservation:
     ],
 )
 def test_a_search_continues(reservations: list[Reservation], step: Step) -> None:
-    assert next_step(KNOWN, reservations, Loss(), 0.0) == step
+    assert next_step(KNOWN, Group("g1", reservations=reservations), None, 0.0) == step
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_a_search_continues(reservations: list[Reservation], step: Step) -> None
 def test_a_search_without_success_releases_what_it_blocks(
     reservations: list[Reservation], lost: DeviceRequest, why: str, releases: list[Reservation]
 ) -> None:
-    step = next_step(lost, reservations, Loss(), 0.0)
+    step = next_step(lost, Group("g1", reservations=reservations), None, 0.0)
     assert isinstance(step, Abandon)
     assert why in step.why
-    assert leftovers(Group("g1", reservations=[EVICTED, *reservations], loss=Loss(step.why))) == releases
-    assert leftovers(Group("g1", reservations=reservations, loss=Loss(last_uid=NEW.uid))) == []
+    assert leftovers(Group("g1", reservations=[EVICTED, *reservations], loss=Loss(step.why)), 0.0) == releases
+    assert leftovers(Group("g1", reservations=reservations, loss=Loss(last_uid=NEW.uid)), 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_a_search_without_success_releases_what_it_blocks(
     ],
 )
 def test_a_search_ends_with_its_last_reservation(reservations: list[Reservation], why: str, pause: timedelta) -> None:
-    searching = Loss(until=40.0, last_uid=NEW.uid)
-    step = next_step(KNOWN, reservations, searching, 40.0)
+    searching = Group("g1", reservations=reservations, unreported={NEW.uid: 0.0})
+    step = next_step(KNOWN, searching, NEW.uid, 0.0)
     assert isinstance(step, Abandon)
     assert why in step.why
     assert step.pause == pause
-    assert NEW not in reservations or next_step(KNOWN, reservations, searching, 39.9) == Await(NEW)
+    assert NEW not in reservations or next_step(KNOWN, searching, NEW.uid, -0.1) == Await(NEW)
 
 
 @pytest.mark.parametrize(
