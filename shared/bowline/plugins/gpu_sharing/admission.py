@@ -7,7 +7,7 @@ the request's UID (``seed``), so that a repeated review has the same result.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from bowline.api import names
@@ -61,7 +61,7 @@ UNPREPARED: Final = Rule(
 ENVIRONMENT: Final = Rule(
     "gpu_sharing/environment",
     "the container of a share sets a variable that the share sets (`NVIDIA_VISIBLE_DEVICES`, `GPU_PORTION`, "
-    "`RUNAI_NUM_OF_GPUS`): the entry is replaced",
+    "`RUNAI_NUM_OF_GPUS`, with plugin hami_core `CUDA_DEVICE_MEMORY_LIMIT`): the entry is replaced",
     severity=Severity.WARNS,
     invalid='annotations: {gpu-fraction: "0.5"}\n'
     "containers: [{name: main, image: example.com/main, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}]",
@@ -89,8 +89,10 @@ RULES: Final = (
 
 # In the order in which they are written.
 SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
-_SHARE_VARIABLES = frozenset(SHARE_ENV)
-_REMOVED_ONE_BY_ONE = 8
+# With the limit that HAMi core reads.
+LIMITED_ENV = (*SHARE_ENV, names.DEVICE_MEMORY_LIMIT)
+# Entries that warnings name.
+_LISTED = 3
 MAX_SUBDOMAIN = 253
 # The API's default mode of a ConfigMap volume.
 _DEFAULT_MODE = 0o644
@@ -127,13 +129,15 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
         super().__init__(args, settings)
         self._sharing = settings.gpu_sharing
         self._hides_devices, self._are_fractioned = hides_devices(settings), bool(settings.nv_fractions)
+        is_limited = {entry.name: entry.enabled for entry in settings.plugins}.get("hami_core", False)
+        self._variables = LIMITED_ENV if is_limited else SHARE_ENV
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         """Add the names of the pod's ConfigMaps and the container's references to them; hide devices from the
         other containers.
         """
         if self._sharing.enabled:
-            prepare(pod, info.request_uid)
+            prepare(pod, info.request_uid, self._variables)
         if self._hides_devices:
             hide_devices(pod, other_containers(pod.raw, are_fractioned=self._are_fractioned))
 
@@ -147,7 +151,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
         if info.kind != "Pod":
             yield from guards.guard_errors(pod["metadata"])
             yield from template_errors(pod, info.request_uid)
-        yield from share_errors(pod, is_final=info.is_validating_webhook)
+        yield from share_errors(pod, self._variables, is_final=info.is_validating_webhook)
         # Enabled GPU fractioning may give the devices instead; the binding decides by the node.
         is_nri = info.inventory is not None and info.inventory.gpu_runtime.mode is OperatorMode.NRI
         if is_nri and not self._are_fractioned:
@@ -172,7 +176,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
         return request.spec is not None and request.is_share and request_error(request.spec) is None
 
 
-def prepare(pod: MutablePod, seed: str) -> None:
+def prepare(pod: MutablePod, seed: str, variables: Sequence[str] = SHARE_ENV) -> None:
     """Mutate the share's container; a pod without a share, or without that container, is not changed."""
     target = share_target(pod.raw) if wants_share(pod.raw) else None
     if target is None:
@@ -186,12 +190,12 @@ def prepare(pod: MutablePod, seed: str) -> None:
         pod.set_annotation(names.SHARED_GPU_CONFIGMAP, prefix)
     container = ("spec", target.field, target.index)
     env = target.container.get("env") or []
-    if not _has_env(env, capabilities):
-        replaced = [index for index, entry in enumerate(env) if entry.get("name") in _SHARE_VARIABLES]
+    if not _has_env(env, capabilities, variables):
+        replaced = [index for index, entry in enumerate(env) if entry.get("name") in variables]
         _warn_of_replaced(pod, target, [i for i in replaced if env[i] != _env_entry(env[i]["name"], capabilities)])
         if replaced:
-            _remove(pod, replaced, *container, "env")
-        pod.extend([_env_entry(name, capabilities) for name in SHARE_ENV], *container, "env")
+            _remove(pod, set(replaced), *container, "env")
+        pod.extend([_env_entry(name, capabilities) for name in variables], *container, "env")
     if not _has_env_from(target, capabilities):
         pod.append(_direct(capabilities), *container, "envFrom")
     if not _has_volume(pod.raw, capabilities):
@@ -200,7 +204,7 @@ def prepare(pod: MutablePod, seed: str) -> None:
 
 def _warn_of_replaced(pod: MutablePod, target: ShareTarget, indices: Sequence[int]) -> None:
     """Warn about entries that the author wrote."""
-    for index in indices[: len(SHARE_ENV)]:
+    for index in indices[:_LISTED]:
         entry = target.container["env"][index]
         field = "value" if "value" in entry else "valueFrom"
         path = f"spec.{target.field}[{target.index}].env[{index}].{field}"
@@ -219,7 +223,7 @@ def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
     return f"{_as_name(base, room)}-{_random_letters(seed, metadata)}-{GENERATED_TAIL}"
 
 
-def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
+def share_errors(pod: Object, variables: Sequence[str] = SHARE_ENV, *, is_final: bool) -> Iterator[FieldError]:
     """Yield the errors of a share's preparation: a prefix that forms no valid names, else what a final pod lacks."""
     target = share_target(pod) if wants_share(pod) else None
     if target is None:
@@ -231,7 +235,7 @@ def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
         message = f"{wrong}; remove the annotation, and a name is generated"
         yield FieldError(CONFIGMAP_PREFIX, annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
     elif is_final:
-        yield from _unprepared_errors(pod, target, prefix, capabilities)
+        yield from _unprepared_errors(pod, target, prefix, variables)
 
 
 def template_errors(pod: Object, seed: str) -> Iterator[FieldError]:
@@ -265,13 +269,16 @@ def _prefix_rule(prefix: str, capabilities: str) -> str:
     return ""
 
 
-def _unprepared_errors(pod: Object, target: ShareTarget, prefix: str, capabilities: str) -> Iterator[FieldError]:
+def _unprepared_errors(
+    pod: Object, target: ShareTarget, prefix: str, variables: Sequence[str]
+) -> Iterator[FieldError]:
     """Yield the error of a sharing pod that would start without its share's environment."""
+    capabilities = capabilities_map(prefix, target)
     missing = [
         part
         for part, is_present in (
             (f"the annotation {names.SHARED_GPU_CONFIGMAP}", bool(prefix)),
-            ("the environment", _has_env(target.container.get("env") or [], capabilities)),
+            ("the environment", _has_env(target.container.get("env") or [], capabilities, variables)),
             ("envFrom", _has_env_from(target, capabilities)),
             ("the volume", _has_volume(pod, capabilities)),
         )
@@ -290,7 +297,9 @@ def _name(target: ShareTarget) -> str:
 
 
 def _env_entry(name: str, capabilities: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": capabilities, "key": name}}}
+    # Optional, so that pods prepared while hami_core is enabled still start after it has been disabled.
+    optional = {"optional": True} if name == names.DEVICE_MEMORY_LIMIT else {}
+    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": capabilities, "key": name, **optional}}}
 
 
 def _direct(capabilities: str) -> dict[str, Any]:
@@ -322,7 +331,7 @@ def _remove_former(pod: MutablePod, prefix: str, capabilities: str) -> None:
     for array in arrays:
         former = [i for i, entry in enumerate(_entries(pod, array)) if _is_former(entry, prefix, capabilities)]
         if former:
-            _remove(pod, former, "spec", *array)
+            _remove(pod, set(former), "spec", *array)
 
 
 def _is_former(entry: Object, prefix: str, capabilities: str) -> bool:
@@ -332,20 +341,16 @@ def _is_former(entry: Object, prefix: str, capabilities: str) -> bool:
     name = str((source or {}).get("name") or "").removesuffix("-evar")
     if name == capabilities or not name.startswith(prefix) or not _PLACE.fullmatch(name, len(prefix)):
         return False
-    return entry in (_direct(name), _volume(name), *(_env_entry(variable, name) for variable in SHARE_ENV))
+    return entry in (
+        _direct(name),
+        _volume(name),
+        *(_env_entry(key, name) for key in LIMITED_ENV),
+    )
 
 
-def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
-    """Remove entries of an array: a few one by one, more by replacing the array, which would repeat the others in the
-    patch. The API server copies the array for each operation on it.
-    """
-    if len(indices) <= _REMOVED_ONE_BY_ONE:
-        for index in reversed(indices):
-            pod.remove(*array, index)
-        return
-    removals = set(indices)
-    kept = [entry for index, entry in enumerate(_entries(pod, array[1:])) if index not in removals]
-    pod.set(kept, *array)
+def _remove(pod: MutablePod, indices: Collection[int], *array: str | int) -> None:
+    """Remove entries of an array by replacing it. The API server copies the array for each operation on it."""
+    pod.set([entry for index, entry in enumerate(_entries(pod, array[1:])) if index not in indices], *array)
 
 
 def _entries(pod: MutablePod, array: Iterable[str | int]) -> Any:
@@ -356,11 +361,11 @@ def _entries(pod: MutablePod, array: Iterable[str | int]) -> Any:
     return entries
 
 
-def _has_env(env: Sequence[Object], capabilities: str) -> bool:
+def _has_env(env: Sequence[Object], capabilities: str, variables: Sequence[str]) -> bool:
     """Return whether each variable exists once and refers to its key; of duplicates the last one takes effect."""
-    variables = [entry for entry in env if entry.get("name") in _SHARE_VARIABLES]
-    return len(variables) == len(SHARE_ENV) == len({entry["name"] for entry in variables}) and all(
-        _refers(entry, capabilities) for entry in variables
+    entries = [entry for entry in env if entry.get("name") in variables]
+    return len(entries) == len(variables) == len({entry["name"] for entry in entries}) and all(
+        _refers(entry, capabilities) for entry in entries
     )
 
 

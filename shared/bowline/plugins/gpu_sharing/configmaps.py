@@ -42,7 +42,7 @@ def share_configmaps(
     A container's devices are fixed before it starts: users who may edit ConfigMaps must not change them. By the label
     the chart's admission policy recognises ConfigMaps that only the reconciler may write or delete.
 
-    ``memory_limit`` is written if the container refers to it; plugin hami_core adds that reference at admission.
+    ``memory_limit`` is written if the container refers to it; as it does while plugin hami_core is enabled.
     """
     container, portion = share.target.container, spec.received_gpu.portion if spec.received_gpu is not None else ""
     data = {names.GPU_PORTION: portion, names.NUM_OF_GPUS: portion}

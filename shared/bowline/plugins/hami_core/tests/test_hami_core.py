@@ -117,7 +117,7 @@ def test_the_shares_container_gets_its_limit_from_the_configmap(env: list[Json])
     raw = pod(env)
     verdict = chain().admit_pod(raw, AdmissionInfo(request_uid="s"))
     assert verdict.allowed
-    replaced = [("hami_core/environment", "spec.containers[0].env[0].value", "80000m")] if env else []
+    replaced = [("gpu_sharing/environment", "spec.containers[0].env[0].value", "80000m")] if env else []
     assert [(error.rule.id, error.path, error.value) for error in verdict.warnings] == replaced
     name = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] + "-0"
     limits = [entry for entry in raw["spec"]["containers"][0]["env"] if entry["name"] == "CUDA_DEVICE_MEMORY_LIMIT"]
@@ -129,7 +129,7 @@ def test_the_shares_container_gets_its_limit_from_the_configmap(env: list[Json])
     assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
     limits[0]["valueFrom"]["configMapKeyRef"]["name"] = "other-0"
     (fault,) = chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).errors
-    assert (fault.rule.id, fault.path) == ("hami_core/unprepared", "spec.containers[0].env")
+    assert (fault.rule.id, fault.path) == ("gpu_sharing/unprepared", "spec.containers[0]")
 
 
 def test_the_plugin_requires_gpu_sharing() -> None:
