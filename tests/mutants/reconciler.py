@@ -336,17 +336,17 @@ ENDS = (
     Mutant(
         "writes-of-the-former-leader-forgotten",
         "What a former leader may have sent counts for nothing.",
-        f"{_DECIDE}step.py",
-        "if not facts.has_late_writes and not facts.is_inherited:",
-        "if not facts.has_late_writes:",
+        f"{_DRIVE}in_flight.py",
+        "timedelta(seconds=now - self._leading_since) if self.may_predate_term(request) else None,",
+        "None,",
         simulation=("kill",),
     ),
     Mutant(
         "own-late-writes-forgotten",
         "A write of this process without a reply counts for nothing.",
-        f"{_DECIDE}step.py",
-        "if not facts.has_late_writes and not facts.is_inherited:",
-        "if not facts.is_inherited:",
+        f"{_DRIVE}in_flight.py",
+        "timedelta(seconds=now - lost_at) if lost_at is not None else None,",
+        "None,",
         simulation=("late",),
     ),
     Mutant(
@@ -374,6 +374,13 @@ ATTEMPTS = (
         "request.created <= newest",
         "request.created < newest",
         simulation=_RANDOM,
+    ),
+    Mutant(
+        "quiet-after-the-read",
+        "Whether a late write may still take effect is determined after the read of the pod.",
+        f"{_DRIVE}driver.py",
+        "quiet_in=self._quiet_in(work, work.read_at),",
+        "quiet_in=self._quiet_in(work, self.clock.monotonic()),",
     ),
     Mutant(
         "rollback-does-nothing",

@@ -145,28 +145,19 @@ FRAMEWORK = (
 
 KUBE = (
     Mutant(
-        "any-reply-disproves",
-        "Any reply about an object proves that an unguarded write to it cannot land any more.",
-        f"{_KUBE}writes.py",
-        "if write.target != target or not write.guard or write.guard == version or write.lost_at is None",
-        "if write.target != target or write.guard == version or write.lost_at is None",
-        simulation=("late",),
-    ),
-    Mutant(
         "cancelled-write-forgotten",
         "A write whose caller is cancelled is forgotten.",
         f"{_KUBE}writes.py",
-        "        except BaseException:\n            if write.is_sent:\n                write.lose(now())\n            else:\n"
-        "                self._writes.remove(write)\n            raise\n",
-        "        except BaseException:\n            self._writes.remove(write)\n            raise\n",
+        "        except BaseException as error:\n",
+        "        except KubeError as error:\n",
         simulation=("late",),
     ),
     Mutant(
         "lost-write-forgotten",
         "A write whose reply is lost is forgotten.",
         f"{_KUBE}writes.py",
-        "if isinstance(error, InfrastructureError) and error.may_have_been_applied:",
-        "if isinstance(error, InfrastructureError) and not error.may_have_been_applied:",
+        "isinstance(error, InfrastructureError) and error.may_have_been_applied\n",
+        "isinstance(error, InfrastructureError) and not error.may_have_been_applied\n",
         simulation=("late", "share/withdraw/executed late"),
     ),
     Mutant(

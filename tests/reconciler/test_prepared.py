@@ -9,7 +9,7 @@ from bowline.framework.binding.post import bind_by_post
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Done, Status, Transient
 from bowline.kube.resources import PODS
-from bowline.kube.writes import WrittenObject, current_writes
+from bowline.kube.writes import current_writes
 from tests.reconciler.stage import Scripted, Stage
 
 
@@ -66,7 +66,7 @@ async def reply_lost(stage: Stage, ctx: BindContext, store: Store) -> Status:
     await store(stage, ctx)
     writes = current_writes()
     assert writes is not None
-    writes.assume_binding(WrittenObject(PODS, ctx.request.pod_key), ctx.client.clock.monotonic())
+    writes.lose(ctx.client.clock.monotonic(), is_binding=True)
     return Transient(("no reply",))
 
 

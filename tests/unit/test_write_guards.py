@@ -42,7 +42,6 @@ from bowline.testing.clock import START, SteppedClock
 from bowline.testing.handles import handle_for
 from bowline_reconciler.decide.actions import Nomination, PodBound
 from bowline_reconciler.drive.pod_conditions import PodConditions
-from bowline_reconciler.drive.state import RequestStates
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.term.ttl import TTLController
 from tests.unit.framework.test_runner import context
@@ -87,7 +86,7 @@ def request(**metadata: Any) -> BindRequest:
 
 
 def writer(client: KubeClient) -> Writer:
-    return Writer(client, lambda note: None, lambda after: None, PodConditions(client), RequestStates())
+    return Writer(client, lambda note: None, lambda after: None, PodConditions(client))
 
 
 def written_claim(write: Write) -> Call:

@@ -79,7 +79,6 @@ class AtEnd(Enum):
 
     READ_POD = "read the pod live"
     READ_BOUND_POD = "read the pod after its bind: from the watch event of an acknowledged Binding, or live"
-    SETTLE = "determine for how long a write for the request may still take effect"
     RUN_POST_BIND = "call the plugins' post_bind"
 
 
@@ -139,9 +138,8 @@ class Facts:
     is_bound: bool = False  # the pod, read live or after its bind, is on the selected node: nothing may be undone
     is_pod_live: bool = False  # the pod was read live in this reconcile
     has_side_effects: bool = False  # an attempt of this process may have left some
-    has_late_writes: bool = False  # a write of this process has no reply, and may take effect
-    is_inherited: bool = False  # a previous leader may have written for the request
-    quiet_in: timedelta | None = None  # for how long such a write may still take effect; None: not determined
+    has_late_writes: bool = False  # a write of this process has no reply, or a previous leader may have sent one
+    quiet_in: timedelta = timedelta()  # for how long such a write may still take effect, if the pod was read live
     has_read_bound_pod: bool = False
     has_undone: bool = False
     has_run_post_bind: bool = False
@@ -255,7 +253,7 @@ def _of_failure(fail: Fail, facts: Facts) -> EndEffect:
     request = facts.request
     has_effects = request.has_finalizer or facts.has_side_effects or request.is_rollback_incomplete
     may_undo = has_effects and not request.is_misnamed and not facts.has_undone
-    if (may_undo or facts.has_late_writes or facts.is_inherited) and request.pod_key.name and not facts.is_pod_live:
+    if (may_undo or facts.has_late_writes) and request.pod_key.name and not facts.is_pod_live:
         return AtEnd.READ_POD
     if facts.is_pod_live and facts.is_bound:
         return Complete()
@@ -293,9 +291,4 @@ def _of_abandoned(decision: Abandon, facts: Facts) -> EndEffect:
 
 def _until_quiet(facts: Facts) -> EndEffect | None:
     """Return what precedes everything that a late write could make untrue; None if no write may take effect."""
-    if not facts.has_late_writes and not facts.is_inherited:
-        return None
-    quiet_in = facts.quiet_in
-    if quiet_in is None:
-        return AtEnd.SETTLE
-    return RequeueAfter(quiet_in, _WRITE_IN_FLIGHT) if quiet_in > timedelta() else None
+    return RequeueAfter(facts.quiet_in, _WRITE_IN_FLIGHT) if facts.quiet_in > timedelta() else None

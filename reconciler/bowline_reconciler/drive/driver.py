@@ -22,8 +22,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Binding
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Cancelled, Done, Status, Transient, Waiting
-from bowline.kube.resources import PODS
-from bowline.kube.writes import WrittenObject, noting
+from bowline.kube.writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, Priority, ReconcileError, Result
 from bowline_reconciler.decide import actions, step
@@ -49,10 +48,14 @@ DEFER = Result(timedelta(), Priority.LOW)
 
 @dataclass(slots=True)
 class Work:
-    """A request in one reconcile. ``context``: of its attempt; ``started_at``: when that began."""
+    """A request in one reconcile. ``context``: of its attempt; ``started_at``: when that began.
+
+    ``read_at``: a pod that was read live was read after this, monotonic.
+    """
 
     snapshot: Snapshot
     state: RequestState
+    read_at: float
     context: BindContext | None = None
     started_at: datetime | None = None
 
@@ -86,7 +89,8 @@ class Driver:
 
         ``deferred``: the completion that goes on. Raises ReconcileError if an effect must be repeated.
         """
-        work, may_defer = Work(snapshot, state), False
+        since = state.stage.since if isinstance(state.stage, Progress) else None
+        work, may_defer = Work(snapshot, state, self.clock.monotonic() if since is None else since), False
         if deferred is not None:
             work.context, work.started_at = deferred.context, deferred.started_at
         try:
@@ -186,13 +190,12 @@ class Driver:
                     bind = state.attempt.awaited_bind if effect is step.AtEnd.READ_BOUND_POD else None
                     pod = await self.informers.bound_pods.pod_of(bind) if bind is not None else None
                     if pod is None:
-                        work.snapshot = await self.reads.read_live(snapshot, Target.POD)
+                        await self._read_pod(work)
                     else:
                         work.snapshot = replace(snapshot, pod=pod_view(pod))
                     is_bound = is_bound_as_asked(request, work.snapshot.pod)
                     news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": bind is not None}
-                case step.AtEnd.SETTLE:
-                    news["quiet_in"] = await self.in_flight.time_left(request, snapshot.pod, state.attempt)
+                    news["quiet_in"] = self._quiet_in(work, work.read_at)
                 case step.AtEnd.RUN_POST_BIND:
                     ctx = work.context
                     if ctx is not None and isinstance(snapshot.pod, PodView):
@@ -237,10 +240,21 @@ class Driver:
             is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
             is_pod_live=is_pod_live,
             has_side_effects=state.rollback.side_effects is not None,
-            has_late_writes=is_undoing and bool(state.attempt.writes),
-            is_inherited=is_undoing and self.in_flight.may_predate_term(snapshot.request),
+            has_late_writes=is_undoing
+            and (bool(state.attempt.writes) or self.in_flight.may_predate_term(snapshot.request)),
+            quiet_in=self._quiet_in(work, work.read_at),
             may_defer=may_defer,
         )
+
+    async def _read_pod(self, work: Work) -> None:
+        """Read the pod live. What may still take effect is counted from before: the pod has what took effect."""
+        work.read_at = self.clock.monotonic()
+        work.snapshot = await self.reads.read_live(work.snapshot, Target.POD)
+
+    def _quiet_in(self, work: Work, now: float) -> timedelta:
+        """Return for how long after ``now`` a write for the request may still take effect."""
+        snapshot, writes = work.snapshot, work.state.attempt.writes
+        return self.in_flight.time_left(snapshot.request, snapshot.pod, writes, now)
 
     async def _undo(self, work: Work, decision: actions.Fail | actions.Rollback | step.Abandon) -> dict[str, Any]:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
@@ -257,9 +271,7 @@ class Driver:
         with noting(attempt.writes):
             result = await self.runner.run_rollback(ctx, why)
         if isinstance(result, Done):
-            quiet_in = timedelta()
-            if attempt.writes:
-                quiet_in = await self.in_flight.time_left(snapshot.request, snapshot.pod, attempt)
+            quiet_in = self._quiet_in(work, self.clock.monotonic())
             is_quiet = quiet_in <= timedelta()
             if is_quiet:
                 rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message
@@ -324,10 +336,10 @@ class Driver:
 
     async def _look_at_pod(self, work: Work) -> dict[str, Any]:
         """Read the pod that anybody may have bound; returns the new facts."""
-        snapshot = work.snapshot = await self.reads.read_live(work.snapshot, Target.POD)
-        if is_bound_as_asked(snapshot.request, snapshot.pod):
+        await self._read_pod(work)
+        if is_bound_as_asked(work.snapshot.request, work.snapshot.pod):
             return {"is_pod_live": True, "is_bound": True}
-        return {"is_pod_live": True, "end": self.reads.failure(snapshot)}
+        return {"is_pod_live": True, "end": self.reads.failure(work.snapshot)}
 
     def _begun(self, work: Work, decision: actions.Attempt) -> step.AttemptFacts:
         """Begin an attempt, before any await; returns what is known."""
@@ -348,7 +360,7 @@ class Driver:
             decision.effects,
             is_inherited=not is_known and self.in_flight.may_predate_term(request),
             is_withdrawn=running.cancelled.is_set(),
-            has_lost_reply=attempt.writes.has_binding,
+            has_lost_reply=attempt.writes.has_lost_binding,
         )
 
     async def _post(self, work: Work) -> dict[str, Any]:
@@ -371,14 +383,14 @@ class Driver:
             "status": status,
             "is_acknowledged": posts.acknowledged,
             "is_rejected": posts.rejected,
-            "has_lost_reply": attempt.writes.has_binding,
+            "has_lost_reply": attempt.writes.has_lost_binding,
         }
 
     def _blame(self, work: Work, plugin: str) -> Status:
         """Report the defect of a bind plugin. A call that it has sent may still take effect."""
         request, ctx = work.snapshot.request, work.context
         assert ctx is not None  # noqa: S101 - its bind was called
-        work.state.attempt.writes.assume_binding(WrittenObject(PODS, request.pod_key), self.clock.monotonic())
+        work.state.attempt.writes.lose(self.clock.monotonic(), is_binding=True)
         why = f"answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return self.runner.bound_nothing(ctx, plugin, why)
 

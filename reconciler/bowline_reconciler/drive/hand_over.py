@@ -16,7 +16,6 @@ from bowline.kube.lease import holder_of, spec_without_holder
 from bowline.kube.resources import BINDREQUESTS, LEASES
 from bowline_reconciler.decide.report import set_aside_status
 from bowline_reconciler.drive.pod_conditions import PodConditions
-from bowline_reconciler.drive.state import RequestStates
 from bowline_reconciler.drive.writer import Writer
 
 
@@ -48,5 +47,5 @@ async def _set_aside(client: KubeClient, call: PluginCall, key: ObjectKey, why: 
     if request.uid != call.uid:
         return
     status = set_aside_status(request, call.point, f"plugin {call.plugin}: {why}", client.clock.now())
-    writer = Writer(client, lambda _: None, lambda _: None, PodConditions(client), RequestStates())
+    writer = Writer(client, lambda _: None, lambda _: None, PodConditions(client))
     await writer.patch_status(request, status)

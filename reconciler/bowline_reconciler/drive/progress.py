@@ -3,9 +3,9 @@
 A request is *unfinished* from its first reconcile until one returns a result: while calls are in progress, which may
 hang, and while reconciles fail, whatever the answer was (429, 5xx, a missing right, a defect). The clock reports, and
 not the failure: one sweep a second looks at what is unfinished, so that a bind that takes less time pays nothing. The
-report names the call in progress, or the last answer. It counts no attempt, and it delays no reconcile: its write is
-guarded by the request's version, and a reconcile whose own write meets the new version goes on from that one
-(``Progress.stored_since``). What a reconcile itself reports, such as a wait or a failed attempt, is left out.
+report names the call in progress, or the last answer. It counts no attempt. It is a write as any other client's: a
+reconcile whose own write meets its version is repeated from there. Each report comes after a longer pause, so that no
+request is repeated for ever. What a reconcile itself reports, such as a wait or a failed attempt, is left out.
 Decision 315.
 """
 
@@ -126,9 +126,7 @@ class ProgressReports:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.
                 is_isolated = self.clock.monotonic() - self.availability.last_success <= REPORT_AFTER_S
-                entry.versions[request.resource_version] = await self.reporter.unfinished(
-                    request, state, cause, is_isolated=is_isolated
-                )
+                await self.reporter.unfinished(request, state, cause, is_isolated=is_isolated)
             why = cause.why
         except InfrastructureError as error:
             log.debug("a report has failed", extra={"bindRequest": str(key), "error": str(error)})

@@ -109,25 +109,24 @@ class Reporter:
 
     async def unfinished(
         self, request: BindRequest, state: RequestState, cause: Unfinished, *, is_isolated: bool
-    ) -> BindRequest:
-        """Report in status and event why the request is unfinished, beside its reconcile. Returns it as stored.
+    ) -> None:
+        """Report in status and event why the request is unfinished, beside its reconcile.
 
         ``is_isolated``: other calls succeed; if not, no event is sent unless the status write is answered. A status
         that reports an incomplete rollback stays: it has the failure that follows.
         """
         if request.is_rollback_incomplete:
-            return request
+            return
         if is_isolated:
             self._record_cause(request, state, cause.why)
         if request.phase is Phase.PENDING:
             try:
-                request = await self.writer.patch_status(request, unfinished_status(request, cause, self.clock.now()))
+                await self.writer.patch_status(request, unfinished_status(request, cause, self.clock.now()))
             except Forbidden:
                 self._record_cause(request, state, cause.why)  # the API server answers: there is no outage
                 raise
             state.wait.supersede(self.clock.monotonic())
         self._record_cause(request, state, cause.why)
-        return request
 
     async def retrying(self, snapshot: Snapshot, report: Report) -> None:
         """Report a failed attempt that another one follows."""

@@ -44,25 +44,10 @@ class Progress:
     last_report: str = ""
     reports: int = 0
     report: "asyncio.Task[None] | None" = None  # in progress
-    # What reports have stored, by the version before.
-    versions: dict[ResourceVersion, BindRequest] = field(default_factory=dict)
 
     def is_due(self, now: float) -> bool:
         """Return whether a report may begin."""
         return now >= self.report_at and (self.report is None or self.report.done())
-
-    async def stored_since(self, request: BindRequest) -> BindRequest | None:
-        """Return the request as a report has stored it since that version; None if none has, or its reply is lost.
-
-        A report in progress is awaited, except by itself: what it conflicts with is no report.
-        """
-        is_unknown = request.resource_version not in self.versions
-        if is_unknown and self.report is not None and self.report is not asyncio.current_task():
-            await asyncio.wait({self.report}, timeout=REPORT_AFTER_S)
-        newest = None
-        while (later := self.versions.get((newest or request).resource_version)) is not None and later is not newest:
-            newest = later
-        return newest if newest is not None and newest.uid == request.uid else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +85,7 @@ class AttemptState:
     past_point: bool = False  # of no return: everything is prepared, and the Binding follows
     pending_outcome: Outcome | None = None  # whose write is not confirmed
     failed_before: int = 0  # attempts; if the request has more, that outcome was stored
-    writes: LateWrites = field(default_factory=LateWrites)  # Bindings, and those of plugins; also of rollbacks
+    writes: LateWrites = field(default_factory=LateWrites)  # of plugins, Bindings and rollbacks
     retry_at: float | None = None  # no attempt before this time
     awaited_bind: AwaitedBind | None = None  # an acknowledged Binding whose pod was not read yet
     content: BindingContent | None = None  # of the last Binding of this process, whoever has bound the pod
@@ -300,17 +285,13 @@ class RequestStates:
         self.deferred_count += 1
 
     def take_up(self, key: ObjectKey, latest: BindRequest | None, began: datetime) -> TakenUp:
-        """Begin a reconcile at ``began``: the request is unfinished from here on. ``latest``: as cached, if it is.
-
-        It reads what is stored by now: only a report that is still in progress may conflict with it.
-        """
+        """Begin a reconcile at ``began``: the request is unfinished from here on. ``latest``: as cached, if it is."""
         former, now = self._by_key.get(key), self._monotonic()
         if former is None and latest is not None:
             former = self.ensure(latest)
         stage = former.stage if former is not None else None
         progress = stage if isinstance(stage, Progress) else Progress(now + REPORT_AFTER_S)
         progress.since, progress.began, progress.attempt, progress.decision = now, began, "", ""
-        progress.versions.clear()
         if isinstance(stage, Deferred):
             self.deferred_count -= 1
         if former is not None:

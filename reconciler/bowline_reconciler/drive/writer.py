@@ -22,7 +22,6 @@ from bowline.kube.resources import BINDREQUESTS
 from bowline.kube.stored import Difference, not_stored
 from bowline_reconciler.decide.actions import Event, Nomination, Report
 from bowline_reconciler.drive.pod_conditions import PodConditions
-from bowline_reconciler.drive.state import Progress, RequestStates
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +32,7 @@ _PHASE = "phase"
 class Writer:
     """Writes BindRequests, pods' conditions and events. Writing methods raise the client's errors.
 
-    ``record`` queues an event. ``on_write`` is called with the request as each write has stored it. On a Conflict
-    with a report beside its reconcile, the write is repeated once from the version that this has stored, because such
-    a report changes nothing that is decided on.
+    ``record`` queues an event. ``on_write`` is called with the request as each write has stored it.
 
     Another project's CRD may lack status fields, which the API server then drops. An annotation of the request holds
     what its reply lacks (``bowline.api.request_facts``), in a write of its own, because a write of the status changes
@@ -49,12 +46,10 @@ class Writer:
         record: Callable[[EventNote], None],
         on_write: Callable[[BindRequest], None],
         conditions: PodConditions,
-        states: RequestStates,
     ) -> None:
         self._client = client
         self._record = record
         self._on_write = on_write
-        self._states = states
         self._dropped_keys: frozenset[str] = frozenset()  # that were logged
         self._conditions = conditions
 
@@ -66,7 +61,9 @@ class Writer:
         # Of a Succeeded request nothing is carried.
         carried = {} if status.get(_PHASE) == Phase.SUCCEEDED else carried_status(request.raw)
         storable = {key: value for key, value in status.items() if key not in carried}
-        stored_request = await self._patch_status(request, storable)
+        patch, stored_request = status_patch(status_of(request.raw), storable), request
+        if patch is not None:
+            stored_request = await self._send(request, {"status": patch}, "status", _final_phase(patch))
         stored_status = status_of(stored_request.raw)
         dropped = {key: value for key, value in status.items() if value is not None and key not in stored_status}
         if dropped.keys() - self._dropped_keys:
@@ -80,22 +77,11 @@ class Writer:
             return stored_request
         annotations = {names.CARRIED_STATUS: as_annotation(dropped) if dropped else None}
         try:
-            return await self._patch(stored_request, {"metadata": {"annotations": annotations}})
+            return await self._send(stored_request, {"metadata": {"annotations": annotations}})
         except (Conflict, NotFound):
             if stored_request.phase is Phase.PENDING:
                 raise
             return stored_request  # its scheduler deletes it: the failure is reported
-
-    async def _patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
-        patch = status_patch(status_of(request.raw), status)
-        if patch is None:
-            return request
-        try:
-            return await self._send(request, {"status": patch}, "status", _final_phase(patch))
-        except Conflict:
-            request = await self._newest(request)
-            patch = status_patch(status_of(request.raw), status) or {}
-            return await self._send(request, {"status": patch}, "status", _final_phase(patch))
 
     async def write_report(self, request: BindRequest, report: Report, pod: Object | None) -> None:
         """Set the status, then queue the event and the pod's report; without a pod the event is the request's."""
@@ -116,9 +102,8 @@ class Writer:
         """
         finalizers = dict.fromkeys((*request.finalizers, names.FINALIZER))
         record = {names.EFFECTS: effects_record({*effects, *(request.effects or ())})} | _pod_record(request)
-        return await self._patch(
-            request, {"metadata": {"finalizers": list(finalizers), "annotations": record}}, is_essential=True
-        )
+        body = {"metadata": {"finalizers": list(finalizers), "annotations": record}}
+        return await self._send(request, body, essential=body)
 
     async def fence(self, request: BindRequest) -> BindRequest:
         """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict.
@@ -126,7 +111,8 @@ class Writer:
         Raises NotStoredError if a webhook removes the change.
         """
         annotations = {names.TAKEN_OVER: format_micro_time(self._client.clock.now())}
-        return await self._patch(request, {"metadata": {"annotations": annotations}}, is_essential=True)
+        body = {"metadata": {"annotations": annotations}}
+        return await self._send(request, body, essential=body)
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
         """Remove the finalizer: no side effects are left. Returns None if the request no longer exists.
@@ -137,7 +123,7 @@ class Writer:
             return request
         try:
             finalizers = [name for name in request.finalizers if name != names.FINALIZER]
-            stored_request = await self._patch(request, {"metadata": {"finalizers": finalizers}})
+            stored_request = await self._send(request, {"metadata": {"finalizers": finalizers}})
         except NotFound:
             return None
         if stored_request.has_finalizer:
@@ -152,8 +138,8 @@ class Writer:
         """
         owner = pod_owner(request.pod_key.name, pod_uid)
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
-        metadata = {"ownerReferences": owners, "annotations": {names.POD_UID: pod_uid}}
-        return await self._patch(request, {"metadata": metadata}, is_essential=True)
+        body = {"metadata": {"ownerReferences": owners, "annotations": {names.POD_UID: pod_uid}}}
+        return await self._send(request, body, essential=body)
 
     def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
         """Queue an event about the request, and about the pod if ``on_pod``. That of a bind is the pod's only."""
@@ -163,21 +149,6 @@ class Writer:
             self._record(EventNote(pod, event.reason, event.note, event.type, about))
         if not on_pod or event.reason != names.EVENT_BOUND:
             self._record(EventNote(about, event.reason, event.note, event.type, pod if on_pod else None))
-
-    async def _patch(self, request: BindRequest, body: dict[str, Any], *, is_essential: bool = False) -> BindRequest:
-        try:
-            return await self._send(request, body, essential=body if is_essential else None)
-        except Conflict:
-            return await self._send(await self._newest(request), body, essential=body if is_essential else None)
-
-    async def _newest(self, request: BindRequest) -> BindRequest:
-        """Return what a report has stored since; raises the Conflict that is being handled if none has."""
-        state = self._states.get(request.key)
-        stage = state.stage if state is not None else None
-        newest = await stage.stored_since(request) if isinstance(stage, Progress) else None
-        if newest is None:
-            raise  # noqa: PLE0704 - called by handlers only
-        return newest
 
     async def _send(
         self, request: BindRequest, body: dict[str, Any], subresource: str = "", essential: Body | None = None

@@ -108,9 +108,9 @@ async def build(
     caller = PluginCaller(observation, clock.monotonic, observation.metrics.calls)
     runner = Runner(plugins, caller)
     states, requests = RequestStates(clock.monotonic), informers.request_cache
-    conditions, in_flight = PodConditions(client), InFlightWrites(client, binding.in_flight_timeout)
+    conditions, in_flight = PodConditions(client), InFlightWrites(binding.in_flight_timeout)
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
-    writer = Writer(client, recorder.record, requests.learn, conditions, states)
+    writer = Writer(client, recorder.record, requests.learn, conditions)
     reporter = Reporter(writer, observation.metrics, clock)
     requeue = Requeue(wait_index, reporter, observation, client.availability, clock, jitter)
     wake = partial(queue.add, ends_rest=True)

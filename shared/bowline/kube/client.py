@@ -47,11 +47,11 @@ from bowline.kube.errors import (
 )
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Page, Reduce
-from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.kube.resources import EVENTS, LEASES, PODS, SELF_SUBJECT_REVIEWS, Resource, Selection
 from bowline.kube.transport import HTTPTransport
 from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object
 from bowline.kube.watching import Skip, read_events, skip_none
-from bowline.kube.writes import OwnWrites, WrittenObject, current_writes, sent_write
+from bowline.kube.writes import OwnWrites, WrittenObject, current_writes
 from bowline.runtime.clock import Clock, SystemClock
 
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
@@ -183,12 +183,11 @@ class KubeClient(ObjectClient):
         )
         writes, target = current_writes(), WrittenObject(call.resource, call.key)
         exchange = self.own_writes.observing(target, body, partial(self._answered, call, request, reduce))
-        if writes is None:
+        if writes is None or not request.is_fenced:
             return await exchange(on_send)
-        if body is None or not request.is_fenced:
-            return await writes.observed(target, call.verb, exchange(on_send))
-        with writes.sending(write := sent_write(target, call.subresource, body), self.clock.monotonic):
-            return await writes.observed(target, call.verb, exchange(partial(write.send, on_send)))
+        is_binding = call.resource == PODS and call.subresource == "binding"
+        with writes.sending(on_send, self.clock.monotonic, is_binding=is_binding) as on_send_write:
+            return await exchange(on_send_write)
 
     async def _answered(
         self,

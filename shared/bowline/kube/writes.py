@@ -3,11 +3,9 @@
 **Late writes.** The API server may still execute a write after its caller has given up. A caller that must know, such
 as the reconciler for all plugins of a request, makes a ``LateWrites`` the current one; the client notes every write
 of that context in it, also of tasks that the context creates. Work that another task does for the caller is noted
-with ``noting`` as well. Whoever undoes something, or lets another one begin, waits until no noted write can land any
-more.
-
-A write with a resourceVersion cannot land once its object has another one: every reply that the client receives in
-the context proves that for its object. All others can land until the API server's limit for requests. Decision 10.
+with ``noting`` as well. Whoever undoes something, or lets another one begin, waits after the last one without a reply
+until the API server's limit for requests is over. A read proves nothing: what shows that one write cannot land any
+more shows nothing of another. Decision 10.
 
 **Own writes.** A watch event that shows a version which this client has written is no news to its process. It may
 arrive before the reply of the write that caused it. So while a write of the object is in progress, the event is kept,
@@ -20,7 +18,7 @@ last one only: an own version may contain another client's change that nothing e
 Pure but for the context variable.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -28,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from bowline.api.meta import ObjectKey
-from bowline.kube.errors import InfrastructureError, KubeError, NotFound
+from bowline.kube.errors import InfrastructureError, KubeError
 from bowline.kube.resources import BINDREQUESTS, PODS, Resource
 
 
@@ -40,100 +38,50 @@ class WrittenObject:
     key: ObjectKey
 
 
-@dataclass(eq=False, slots=True)
-class SentWrite:
-    """A write. ``guard``: the resourceVersion that its object must have; empty if any."""
-
-    target: WrittenObject
-    guard: str
-    is_binding: bool
-    is_sent: bool = False  # before, it waits in the client's own queue
-    lost_at: float | None = None  # when its caller gave up, monotonic; None while it is in progress
-
-    def send(self, on_send: Callable[[], None] | None = None) -> None:
-        """Record that the write leaves the client's own queue; then call ``on_send``."""
-        self.is_sent = True
-        if on_send is not None:
-            on_send()
-
-    def lose(self, now: float) -> None:
-        """Record that the write has ended without a reply."""
-        self.lost_at = now
-
-
 class LateWrites:
-    """The writes of one context that have no reply. ``now``: the monotonic time."""
+    """Which writes of one context may still land: those in progress, and, after their end, those without a reply."""
 
     def __init__(self) -> None:
-        self._writes: list[SentWrite] = []
+        self.has_lost_binding = False  # a Binding that was sent has no reply
+        self._in_progress = 0
+        self._lost_at: float | None = None  # when the caller of the last one without a reply gave up, monotonic
 
-    def __len__(self) -> int:
-        return len(self._writes)
+    def __bool__(self) -> bool:
+        return self._in_progress > 0 or self._lost_at is not None
 
-    @property
-    def has_binding(self) -> bool:
-        """Whether a Binding that was sent has no reply."""
-        return any(write.is_binding and write.is_sent for write in self._writes)
+    def lose(self, now: float, *, is_binding: bool) -> None:
+        """Note the end of a write that may have been applied, at ``now``."""
+        self._lost_at, self.has_lost_binding = now, self.has_lost_binding or is_binding
 
-    def assume_binding(self, pod: WrittenObject, now: float) -> None:
-        """Note a Binding that somebody may have sent in another way, at ``now`` at the latest."""
-        self._writes.append(SentWrite(pod, "", is_binding=True, is_sent=True, lost_at=now))
-
-    def last(self, now: float, *, bindings: bool) -> float | None:
-        """Return when the last one, of Bindings or of all others, ended; ``now`` if one is in progress; else None."""
-        ends = [
-            write.lost_at if write.lost_at is not None else now
-            for write in self._writes
-            if write.is_binding is bindings and write.is_sent
-        ]
-        return max(ends, default=None)
-
-    def guarded_objects(self) -> Collection[WrittenObject]:
-        """Return the objects whose present version may prove that a write cannot land any more."""
-        return {write.target for write in self._writes if write.guard and write.lost_at is not None}
+    def last(self, now: float) -> float | None:
+        """Return when the last one ended; ``now`` if one is in progress; None if there is none."""
+        return now if self._in_progress else self._lost_at
 
     @contextmanager
-    def sending(self, write: SentWrite, now: Callable[[], float]) -> Iterator[None]:
-        """Note a write while it is in progress, and from then on if it may have been applied."""
-        self._writes.append(write)
-        try:
-            yield
-        except KubeError as error:
-            if isinstance(error, InfrastructureError) and error.may_have_been_applied:
-                write.lose(now())
-            else:
-                self._writes.remove(write)
-            raise
-        except BaseException:
-            if write.is_sent:
-                write.lose(now())
-            else:
-                self._writes.remove(write)
-            raise
-        else:
-            self._writes.remove(write)
+    def sending(
+        self, on_send: Callable[[], None] | None, now: Callable[[], float], *, is_binding: bool
+    ) -> Iterator[Callable[[], None]]:
+        """Note a write while it is in progress. Yields what to call when it leaves the client's own queue."""
+        is_sent = False
 
-    async def observed(
-        self, target: WrittenObject, verb: str, exchange: Coroutine[Any, Any, tuple[dict[str, Any], int]]
-    ) -> tuple[dict[str, Any], int]:
-        """Await an exchange with its reply and size; the reply may prove that an earlier write cannot land."""
-        try:
-            reply, size = await exchange
-        except NotFound:
-            self.observe(target, "")
-            raise
-        if verb not in ("list", "create"):
-            self.observe(target, (reply.get("metadata") or {}).get("resourceVersion") or "")
-        return reply, size
+        def send() -> None:
+            nonlocal is_sent
+            is_sent = True
+            if on_send is not None:
+                on_send()
 
-    def observe(self, target: WrittenObject, version: str) -> None:
-        """Drop the writes that cannot land any more: the object has this version, or does not exist (empty)."""
-        if self._writes:
-            self._writes = [
-                write
-                for write in self._writes
-                if write.target != target or not write.guard or write.guard == version or write.lost_at is None
-            ]
+        self._in_progress += 1
+        try:
+            yield send
+        except BaseException as error:
+            is_answered = isinstance(error, KubeError) and not (
+                isinstance(error, InfrastructureError) and error.may_have_been_applied
+            )
+            if is_sent and not is_answered:
+                self.lose(now(), is_binding=is_binding)
+            raise
+        finally:
+            self._in_progress -= 1
 
 
 _CURRENT: ContextVar[LateWrites | None] = ContextVar("late writes", default=None)
@@ -152,18 +100,6 @@ def noting(writes: LateWrites | None) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
-
-
-def sent_write(
-    target: WrittenObject, subresource: str, body: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-) -> SentWrite:
-    """Return the note of a write with that body."""
-    guard = ""
-    if isinstance(body, Mapping):
-        metadata, preconditions = body.get("metadata") or {}, body.get("preconditions") or {}
-        guard = metadata.get("resourceVersion") or preconditions.get("resourceVersion") or ""
-    is_binding = subresource == "binding" and target.resource.plural == PODS.plural
-    return SentWrite(target, guard, is_binding)
 
 
 Exchange = Callable[[Callable[[], None] | None], Coroutine[Any, Any, tuple[dict[str, Any], int]]]

@@ -144,7 +144,9 @@ class Live(KubeClient):
         self._cycle.log.append("read pod")
         if "read pod" in self._cycle.denials:
             raise NoResponse("no reply")
-        return self._cycle.pod
+        pod = self._cycle.pod
+        self._cycle.clock.step(self._cycle.read_takes)
+        return pod
 
 
 class Binds(BoundPodWatch):
@@ -196,6 +198,7 @@ class Cycle:
     def __init__(self, **acts: Act) -> None:
         self.log: list[str] = []
         self.denials: set[str] = set()  # the calls that fail
+        self.read_takes = timedelta()
         self.clock = SteppedClock()
         self.is_wanted = True
         self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))
@@ -214,7 +217,7 @@ class Cycle:
         index, clock = WaitIndex({}), self.clock
         reporter = Reporter(writer, observation.metrics, clock)
         requeue = Requeue(index, reporter, observation, Availability(clock), clock, lambda: 0.5)
-        self.in_flight = InFlightWrites(client, settings.binding.in_flight_timeout)
+        self.in_flight = InFlightWrites(settings.binding.in_flight_timeout)
         self.is_busy = False
         services = (self.reads, self.states, caches, self.in_flight, runner, writer, reporter, requeue, observation)
         self.driver = Driver(*services, clock, settings.binding, lambda: self.is_busy, lambda: 0.5)

@@ -8,8 +8,6 @@ import pytest
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Status
-from bowline.kube.resources import PODS
-from bowline.kube.writes import WrittenObject
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
 from bowline.testing.builders import pod, stored
 from bowline_reconciler.drive.driver import DEFER, MAX_DEFERRED
@@ -18,7 +16,7 @@ from tests.unit.reconciler.cycle import Act, Cycle, bound
 
 def lose_binding(cycle: Cycle) -> None:
     """A Binding without a reply."""
-    cycle.state.attempt.writes.assume_binding(WrittenObject(PODS, cycle.key), cycle.clock.monotonic())
+    cycle.state.attempt.writes.lose(cycle.clock.monotonic(), is_binding=True)
 
 
 NOT_BOUND = ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
@@ -222,6 +220,25 @@ async def test_a_rollback_with_a_write_that_may_still_take_effect_is_repeated() 
     cycle.log.clear()
     await cycle.attempt()
     assert cycle.log[:4] == ["read pod", "rollback", "drop finalizer", "status Failed"]
+
+
+async def test_a_late_binding_that_the_read_of_the_pod_has_missed_may_have_landed() -> None:
+    cycle = Cycle()
+
+    async def lose_reply(_: BindContext) -> Status:
+        lose_binding(cycle)
+        return Status.retry("no reply")
+
+    cycle.plugin.acts["bind"] = lose_reply
+    await cycle.attempt()
+    metadata = {**cycle.request.raw["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    cycle.show(decode_bind_request({**cycle.request.raw, "metadata": metadata}))
+    cycle.clock.step(timedelta(seconds=59))
+    cycle.read_takes = timedelta(seconds=2)
+    assert (await cycle.attempt()).requeue_after == timedelta(seconds=1)
+    cycle.bind_pod()
+    await cycle.attempt()
+    assert "rollback" not in cycle.log
 
 
 async def test_a_rollback_sees_no_pod_that_has_taken_the_name_of_the_requests_pod() -> None:

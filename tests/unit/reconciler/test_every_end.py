@@ -85,6 +85,7 @@ class World:
     effects: bool = False
     in_flight: str = ""  # a write that may still take effect: "", binding, effect
     has_run: bool = False  # the pod has been on the node: what it needed is not undone
+    has_landed: bool = False  # a late Binding has bound it since it was read
     is_held: bool = False
     in_gang: bool = False
     has_stale_write: bool = False  # of the status, by a former leader: it fails once the request has another version
@@ -109,6 +110,13 @@ class Memory:
     has_rolled_back: bool = False
     uncounted: bool = False  # an attempt has failed, and that is not stored yet
 
+    @property
+    def may_have_late_writes(self) -> bool:
+        return self.has_late_writes or self.is_inherited
+
+    def quiet_in(self, world: World) -> timedelta:
+        return timedelta(seconds=9 if self.may_have_late_writes and world.in_flight else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -118,6 +126,7 @@ class Work:
     request: World  # as stored when it was read or written last
     pod: str = "unread"
     is_pod_live: bool = False
+    quiet_in: timedelta = timedelta()  # when the pod was read
     learnt: frozenset[tuple[str, Any]] = frozenset()  # facts of this reconcile
     done: frozenset[str] = frozenset()  # what the attempt has really done: prepared, gathered, sent a Binding
 
@@ -144,8 +153,8 @@ class State:
             work.pod == "here",
             work.is_pod_live,
             memory.has_side_effects,
-            memory.has_late_writes,
-            memory.is_inherited,
+            memory.may_have_late_writes,
+            work.quiet_in,
             **dict(work.learnt),
         )
 
@@ -276,7 +285,8 @@ class Explored:
             self.fail_if(memory.ending is not None, "attempted after its end had begun", state)
             yield replace(state, work=Work(action, world))
             return
-        yield replace(state, work=Work(action, world, world.pod if is_live else "unread", is_live))
+        pod = world.pod if is_live else "unread"
+        yield replace(state, work=Work(action, world, pod, is_live, memory.quiet_in(world)))
 
     # --- the driver, one line an effect ---
 
@@ -296,7 +306,10 @@ class Explored:
                 yield replace(state, work=None)
             case InAttempt.READ_POD | AtEnd.READ_POD:
                 is_bound, end = world.pod == "here", GONE if world.pod in ("none", "elsewhere") else None
-                read = state.with_work(pod=world.pod, is_pod_live=True, done=work.done - {"sent"})
+                read = replace(state, world=replace(world, has_landed=False))
+                read = read.with_work(
+                    pod=world.pod, is_pod_live=True, quiet_in=memory.quiet_in(world), done=work.done - {"sent"}
+                )
                 is_attempt = isinstance(work.action, Attempt)
                 yield read.noting(is_pod_live=True, is_bound=is_bound, end=end) if is_attempt else read
             case AtEnd.READ_BOUND_POD:
@@ -304,19 +317,14 @@ class Explored:
             case Last.RECONSIDER:
                 self.fail_if(work.pod == "here", "reconsidered although bound", state)
                 yield replace(state, work=None)
-            case AtEnd.SETTLE:
-                # A Binding may take effect until it is determined, or is known to be lost.
-                landed = _landed(world)
-                yield replace(state, world=landed).noting(quiet_in=timedelta(seconds=9 if world.in_flight else 0))
             case RequeueAfter():
                 yield replace(state, world=_landed(world)).resting(has_late_writes=False, is_inherited=False)
                 yield replace(state, world=replace(world, in_flight="")).resting(
                     has_late_writes=False, is_inherited=False
                 )
             case Undo():
-                self.fail_if(
-                    world.pod == "here" and work.pod in ("here", "unread"), "undone below a running pod", state
-                )
+                is_seen = work.pod in ("here", "unread") or world.has_landed
+                self.fail_if(world.pod == "here" and is_seen, "undone below a running pod", state)
                 self.fail_if(bool(world.in_flight), "undone while a write may take effect", state)
                 undone = replace(state, world=replace(world, effects=False))
                 yield replace(undone, memory=replace(memory, has_side_effects=False, has_rolled_back=True)).noting(
@@ -330,9 +338,8 @@ class Explored:
                     # A write of the rollback itself has no reply.
                     late = replace(failed, in_flight="effect")
                     late = late if world.finalizer or memory.has_side_effects else _unrecorded(late)
-                    yield replace(state, world=late, memory=replace(memory, has_late_writes=True)).noting(
-                        quiet_in=timedelta(seconds=9)
-                    )
+                    is_late = replace(state, world=late, memory=replace(memory, has_late_writes=True))
+                    yield is_late.with_work(quiet_in=timedelta(seconds=9))
             case AtEnd.RUN_POST_BIND:
                 self.fail_if(work.pod != "here", "post_bind of a pod that was not read on its node", state)
                 yield state.noting(has_run_post_bind=True, is_held=world.is_held)
@@ -412,7 +419,7 @@ class Explored:
             case Blame():
                 self.fail_if(work.pod in ("here", "unread"), "blamed without a look at the pod", state)
                 late = replace(state, memory=replace(memory, has_late_writes=True))
-                yield late.noting(status=Status.wait("a defect"))
+                yield late.with_work(quiet_in=late.memory.quiet_in(world)).noting(status=Status.wait("a defect"))
             case Conclude(status):
                 self.fail_if("sent" in work.done, "concluded without a look at the pod", state)
                 if status is None:
@@ -427,7 +434,8 @@ class Explored:
                     action = RETRY if isinstance(action, RetryAt) else action
                     ending = action if isinstance(action, Fail) else memory.ending
                     is_live = work.is_pod_live
-                    following = Work(action, work.request, work.pod if is_live else "unread", is_live)
+                    pod = work.pod if is_live else "unread"
+                    following = Work(action, work.request, pod, is_live, work.quiet_in)
                     yield State(world, replace(memory, ending=ending), following)
 
     def _written(self, state: State, *, has_reported: bool = False, **changes: Any) -> Iterator[State]:
@@ -455,7 +463,7 @@ def _stored(world: World) -> tuple[str, bool, bool, bool]:
 def _landed(world: World) -> World:
     """Return the world after its late write has taken effect."""
     if world.in_flight == "binding" and world.pod == "free":
-        return replace(world, pod="here", in_flight="", has_run=True)
+        return replace(world, pod="here", in_flight="", has_run=True, has_landed=True)
     effects = world.effects or world.in_flight == "effect"
     return replace(world, effects=effects, in_flight="")
 

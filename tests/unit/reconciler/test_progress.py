@@ -1,6 +1,5 @@
-"""Which cause an unfinished request is reported with, and how a write goes on from the version of a report."""
+"""Which cause an unfinished request is reported with, and which requests are unfinished."""
 
-import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -8,27 +7,20 @@ from typing import cast
 
 import pytest
 
-from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.calls import PluginCall
 from bowline.kube.accounting import OpenCall, open_calls
 from bowline.kube.calls import Call
 from bowline.kube.resources import NODES, PODS
 from bowline.runtime.workers import DONE, ReconcileError, Result
-from bowline.testing.builders import bind_request, stored
-from bowline.testing.clock import START
 from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.progress import unfinished_by
-from bowline_reconciler.drive.state import Progress, RequestStates
+from bowline_reconciler.drive.state import Progress
 from tests.unit.reconciler.cycle import Cycle
 
 KEY = ObjectKey("default", "train")
 ANSWER = Unfinished("Retrying", "429 TooManyRequests: busy")
-
-
-def request(version: str, uid: str = "request-uid") -> BindRequest:
-    return decode_bind_request(stored(bind_request(uid="pod-uid"), uid=uid, version=version))
 
 
 def call(since: float, plugin: str = "devices") -> PluginCall:
@@ -93,35 +85,3 @@ async def test_a_request_is_unfinished_until_a_reconcile_has_a_result(
     assert not isinstance(stage, Progress) or (stage.answer and stage.answer.why.startswith(answer))
     await reconciler.reconcile(KEY)
     assert cycle.state.stage is None
-
-
-async def test_a_write_goes_on_from_the_newest_version_that_reports_have_stored() -> None:
-    states = RequestStates()
-    entry = states.take_up(KEY, request("7"), START).progress
-    read = request("7")
-    assert await entry.stored_since(read) is None
-    entry.versions.update({read.resource_version: request("8"), request("8").resource_version: request("9")})
-    newest = await entry.stored_since(read)
-    assert newest is not None
-    assert newest.resource_version == "9"
-    assert await entry.stored_since(request("7", uid="another")) is None
-
-    async def report() -> None:
-        await asyncio.sleep(0)
-        entry.versions[request("9").resource_version] = request("10")
-
-    entry.report = asyncio.create_task(report())
-    newest = await entry.stored_since(request("9"))
-    assert newest is not None
-    assert newest.resource_version == "10", "a report in progress is awaited"
-
-    async def conflict() -> None:
-        assert await entry.stored_since(request("10")) is None
-
-    entry.report = conflicting_report = asyncio.create_task(conflict())
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert conflicting_report.done(), "a report does not wait for itself"
-    conflicting_report.result()
-    assert states.take_up(KEY, request("7"), START).progress is entry
-    assert not entry.versions, "the next reconcile reads what is stored"

@@ -16,7 +16,6 @@ from bowline.kube.stored import require_stored
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.drive.pod_conditions import PodConditions
-from bowline_reconciler.drive.state import RequestStates
 from bowline_reconciler.drive.writer import Writer
 from tests.builders import request
 
@@ -41,7 +40,7 @@ class Storing(KubeClient):
 
 
 def writer(client: KubeClient) -> Writer:
-    return Writer(client, lambda note: None, lambda after: None, PodConditions(client), RequestStates())
+    return Writer(client, lambda note: None, lambda after: None, PodConditions(client))
 
 
 async def test_the_stored_request_is_returned() -> None:
