@@ -3,6 +3,8 @@
 Both are best effort after the request's status, and neither is written of a bound pod.
 """
 
+import asyncio
+
 import pytest
 
 from bowline.api import names
@@ -11,6 +13,7 @@ from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Status
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import CONFIGMAPS, PODS
+from bowline.runtime.tasks import cancel_and_wait
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
@@ -70,11 +73,12 @@ async def test_a_pod_that_is_bound_meanwhile_is_neither_nominated_nor_reported_a
     bound = await stage.pod()
     conditions, retry = PodConditions(stage.client), PodBound("False", "BindingRetry", "not yet")
     await conditions.patch(unbound, retry, Nomination("gpu-node-1"), stage.clock.now())
-    conditions.start()
+    writing = asyncio.create_task(conditions.run())
+    await asyncio.sleep(0)  # it takes reports from here on
     conditions.schedule(unbound, retry)
     conditions.schedule(bound, None)  # another report of the pod, which replaces the queued one
     await until(lambda: not len(conditions))
-    await conditions.stop()
+    await cancel_and_wait(writing)
     assert await stage.pod() == bound
 
 

@@ -44,12 +44,6 @@ class Streak:
 NO_FAILURES = Streak(0, 0.0, 0.0)
 
 
-def next_mark_in(streak: Streak, now: float) -> float | None:
-    """Return in how many seconds another failure may count as the request's own; None: no later mark."""
-    marks = () if streak.is_own or not streak.count else (OWN_AFTER_S, REPORT_AFTER_S)
-    return min((streak.first + mark - now for mark in marks if streak.first + mark > now), default=None)
-
-
 def extend(streak: Streak, now: float, last_success: float, is_deferred: bool) -> Streak:
     """Return the streak with one more failure at ``now``.
 

@@ -26,7 +26,7 @@ from bowline.kube.calls import PatchType
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from bowline.kube.resources import PODS
-from bowline.runtime.workers import DONE, Result, run_worker
+from bowline.runtime.workers import DONE, Result, run_workers
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import Nomination, PodBound
 
@@ -59,35 +59,24 @@ _PodID = tuple[ObjectKey, ObjectUID]
 
 
 class PodConditions:
-    """Writes pod conditions in the background, between ``start`` and ``stop``."""
+    """Writes pod conditions in the background. ``run`` it while leading; otherwise it takes none."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._pending: dict[_PodID, _Report] = {}
-        self._queue: WorkQueue[_PodID] | None = None
-        self._workers: list[asyncio.Task[None]] = []
+        self._queue: WorkQueue[_PodID] = WorkQueue(
+            group=lambda pod_id: pod_id[0].namespace, workers=WORKERS, is_open=False
+        )
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def start(self) -> None:
-        """Start the writing tasks; called in the event loop, once per leadership term."""
-        queue = self._queue = WorkQueue[_PodID](group=lambda pod_id: pod_id[0].namespace, workers=WORKERS)
-        self._workers = [
-            asyncio.create_task(run_worker(queue, self._write, self._on_error), name=f"pod conditions {number}")
-            for number in range(queue.capacity)
-        ]
-
-    async def stop(self) -> None:
-        """Stop writing and drop what is pending."""
-        if self._queue is not None:
-            self._queue.shut_down()
-            self._queue = None
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
-        self._workers = []
-        self._pending.clear()
+    async def run(self) -> None:
+        """Write until cancelled; what is pending then is dropped."""
+        try:
+            await run_workers(self._queue, self._write, self._on_error)
+        finally:
+            self._pending.clear()
 
     def schedule(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
         """Queue what the pod does not have yet; it replaces what is pending of the same pod.
@@ -102,7 +91,7 @@ class PodConditions:
             condition, nomination = condition if condition is not None and condition.status == "True" else None, None
         if not _content(pod, condition, nomination, self._client.clock.now()):
             return
-        if self._queue is None or (len(self._pending) >= MAX_PENDING and pending is None):
+        if not self._queue.is_open or (len(self._pending) >= MAX_PENDING and pending is None):
             return
         reduced_pod = {
             "metadata": {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")},

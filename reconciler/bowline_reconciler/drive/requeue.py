@@ -24,14 +24,12 @@ from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import RetryAt, Wait
 from bowline_reconciler.decide.snapshot import Snapshot, is_finished, stored_wait
-from bowline_reconciler.decide.transient import NO_FAILURES, extend, next_mark_in
+from bowline_reconciler.decide.transient import NO_FAILURES, extend
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.state import Awaiting, Deferred, RequestState, RequestStates
 from bowline_reconciler.observe import Observation
 from bowline_reconciler.watch.informers import Informers
 
-# The shortest delay of a failure that may be about to count.
-_SOON = timedelta(milliseconds=200)
 # The shortest delay until a report is due.
 _TICK = timedelta(milliseconds=1)
 # A shorter wait causes no write and no event.
@@ -221,12 +219,8 @@ class Requeue:
     ) -> ReconcileError:
         """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
         self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
-        mark_in = next_mark_in(state.failures, self.clock.monotonic()) if state is not None else None
         rest = ATTEMPT_PAUSE if state is not None and not state.failures.is_quiet else timedelta()
-        if mark_in is None or retry_after is not None:
-            return ReconcileError(why, retry_after=retry_after, rest=rest)
-        # A longer backoff must not be added to the time after which the failure is counted.
-        return ReconcileError(why, at_most=max(timedelta(seconds=mark_in), _SOON), rest=rest)
+        return ReconcileError(why, retry_after=retry_after, rest=rest)
 
     async def after_attempt(self, snapshot: Snapshot, state: RequestState, action: RetryAt) -> Result:
         """Report a failed attempt; returns when the next one begins."""

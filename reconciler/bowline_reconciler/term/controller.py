@@ -101,7 +101,6 @@ class Memory:
         """
         self.in_flight.start_term(since, newest)
         self.requests.mark_stale(stale)
-        self.conditions.start()
 
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
@@ -110,7 +109,6 @@ class Memory:
 
     async def end_term(self) -> None:
         """Drop all state: this process's next term starts from the API objects, as any other process would."""
-        await self.conditions.stop()
         self.requests.end_term()
         for key, uid in self.states.clear():
             await self.runner.drop_request(key, uid)

@@ -98,17 +98,21 @@ async def _lead(parts: Components, elector: LeaderElector, stop: asyncio.Event) 
         ending.push_async_callback(cancel_and_wait, fencing)
         ending.push_async_callback(parts.plugins.stop)
         await parts.plugins.start()
-        deleting = asyncio.create_task(parts.ttl.run(), name="TTL controller")
-        ending.push_async_callback(cancel_and_wait, deleting)
-        releasing = asyncio.create_task(parts.releases.run(), name="releases")
-        ending.push_async_callback(cancel_and_wait, releasing)
+        beside = {
+            "TTL controller": parts.ttl.run(),
+            "releases": parts.releases.run(),
+            "pod conditions": parts.memory.conditions.run(),
+        }
+        tasks = [asyncio.create_task(run, name=name) for name, run in beside.items()]
+        for task in tasks:
+            ending.push_async_callback(cancel_and_wait, task)
         working = asyncio.create_task(parts.controller.lead(term), name="controller")
         ending.push_async_callback(_drain, working, term)
         await wait_first(
             elector.lost.wait(),
             stop.wait(),
             wait_done(working),
-            wait_failed([deleting, releasing]),
+            wait_failed(tasks),
             parts.plugins.failure(),
         )
 

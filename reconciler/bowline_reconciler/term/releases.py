@@ -11,7 +11,6 @@ will be there when that pod ends. Decisions 282 and 167.
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -26,8 +25,7 @@ from bowline.kube.errors import KubeError
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, BOUND_AND_ENDED, PODS, Selection
 from bowline.runtime.backoff import ItemBackoff
-from bowline.runtime.tasks import cancel_and_wait, wait_first
-from bowline.runtime.workers import DONE, ReconcileError, Result, failure_of, run_worker, wait_failed
+from bowline.runtime.workers import DONE, ReconcileError, Result, run_workers
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import Event
 from bowline_reconciler.decide.report import unreleased_status
@@ -83,7 +81,7 @@ class Releases:
         )
 
     async def run(self) -> None:
-        """Release until cancelled. Raises the error of a worker that failed."""
+        """Release until cancelled. Raises what has failed."""
         succeeded = Selection(BINDREQUESTS, field_selector=_SUCCEEDED, is_optional=True)
         requests = Reflector(
             self._client, succeeded, transform=transform_held, listener=Listener(self._request_event), fallback=True
@@ -92,24 +90,14 @@ class Releases:
         ended = Selection(PODS.as_metadata(), field_selector=BOUND_AND_ENDED, is_optional=True)
         pods = Reflector(self._client, ended, transform=self._pod_has_ended)
         self._keys_by_pod.clear()
-        self._queue.open()
-        async with AsyncExitStack() as ending:
-            ending.callback(self._queue.shut_down)
-            watching = [asyncio.create_task(requests.run())]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(run_workers(self._queue, self._reconcile, self._on_error))
+            watching = tasks.create_task(requests.run())
             if self._runner.may_hold:
-                watching.append(asyncio.create_task(pods.run()))
-            workers = [
-                asyncio.create_task(run_worker(self._queue, self._reconcile, self._on_error)) for _ in range(WORKERS)
-            ]
-            for task in (*watching, *workers):
-                ending.push_async_callback(cancel_and_wait, task)
-            if not self._runner.may_hold:
-                await wait_first(requests.synced.wait(), wait_failed(watching))
-                await cancel_and_wait(watching[0])
-            await wait_failed([*watching, *workers])
-            for task in (*watching, *workers):
-                if task.done() and (failure := failure_of(task)) is not None:
-                    raise failure
+                tasks.create_task(pods.run())
+            else:
+                await requests.synced.wait()
+                watching.cancel()
 
     # --- watches ---
 

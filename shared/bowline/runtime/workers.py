@@ -48,8 +48,8 @@ REQUEUE = Result(timedelta())
 class ReconcileError(Exception):
     """A reconcile has failed for a reason that it has already reported.
 
-    ``at_least`` and ``at_most`` bound the delay; ``retry_after`` is the API server's Retry-After, ``rest`` the part
-    of the delay that events do not end: see the queue.
+    ``at_least``: the shortest delay; ``retry_after`` is the API server's Retry-After, ``rest`` the part of the delay
+    that events do not end: see the queue.
     """
 
     def __init__(
@@ -57,13 +57,11 @@ class ReconcileError(Exception):
         why: str,
         *,
         at_least: timedelta = timedelta(),
-        at_most: timedelta = timedelta.max,
         retry_after: timedelta | None = None,
         rest: timedelta = timedelta(),
     ) -> None:
         super().__init__(why)
         self.at_least = at_least
-        self.at_most = at_most
         self.retry_after = retry_after
         self.rest = rest
 
@@ -87,13 +85,7 @@ async def run_worker(
                 _requeue(queue, key, result)
                 queue.forget(key)
             except ReconcileError as error:
-                queue.add_rate_limited(
-                    key,
-                    at_least=error.at_least,
-                    at_most=error.at_most,
-                    retry_after=error.retry_after,
-                    rest=error.rest,
-                )
+                queue.add_rate_limited(key, at_least=error.at_least, retry_after=error.retry_after, rest=error.rest)
             except asyncio.CancelledError:
                 raise
             except BaseException:  # noqa: BLE001 - ``on_error`` reports every exception
@@ -101,6 +93,19 @@ async def run_worker(
                 queue.add_rate_limited(key, at_least=_DEFECT_PAUSE)
         finally:
             queue.done(key)
+
+
+async def run_workers(
+    queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[Result]], on_error: Callable[[K], None]
+) -> None:
+    """Open the queue and process its keys, ``capacity`` at a time, until cancelled. Raises the error of a worker."""
+    queue.open()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(queue.capacity):
+                tasks.create_task(run_worker(queue, reconcile, on_error))
+    finally:
+        queue.shut_down()
 
 
 def _requeue(queue: WorkQueue[K], key: K, result: Result) -> None:

@@ -183,18 +183,17 @@ class WorkQueue(Generic[K]):
         key: K,
         *,
         at_least: timedelta = _ZERO,
-        at_most: timedelta = timedelta.max,
         retry_after: timedelta | None = None,
         rest: timedelta = _ZERO,
     ) -> None:
-        """Make the key ready after a delay that increases with each call until ``forget``, within the bounds.
+        """Make the key ready after a delay that increases with each call until ``forget``, after ``at_least``.
 
         ``retry_after``: a server's Retry-After; the key is held until it is over, and the delay lasts up to twice it.
         ``rest``: for how much of the delay the key rests at most.
         """
         if retry_after is not None:
             self.hold(key, retry_after)
-        delay = max(at_least, min(at_most, self._backoff.next_delay(key, retry_after)))
+        delay = max(at_least, self._backoff.next_delay(key, retry_after))
         self.rest(key, min(rest, delay))
         if delay > _ZERO:
             self.add_after(key, delay)

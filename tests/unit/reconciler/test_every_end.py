@@ -338,8 +338,8 @@ class Explored:
                     # A write of the rollback itself has no reply.
                     late = replace(failed, in_flight="effect")
                     late = late if world.finalizer or memory.has_side_effects else _unrecorded(late)
-                    is_late = replace(state, world=late, memory=replace(memory, has_late_writes=True))
-                    yield is_late.with_work(quiet_in=timedelta(seconds=9))
+                    awaiting = replace(state, world=late, memory=replace(memory, has_late_writes=True))
+                    yield awaiting.with_work(quiet_in=timedelta(seconds=9))
             case AtEnd.RUN_POST_BIND:
                 self.fail_if(work.pod != "here", "post_bind of a pod that was not read on its node", state)
                 yield state.noting(has_run_post_bind=True, is_held=world.is_held)

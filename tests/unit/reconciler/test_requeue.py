@@ -38,15 +38,3 @@ def test_a_request_whose_failures_go_on_rests_whatever_is_patched() -> None:
     for rest in (*[timedelta()] * QUIET_FAILURES, ATTEMPT_PAUSE):
         requests.extend_streak(failing, None)
         assert requests.failure(KEY, failing, "unreachable").rest == rest
-
-
-def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() -> None:
-    clock, failing = SteppedClock(), state()
-    requests = requeue(clock)
-    requests.extend_streak(failing, None)
-    clock.step(timedelta(seconds=58))
-    assert requests.failure(KEY, failing, "unreachable").at_most == timedelta(seconds=2)
-    clock.step(timedelta(seconds=2))
-    requests.extend_streak(failing, None)
-    assert failing.failures.is_own
-    assert requests.failure(KEY, failing, "unreachable").at_most == timedelta.max

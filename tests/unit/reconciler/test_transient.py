@@ -6,7 +6,7 @@ import pytest
 
 from bowline.framework.interface.status import Fatal, Retriable, Status, Transient
 from bowline.framework.reason import Reason
-from bowline_reconciler.decide.transient import NO_FAILURES, Streak, classify, extend, next_mark_in, of_failed_call
+from bowline_reconciler.decide.transient import NO_FAILURES, Streak, classify, extend, of_failed_call
 
 NEVER = float("-inf")
 TRANSIENT = Transient(("500",), "default_binder")
@@ -51,18 +51,6 @@ def test_a_failed_call_counts_as_an_attempt(
 ) -> None:
     status = of_failed_call("500", None, streak(times), was_attempting=was_attempting, is_altered=is_altered)
     assert (type(status), status.message) == (expectation, "500")
-
-
-@pytest.mark.parametrize(
-    ("failures", "now", "seconds"),
-    [
-        pytest.param(streak([0]), 1.0, 9.0, id="it may be its own after ten seconds"),
-        pytest.param(streak([0]), 10.0, 50.0, id="and is after a minute"),
-        pytest.param(streak([0, 60]), 60.0, None, id="no later mark"),
-    ],
-)
-def test_a_failing_request_is_tried_at_each_mark(failures: Streak, now: float, seconds: float | None) -> None:
-    assert next_mark_in(failures, now) == seconds
 
 
 @pytest.mark.parametrize("last", [12.0, 25.0, 60.0])

@@ -56,7 +56,6 @@ def started(
         pytest.param(Result(timedelta(), Priority.LOW), 0.0, id="immediately with low priority"),
         pytest.param(ReconcileError("refused"), 0.5, id="rate limited after a failure"),
         pytest.param(ReconcileError("refused", at_least=timedelta(seconds=3)), 3.0, id="not before a bound"),
-        pytest.param(ReconcileError("refused", at_most=timedelta(seconds=0.1)), 0.1, id="not after a bound"),
         pytest.param(ReconcileError("busy", retry_after=timedelta(seconds=7)), 7.5,
             id="after the server's Retry-After"),
         pytest.param(ValueError("a fault"), 1.0, id="rate limited after a defect"),
