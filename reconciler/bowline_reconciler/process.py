@@ -45,7 +45,6 @@ class RunningComponents:
             name: tasks.start(f"reflector {name}", reflector.run()) for name, reflector in parts.reflectors.items()
         }
         self.events = tasks.start("events", parts.recorder.run())
-        self.progress = tasks.start("progress", parts.progress.run())
         self.leading = tasks.start("leading", run_while_leader(leadership, timings, parts, stop, on_synced))
 
     async def shut_down(self) -> None:

@@ -188,7 +188,7 @@ class Working:
 
     async def crash(self) -> None:
         running, self.is_running = self.running, False
-        await self.tasks.cancel(running.leading, running.events, running.progress, *running.watching.values())
+        await self.tasks.cancel(running.leading, running.events, *running.watching.values())
 
     async def leave(self) -> None:
         """Stop as a process does: drain, release the Lease, write the events of what was just completed."""

@@ -22,6 +22,8 @@ from bowline.kube.accounting import OpenCall
 from bowline.kube.availability import Availability
 from bowline.kube.errors import InfrastructureError, KubeError
 from bowline.runtime.clock import Clock
+from bowline.runtime.workers import DONE, Result, run_workers
+from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reporter import Reporter
@@ -33,8 +35,8 @@ log = logging.getLogger(__name__)
 
 # Between two sweeps.
 SCAN_S = 1.0
-# Reports in progress, in all and of one namespace: writes that hang leave room for others.
-_MAX_REPORTS, _MAX_OF_NAMESPACE = 32, 8
+# Reports are written beside each other: those that hang leave room for others.
+WORKERS = 8
 
 
 def unfinished_by(
@@ -76,65 +78,65 @@ class ProgressReports:
     availability: Availability
     caller: PluginCaller
     clock: Clock
-    tasks: dict["asyncio.Task[None]", str] = field(default_factory=dict)  # reports in progress, with the namespace
+    queue: WorkQueue[ObjectKey] = field(
+        default_factory=lambda: WorkQueue(group=lambda key: key.namespace, workers=WORKERS, is_open=False)
+    )
 
     async def run(self) -> None:
-        """Scan until cancelled; then nothing is reported any more."""
-        try:
+        """Scan and report until cancelled. Raises what has failed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(run_workers(self.queue, self._report, self._on_error))
             while True:
                 await asyncio.sleep(SCAN_S)
                 self.scan()
-        finally:
-            for task in self.tasks:
-                task.cancel()
-            await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def scan(self) -> None:
-        """Begin the reports that are due, in turn."""
+        """Queue the reports that are due, in turn."""
         now = self.clock.monotonic()
         if not self.availability.available:
             return
-        due = [
-            (key, state, state.stage)
-            for key, state in self.states.items()
-            if isinstance(state.stage, Progress) and state.stage.is_due(now)
-        ]
+        due = [(key, stage) for key, state in self.states.items() if (stage := _due(state, now)) is not None]
         if not due:
             return
         calls: Mapping[ObjectKey | None, list[PluginCall]] = defaultdict(list)
         for call in self.caller.in_progress:
             calls[call.key].append(call)
-        counts = Counter(self.tasks.values())
-        for key, state, entry in due:
-            cause = unfinished_by(calls[key], entry.calls, entry.answer, now)
-            if cause.why == entry.last_report:
-                continue
-            if counts.total() >= _MAX_REPORTS or counts[key.namespace] >= _MAX_OF_NAMESPACE:
-                continue
-            if self.requeue.report_turns.reserve(key, key.namespace, now):
-                continue  # in turn with the reports of waits
-            counts[key.namespace] += 1
-            task = asyncio.create_task(self._report(key, entry, state, cause), name=f"report of {key}")
-            self.tasks[task] = key.namespace
-            task.add_done_callback(self.tasks.pop)
-            entry.report = task
+        for key, entry in due:
+            entry.cause = unfinished_by(calls[key], entry.calls, entry.answer, now)
+            # In turn with the reports of waits.
+            if entry.cause.why != entry.last_report and not self.requeue.report_turns.reserve(
+                key, key.namespace, now
+            ):
+                self.queue.add(key)
 
-    async def _report(self, key: ObjectKey, entry: Progress, state: RequestState, cause: Unfinished) -> None:
+    async def _report(self, key: ObjectKey) -> Result:
         """Report one request. A report that fails is repeated after a pause, and concerns no one else."""
-        why, request = "", self.reads.latest(key, state) if self.states.get(key) is state else None
+        state, now = self.states.get(key), self.clock.monotonic()
+        entry = _due(state, now) if state is not None else None
+        if state is None or entry is None or entry.cause is None or entry.cause.why == entry.last_report:
+            return DONE
+        why, cause, request = "", entry.cause, self.reads.latest(key, state)
         try:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.
-                is_isolated = self.clock.monotonic() - self.availability.last_success <= REPORT_AFTER_S
+                is_isolated = now - self.availability.last_success <= REPORT_AFTER_S
                 await self.reporter.unfinished(request, state, cause, is_isolated=is_isolated)
             why = cause.why
         except InfrastructureError as error:
             log.debug("a report has failed", extra={"bindRequest": str(key), "error": str(error)})
         except KubeError as error:
             log.info("a report is not stored", extra={"bindRequest": str(key), "error": str(error)})
-        except Exception:
-            log.exception("a report has failed", extra={"bindRequest": str(key)})
         finally:
             # Empty if nothing was reported. Another cause is reported after a pause that grows.
             entry.last_report, entry.reports = why, entry.reports + 1
             entry.report_at = self.clock.monotonic() + report_pause(entry.reports).total_seconds()
+        return DONE
+
+    def _on_error(self, key: ObjectKey) -> None:
+        log.exception("a report has failed", extra={"bindRequest": str(key)})
+
+
+def _due(state: RequestState, now: float) -> Progress | None:
+    """Return what is unfinished of a request if a report of it is due."""
+    stage = state.stage
+    return stage if isinstance(stage, Progress) and now >= stage.report_at else None

@@ -41,13 +41,9 @@ class Progress:
     decision: str = ""
     calls: list[OpenCall] = field(default_factory=list)
     answer: Unfinished | None = None  # of the last reconcile
+    cause: Unfinished | None = None  # to be reported
     last_report: str = ""
     reports: int = 0
-    report: "asyncio.Task[None] | None" = None  # in progress
-
-    def is_due(self, now: float) -> bool:
-        """Return whether a report may begin."""
-        return now >= self.report_at and (self.report is None or self.report.done())
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +317,6 @@ class RequestStates:
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
-        for state in self._by_key.values():
-            if isinstance(state.stage, Progress) and state.stage.report is not None:
-                state.stage.report.cancel()
         self._by_key.clear()
         self.deferred_count = 0
         return entries

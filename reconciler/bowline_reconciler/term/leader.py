@@ -102,6 +102,7 @@ async def _lead(parts: Components, elector: LeaderElector, stop: asyncio.Event) 
             "TTL controller": parts.ttl.run(),
             "releases": parts.releases.run(),
             "pod conditions": parts.memory.conditions.run(),
+            "progress": parts.progress.run(),
         }
         tasks = [asyncio.create_task(run, name=name) for name, run in beside.items()]
         for task in tasks:

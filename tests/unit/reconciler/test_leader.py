@@ -25,7 +25,7 @@ class Parts:
         self.observation = SimpleNamespace(metrics=SimpleNamespace(leader=metric))
         self.client = SimpleNamespace(permit_writes=self._permit, forbid_writes=self._forbid)
         self.plugins = SimpleNamespace(start=self._at_once, stop=self._at_once, failure=self._for_ever, cancel=list)
-        self.ttl = self.releases = SimpleNamespace(run=self._for_ever)
+        self.ttl = self.releases = self.progress = SimpleNamespace(run=self._for_ever)
         self.memory = SimpleNamespace(conditions=self.ttl)
         self.controller = SimpleNamespace(lead=self._work)
         self.wait_for_sync = self._at_once
