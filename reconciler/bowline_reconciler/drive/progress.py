@@ -28,7 +28,7 @@ from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.drive.reads import Reads
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.requeue import Requeue, report_pause
-from bowline_reconciler.drive.state import REPORT_AFTER_S, Progress, RequestState, RequestStates
+from bowline_reconciler.drive.state import REPORT_AFTER_S, Progress, RequestStates
 from bowline_reconciler.observe import BETWEEN
 
 log = logging.getLogger(__name__)
@@ -95,31 +95,31 @@ class ProgressReports:
         now = self.clock.monotonic()
         if not self.availability.available:
             return
-        due = [(key, stage) for key, state in self.states.items() if (stage := _due(state, now)) is not None]
+        stages = [(key, state.stage) for key, state in self.states.items()]
+        due = [(key, stage) for key, stage in stages if isinstance(stage, Progress) and now >= stage.report_at]
         if not due:
             return
         calls: Mapping[ObjectKey | None, list[PluginCall]] = defaultdict(list)
         for call in self.caller.in_progress:
             calls[call.key].append(call)
         for key, entry in due:
-            entry.cause = unfinished_by(calls[key], entry.calls, entry.answer, now)
+            cause = unfinished_by(calls[key], entry.calls, entry.answer, now)
             # In turn with the reports of waits.
-            if entry.cause.why != entry.last_report and not self.requeue.report_turns.reserve(
-                key, key.namespace, now
-            ):
+            if cause.why != entry.last_report and not self.requeue.report_turns.reserve(key, key.namespace, now):
+                entry.cause, entry.report_at = cause, now + REPORT_AFTER_S
                 self.queue.add(key)
 
     async def _report(self, key: ObjectKey) -> Result:
         """Report one request. A report that fails is repeated after a pause, and concerns no one else."""
-        state, now = self.states.get(key), self.clock.monotonic()
-        entry = _due(state, now) if state is not None else None
-        if state is None or entry is None or entry.cause is None or entry.cause.why == entry.last_report:
+        state = self.states.get(key)
+        entry = state.stage if state is not None else None
+        if state is None or not isinstance(entry, Progress) or entry.cause is None:
             return DONE
-        why, cause, request = "", entry.cause, self.reads.latest(key, state)
+        why, request, cause, entry.cause = "", self.reads.latest(key, state), entry.cause, None
         try:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.
-                is_isolated = now - self.availability.last_success <= REPORT_AFTER_S
+                is_isolated = self.clock.monotonic() - self.availability.last_success <= REPORT_AFTER_S
                 await self.reporter.unfinished(request, state, cause, is_isolated=is_isolated)
             why = cause.why
         except InfrastructureError as error:
@@ -134,9 +134,3 @@ class ProgressReports:
 
     def _on_error(self, key: ObjectKey) -> None:
         log.exception("a report has failed", extra={"bindRequest": str(key)})
-
-
-def _due(state: RequestState, now: float) -> Progress | None:
-    """Return what is unfinished of a request if a report of it is due."""
-    stage = state.stage
-    return stage if isinstance(stage, Progress) and now >= stage.report_at else None

@@ -41,7 +41,7 @@ class Progress:
     decision: str = ""
     calls: list[OpenCall] = field(default_factory=list)
     answer: Unfinished | None = None  # of the last reconcile
-    cause: Unfinished | None = None  # to be reported
+    cause: Unfinished | None = None  # whose report is queued
     last_report: str = ""
     reports: int = 0
 
