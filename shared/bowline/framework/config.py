@@ -141,7 +141,7 @@ class Binding(ConfigModel):
     """Retries of a BindRequest that sets no backoffLimit, for failures that a retry on the same node can resolve."""
     backoff: BackoffSettings = BackoffSettings.model_construct()
     in_flight_timeout: PositiveDuration = timedelta(seconds=60)
-    """How long a Binding without an answer may still take effect: --request-timeout of the API servers."""
+    """How long a write without an answer may still take effect: --request-timeout of the API servers."""
     wait_timeout: PositiveDuration = timedelta(seconds=600)
     """How long one wait for an object may last; a slow volume provisioner takes minutes. A plugin may set its own."""
     node_health_grace: Duration = timedelta(seconds=30)
