@@ -379,8 +379,8 @@ ATTEMPTS = (
         "quiet-after-the-read",
         "Whether a late write may still take effect is determined after the read of the pod.",
         f"{_DRIVE}driver.py",
-        "quiet_in=self._quiet_in(work, work.read_at),",
-        "quiet_in=self._quiet_in(work, self.clock.monotonic()),",
+        "quiet_in=self._quiet_in(work, work.read_at) if",
+        "quiet_in=self._quiet_in(work, self.clock.monotonic()) if",
     ),
     Mutant(
         "rollback-does-nothing",

@@ -195,7 +195,8 @@ class Driver:
                         work.snapshot = replace(snapshot, pod=pod_view(pod))
                     is_bound = is_bound_as_asked(request, work.snapshot.pod)
                     news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": bind is not None}
-                    news["quiet_in"] = self._quiet_in(work, work.read_at)
+                    if facts.has_late_writes:
+                        news["quiet_in"] = self._quiet_in(work, work.read_at)
                 case step.AtEnd.RUN_POST_BIND:
                     ctx = work.context
                     if ctx is not None and isinstance(snapshot.pod, PodView):
@@ -235,14 +236,16 @@ class Driver:
             state.rollback.ending = decision
         if not isinstance(decision, actions.Complete):
             work.context, work.started_at = None, None
+        has_late_writes = is_undoing and (
+            bool(state.attempt.writes) or self.in_flight.may_predate_term(snapshot.request)
+        )
         return step.Facts(
             snapshot.request,
             is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
             is_pod_live=is_pod_live,
             has_side_effects=state.rollback.side_effects is not None,
-            has_late_writes=is_undoing
-            and (bool(state.attempt.writes) or self.in_flight.may_predate_term(snapshot.request)),
-            quiet_in=self._quiet_in(work, work.read_at),
+            has_late_writes=has_late_writes,
+            quiet_in=self._quiet_in(work, work.read_at) if has_late_writes else timedelta(),
             may_defer=may_defer,
         )
 
@@ -271,7 +274,7 @@ class Driver:
         with noting(attempt.writes):
             result = await self.runner.run_rollback(ctx, why)
         if isinstance(result, Done):
-            quiet_in = self._quiet_in(work, self.clock.monotonic())
+            quiet_in = self._quiet_in(work, self.clock.monotonic()) if attempt.writes else timedelta()
             is_quiet = quiet_in <= timedelta()
             if is_quiet:
                 rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message
