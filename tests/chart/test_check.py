@@ -63,11 +63,6 @@ def test_the_job_is_part_of_no_release(manifests: Rendered) -> None:
             assert not deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_the_job_checks_the_processes_that_the_release_has(chart: Chart) -> None:
-    jobs = chart.render({"hooks": {"check": False}}).of_kind("Job")
-    assert [job["metadata"]["name"] for job in jobs] == ["bowline-uninstall"]
-
-
 def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: Helm, tmp_path: Path) -> None:
     helm_command.run(["package", str(CHART), f"--destination={tmp_path}"])
     (package,) = tmp_path.iterdir()

@@ -7,12 +7,8 @@ import pytest
 import yaml
 
 from bowline.framework.config import parse_settings
-from bowline_cli.reading import info_of
-from bowline_reconciler.process import MOMENT, WORK
-from bowline_webhook.bodies import MAX_TIMEOUT_S
-from bowline_webhook.options import parse_options
-from tests.chart.presets import LOCAL, PRESETS
-from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
+from tests.chart.presets import PRESETS
+from tests.chart.rendering import CHART, Chart, Rendered, merged
 
 NAMES = [
     pytest.param("bowline", {}, "bowline", id="the release's name"),
@@ -168,150 +164,7 @@ def test_two_charts_of_one_release_select_no_pods_of_each_other(chart: Chart) ->
         assert not [s for s in selectors(here) for labels in pods if s.items() <= labels.items()]
 
 
-def test_selectors_of_a_release_without_an_override_do_not_change(manifests: Rendered) -> None:
-    """A Deployment's selector cannot be changed: with another one no upgrade would be possible."""
-    for selector in selectors(manifests):
-        component = selector["app.kubernetes.io/component"]
-        assert selector == {
-            "app.kubernetes.io/name": "bowline",
-            "app.kubernetes.io/instance": "bowline",
-            "app.kubernetes.io/component": component,
-        }
-
-
 def test_a_name_that_is_the_releases_own_changes_no_selector(chart: Chart) -> None:
     """A release with dots in its name has objects with dashes; to give that name must not prevent an upgrade."""
     without, override = (chart.render(values, release="my.rel") for values in ({}, {"fullnameOverride": "my-rel"}))
     assert selectors(override) == selectors(without)
-
-
-def test_the_namespace_of_reservations_admits_restricted_pods_only(manifests: Rendered) -> None:
-    labels = manifests.get("Namespace", "kai-resource-reservation")["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
-def test_the_secret_of_the_ca_is_rendered_without_data(manifests: Rendered) -> None:
-    secret = manifests.get("Secret", "bowline-ca")
-    assert secret["type"] == "Opaque"
-    assert not {"data", "stringData", "immutable"} & set(secret)
-    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-
-
-# --- single values ---
-
-
-def test_the_crd_is_the_generated_one_and_survives_an_uninstall(chart: Chart, manifests: Rendered) -> None:
-    crd = manifests.get("CustomResourceDefinition", "bindrequests.scheduling.run.ai")
-    definition = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
-    assert crd["spec"] == definition["spec"]
-    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert not chart.render({"crds": {"enabled": False}}).of_kind("CustomResourceDefinition")
-
-
-IMAGES = [
-    pytest.param({}, "registry.example/bowline:0.1.0", id="the chart's version is the tag"),
-    pytest.param({"tag": "v2"}, "registry.example/bowline:v2", id="a given tag"),
-    pytest.param({"registry": "", "pullPolicy": "Never"}, "bowline:0.1.0", id="an image on the nodes"),
-    pytest.param({"registry": "r.example:5000/team"}, "r.example:5000/team/bowline:0.1.0", id="a registry"),
-    pytest.param({"registry": "", "tag": "v2", "digest": "sha256:" + "a" * 64}, "bowline@sha256:" + "a" * 64,
-        id="a digest has priority over the tag"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("image", "reference"), IMAGES)
-def test_image_reference(chart: Chart, image: dict[str, Any], reference: str) -> None:
-    for deployment in workloads(chart.render({"image": image})):
-        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == reference
-
-
-@pytest.mark.parametrize(
-    ("tls", "secret"),
-    [
-        pytest.param({"mode": "secret", "secretName": "serving-cert"}, "serving-cert", id="one's own"),
-        pytest.param({"mode": "cert-manager", "secretName": "x"}, "x", id="from cert-manager, with a name"),
-        pytest.param({"mode": "cert-manager"}, "bowline-webhook-tls", id="from cert-manager"),
-    ],
-)
-def test_a_given_certificate_is_mounted(chart: Chart, tls: dict[str, str], secret: str) -> None:
-    manifests = chart.render({"webhook": {"tls": tls}})
-    pod = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
-    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "tls"]
-    arguments = pod["containers"][0]["args"]
-    assert f"--tls-cert-file={mount['mountPath']}/tls.crt" in arguments
-    assert f"--tls-private-key-file={mount['mountPath']}/tls.key" in arguments
-    assert not [a for a in arguments if a.startswith(("--ca-secret", "--service-name", "--webhook-configuration"))]
-    assert {"name": "tls", "secret": {"secretName": secret}} in pod["volumes"]
-
-
-def test_cert_manager_makes_the_certificate_and_publishes_its_ca(chart: Chart) -> None:
-    manifests = chart.render({"webhook": {"tls": {"mode": "cert-manager"}, "annotations": {"a": "b"}}})
-    (leaf, authority) = (
-        manifests.get("Certificate", name)["spec"] for name in ("bowline-webhook", "bowline-webhook-ca")
-    )
-    assert f"bowline-webhook.{NAMESPACE}.svc" in leaf["dnsNames"]
-    assert leaf["secretName"] == "bowline-webhook-tls"
-    assert authority["isCA"] is True
-    issuer = manifests.get("Issuer", leaf["issuerRef"]["name"])
-    assert issuer["spec"] == {"ca": {"secretName": authority["secretName"]}}
-    assert manifests.get("Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
-    for configuration in manifests.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        assert configuration["metadata"]["annotations"] == {
-            "a": "b",
-            "admissions.enforcer/disabled": "true",
-            "cert-manager.io/inject-ca-from": f"{NAMESPACE}/bowline-webhook",
-        }
-
-
-def test_cert_manager_uses_the_given_issuer(chart: Chart) -> None:
-    issuer = {"name": "corporate", "kind": "ClusterIssuer"}
-    manifests = chart.render({"webhook": {"tls": {"mode": "cert-manager", "issuerRef": issuer}}})
-    assert not manifests.of_kind("Issuer")
-    (leaf,) = manifests.of_kind("Certificate")
-    assert leaf["spec"]["issuerRef"] == {**issuer, "group": "cert-manager.io"}
-
-
-def test_only_callers_with_certificates_of_the_given_cas_and_names_are_accepted(
-    chart: Chart, manifests: Rendered
-) -> None:
-    tls = {"clientCASecret": "callers", "clientAllowedNames": ["kube-apiserver", "front: 1"]}
-    pod = chart.render({"webhook": {"tls": tls}}).get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
-    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "client-ca"]
-    flags = ("--client-ca-file", "--client-allowed-name")
-    assert [arg for arg in pod["containers"][0]["args"] if arg.startswith(flags)] == [
-        f"--client-ca-file={mount['mountPath']}/ca.crt",
-        *(f"--client-allowed-name={name}" for name in tls["clientAllowedNames"]),
-    ]
-    (volume,) = [v for v in pod["volumes"] if v["name"] == "client-ca"]
-    assert volume["secret"] == {"secretName": "callers", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
-    assert not [arg for arg in container(manifests, "bowline-webhook")["args"] if arg.startswith(flags)]
-
-
-def test_accounts_mount_no_token_by_themselves(manifests: Rendered) -> None:
-    assert [o["automountServiceAccountToken"] for o in manifests.of_kind("ServiceAccount")] == [False] * 4
-
-
-def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, manifests: Rendered) -> None:
-    strategy = manifests.get("Deployment", "bowline-webhook")["spec"]["strategy"]
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    pod = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
-    drain = parse_options([], {}).drain
-    assert pod["terminationGracePeriodSeconds"] > drain.total_seconds() + MAX_TIMEOUT_S + 10
-    assert manifests.get("PodDisruptionBudget", "bowline-webhook")["spec"]["maxUnavailable"] == 1
-    # Replicas that serve no call do not prevent a drain of their nodes.
-    budget = manifests.get("PodDisruptionBudget", "bowline-webhook")["spec"]
-    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    assert not chart.render(LOCAL).of_kind("PodDisruptionBudget")
-
-
-def test_the_grace_period_covers_the_reconcilers_stop(manifests: Rendered) -> None:
-    pod = manifests.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
-    steps = WORK + 2 * MOMENT
-    assert pod["terminationGracePeriodSeconds"] > steps.total_seconds()
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_users_may_read_whether_volumes_are_bound(chart: Chart, enabled: bool) -> None:
-    manifests = chart.render({"config": {"plugins": {"volume_binding": {"enabled": enabled}}}})
-    info = info_of(manifests.get("ConfigMap", "bowline-info"))
-    assert info is not None
-    assert info.binds_volumes is enabled

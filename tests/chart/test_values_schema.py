@@ -119,6 +119,8 @@ TOGETHER = [
     pytest.param({process: {"serviceAccountName": "one"} for process in ("webhook", "reconciler")},
         r"webhook\.serviceAccountName and reconciler\.serviceAccountName must differ", id="one account"),
     pytest.param(TWICE, r"config\.plugins\[1\]: node_fit is listed twice", id="a plugin twice"),
+    pytest.param({"config": {"admission": {"mode": "Warn"}}},
+        r"config\.admission\.mode is Warn .* set admission\.mode alone", id="a mode in another place"),
     pytest.param({"config": {"workloads": [{"kind": "JobSet"}, {"kind": "JobSet"}]}},
         r"config\.workloads\[1\]: JobSet is listed twice", id="a kind twice"),
 ]  # fmt: skip
