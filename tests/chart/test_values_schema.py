@@ -188,7 +188,7 @@ def test_the_patterns_of_workloads_are_those_of_the_processes() -> None:
 
 
 def test_the_configuration_given_by_the_chart_is_the_processes_default(manifests: Rendered) -> None:
-    # The image of reservation pods, which only the chart knows; test_platforms.py compares their contexts.
+    # The image of reservation pods, which only the chart knows; another test compares their contexts.
     assert without_plugins(manifests.config_text()) == Settings(
         gpu_sharing=GpuSharingSettings(agent_image="registry.example/bowline:0.1.0")
     )
