@@ -129,12 +129,12 @@ HOOKS = "MutatingWebhookConfiguration,ValidatingWebhookConfiguration"
 DENYING = f"{HOOKS},ValidatingAdmissionPolicy,ValidatingAdmissionPolicyBinding"
 ACTIONS = "spec.validationActions"
 WITH_FAIL = {"config": {"plugins": [{"name": "device_access"}]}}
-WARNED = {f"ValidatingAdmissionPolicyBinding/bowline-{name}": {ACTIONS: ["Warn", "Audit"]}
+WARNED: dict[str, dict[str, Any]] = {f"ValidatingAdmissionPolicyBinding/bowline-{name}": {ACTIONS: ["Warn", "Audit"]}
     for name in ("pods", "devices", "share-configmaps")}  # fmt: skip
 # A stolen token gives no additional rights.
-WARN = WARNED | {"config": {"admission.mode": "Warn"},
+WARN: Expectation = WARNED | {"config": {"admission.mode": "Warn"},
     "ValidatingAdmissionPolicyBinding/bowline-reconciler-pods": {ACTIONS: ["Deny"]}}  # fmt: skip
-OFF = {DENYING: {"": None}, "config": {"admission.mode": "Off"}, "Deployment": {"kind": "Deployment"}}
+OFF: Expectation = {DENYING: {"": None}, "config": {"admission.mode": "Off"}, "Deployment": {"kind": "Deployment"}}
 
 
 def tls(secret: str) -> Expectation:
