@@ -92,13 +92,15 @@ def image(reference: str) -> Expectation:
 
 
 def network(webhook: Any, reconciler: Any, egress: Any) -> Expectation:
-    """The NetworkPolicies: the ingress of each process, and the egress of both."""
+    """The NetworkPolicies: the ingress of each process, and the egress of all pods that connect to the API server."""
     types = ["Ingress", "Egress"] if egress else ["Ingress"]
     both = {"NetworkPolicy": {"spec.egress": egress, "spec.policyTypes": types}}
     labels = {"app.kubernetes.io/name": "bowline", "app.kubernetes.io/instance": "bowline"}
+    components = {"webhook": ["webhook"], "reconciler": ["reconciler", "uninstall", "test"]}
+    key = {"key": "app.kubernetes.io/component", "operator": "In"}
     return both | {
-        f"NetworkPolicy/bowline-{process}": {"spec.ingress": ingress,
-            "spec.podSelector.matchLabels": labels | {"app.kubernetes.io/component": process}}
+        f"NetworkPolicy/bowline-{process}": {"spec.ingress": ingress, "spec.podSelector":
+            {"matchLabels": labels, "matchExpressions": [key | {"values": components[process]}]}}
         for process, ingress in (("webhook", webhook), ("reconciler", reconciler))
     }  # fmt: skip
 
