@@ -4,11 +4,17 @@ Every drain has its own control plane with the controller that acts for these po
 claims and devices exist before the clock starts. It starts with the first decision: for Bowline the first request of
 pods that exist, for kube-scheduler the first pod, which is when it may decide. A pod counts when a watch reports it
 on its node.
+
+All processes share the machine's CPU, so what a pod costs decides the rate: beside it there are, until the last pod
+is on its node, the CPU time of each process and the calls that the API server has answered, whoever made them.
 """
 
 import asyncio
+import os
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -26,15 +32,20 @@ from bowline.kube.resources import (
     STORAGECLASSES,
     Resource,
 )
+from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.scheduler import SCHEDULER as EXAMPLE
 from bowline.localcluster.spec import ClusterSpec
 from bowline.testing import builders
+from tests.benchmarks.cpu import cpu_s
 from tests.benchmarks.latency import bound_pods
 from tests.benchmarks.load import create_all, requests_for
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import NAMESPACE, POLL_S, READY_S, rig
 
 SCHEDULER, BOWLINE = "kube-scheduler", "Bowline"
+CALL = re.compile(r'apiserver_request_total\{.*resource="(.*?)".*subresource="(.*?)",verb="(.*?)".*\} (\S+)')
+# Of which fewer than this for each pod are made: leases, and lists and watches.
+SELDOM = 0.1
 DEVICECLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 DRIVER = "dra.example.com"
 
@@ -50,14 +61,14 @@ class SchedulerSizes:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What each pod needs: how it is made, and what the spec of a pod and of its request have for it, by number."""
+    """What each pod needs: how it is made, and what a pod's spec and a request have for it, by number."""
 
     name: str
     controller: str
     budget: str
     make: Callable[[KubeClient, SchedulerSizes], Awaitable[None]]
     pod: Callable[[int], dict[str, Any]]
-    request: Callable[[int, SchedulerSizes], dict[str, Any]]
+    request: Callable[[Object, int, SchedulerSizes], dict[str, Any]]
 
 
 async def bench_scheduler(sizes: SchedulerSizes) -> Report:
@@ -68,43 +79,71 @@ async def bench_scheduler(sizes: SchedulerSizes) -> Report:
             rate = f"{sizes.pods} pods with a {need.name} each"
             # Neither is always the first.
             for side in (SCHEDULER, BOWLINE) if turn % 2 == 0 else (BOWLINE, SCHEDULER):
-                against, budget = (f"{SCHEDULER}: {rate}", need.budget) if side == BOWLINE else ("", "")
-                value = await _drain(need, sizes, by_scheduler=side == SCHEDULER)
-                report.add(Figure(f"{side}: {rate}", "pods/s", (value,), against, budget))
+                against, budget = (f"{SCHEDULER}: ", need.budget) if side == BOWLINE else ("", "")
+                drained = await _drain(need, sizes, by_scheduler=side == SCHEDULER)
+                report.add(Figure(f"{side}: {rate}", "pods/s", (drained.rate,), against and against + rate, budget))
+                for process, ms in drained.cpu_ms.items():
+                    name = f"{need.name}: CPU of {process}"
+                    report.add(Figure(f"{side}: {name}", "ms/pod", (ms,), against and against + name))
+                for call, count in sorted(drained.calls.items()):
+                    report.add(Figure(f"{side}: {need.name}: {call}", "calls/pod", (count,)))
     return report
 
 
-async def _drain(need: Need, sizes: SchedulerSizes, *, by_scheduler: bool) -> float:
-    """Return the pods per second of one side."""
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The pods per second of one side, and for each pod milliseconds by process and calls by verb and resource."""
+
+    rate: float
+    cpu_ms: Mapping[str, float]
+    calls: Mapping[str, float]
+
+
+async def _drain(need: Need, sizes: SchedulerSizes, *, by_scheduler: bool) -> Drained:
+    """Measure one side."""
     spec = ClusterSpec(kwok=False, controllers=(need.controller,), scheduler=by_scheduler)
     with rig(sizes.nodes, spec) as stage, ExitStack() as stack:
-        if not by_scheduler:
-            stack.enter_context(stage.reconciler()).wait_ready(READY_S)
+        processes = {**stage.servers, "kube-controller-manager": stage.cluster.process("kube-controller-manager").pid}
+        if by_scheduler:
+            processes["binder"] = stage.cluster.process("kube-scheduler").pid
+        else:
+            reconciler = stack.enter_context(stage.reconciler())
+            reconciler.wait_ready(READY_S)
+            processes["binder"] = reconciler.pid
+        processes["load"] = os.getpid()
         async with await stage.client() as client, bound_pods(client) as bound:
             await need.make(client, sizes)
             scheduler = "default-scheduler" if by_scheduler else EXAMPLE
-            pods = [
-                builders.pod(_name(number), NAMESPACE, schedulerName=scheduler, **need.pod(number))
-                for number in range(sizes.pods)
-            ]
-            if by_scheduler:
-                began = time.perf_counter()
-                await create_all(client, PODS, pods)
-            else:
-                requests = requests_for(await create_all(client, PODS, pods), sizes.nodes)
-                decisions = [
-                    _decided(request, need.request(number, sizes)) for number, request in enumerate(requests)
-                ]
-                began = time.perf_counter()
-                await create_all(client, BINDREQUESTS, decisions)
+            resource, bodies = (
+                PODS,
+                [
+                    builders.pod(_name(number), NAMESPACE, schedulerName=scheduler, **need.pod(number))
+                    for number in range(sizes.pods)
+                ],
+            )
+            if not by_scheduler:
+                requests = requests_for(await create_all(client, PODS, bodies), sizes.nodes)
+                resource, bodies = (
+                    BINDREQUESTS,
+                    [{**request, **need.request(request, number, sizes)} for number, request in enumerate(requests)],
+                )
+            calls, cpu, began = _calls(stage.cluster), cpu_s(processes), time.perf_counter()
+            await create_all(client, resource, bodies)
             await bound.wait(sizes.pods, READY_S)
-            return sizes.pods / (max(bound.at.values()) - began)
+            cpu_ms = {name: 1000 * (now - cpu[name]) / sizes.pods for name, now in cpu_s(processes).items()}
+            each = {call: (now - calls[call]) / sizes.pods for call, now in _calls(stage.cluster).items()}
+            seconds = max(bound.at.values()) - began
+            return Drained(
+                sizes.pods / seconds, cpu_ms, {call: count for call, count in each.items() if count >= SELDOM}
+            )
 
 
-def _decided(request: Object, decision: dict[str, Any]) -> Object:
-    """The request with the decision on what the pod needs, and the finalizer that the webhook would set."""
-    metadata = {**request["metadata"], "finalizers": [names.FINALIZER]}
-    return {**request, "metadata": metadata, "spec": {**request["spec"], **decision}}
+def _calls(cluster: Cluster) -> Counter[str]:
+    """The calls that the API server has answered so far, by verb and resource."""
+    calls: Counter[str] = Counter()
+    for resource, subresource, verb, count in CALL.findall(cluster.api.get("/metrics")):
+        calls[f"{verb} {'/'.join(filter(None, (resource, subresource)))}"] += int(float(count))
+    return calls
 
 
 async def _make_volumes(client: KubeClient, sizes: SchedulerSizes) -> None:
@@ -135,12 +174,14 @@ async def _make_devices(client: KubeClient, sizes: SchedulerSizes) -> None:
     await create_all(client, RESOURCECLAIMS, claims)
 
 
-def _allocation(number: int, sizes: SchedulerSizes) -> dict[str, Any]:
+def _with_allocation(request: Object, number: int, sizes: SchedulerSizes) -> dict[str, Any]:
+    """The decision, and the finalizer that the webhook sets for a request which decides devices."""
     node = f"gpu-node-{number % sizes.nodes}"
     device = {"request": "dev", "driver": DRIVER, "pool": node, "device": f"d{number // sizes.nodes}"}
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
-    return {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation}]}
+    spec = {**request["spec"], "resourceClaimAllocations": [{"name": "dev", "allocation": allocation}]}
+    return {"metadata": {**request["metadata"], "finalizers": [names.FINALIZER]}, "spec": spec}
 
 
 def _name(number: int) -> str:
@@ -154,7 +195,7 @@ NEEDS = (
         ">= 3",
         _make_volumes,
         lambda number: {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": _name(number)}}]},
-        lambda number, sizes: {},
+        lambda request, number, sizes: {},
     ),
     Need(
         "device",
@@ -162,6 +203,6 @@ NEEDS = (
         ">= 1.1",
         _make_devices,
         lambda number: {"resourceClaims": [{"name": "dev", "resourceClaimName": _name(number)}]},
-        _allocation,
+        _with_allocation,
     ),
 )
