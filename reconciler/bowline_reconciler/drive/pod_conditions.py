@@ -2,8 +2,8 @@
 
 The condition repeats, for the pod's owner, what the request's status and event report. A webhook on pods/status that
 is down, slow or denies the write must therefore neither change a result nor occupy a worker of the reconciler.
-Separate tasks write the reports, only the newest of each pod, and drop it after TRIES. Reports pending at shutdown
-are lost.
+Separate tasks write the reports, only the newest of each pod, and repeat one that fails until it is older than
+RETRY_FOR. Reports pending at shutdown are lost.
 
 Beside it a condition for programs names the decision (``bowline.api.failed_decision``). It is written for each
 failure, in the same patch, and removed by the bind that follows. Decision 200.
@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,18 +26,16 @@ from bowline.kube.calls import PatchType
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from bowline.kube.resources import PODS
-from bowline.runtime.workers import DONE, Result, run_workers
+from bowline.runtime.workers import DONE, ReconcileError, Result, run_workers
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import Nomination, PodBound
 
 log = logging.getLogger(__name__)
 
 WORKERS = 4
-TRIES = 3
+RETRY_FOR = timedelta(seconds=15)
 # Conflicts on an unbound pod, from other writers; no kubelet writes to it yet.
 MAX_CONFLICT_TRIES = 5
-# Before the second try; twice that before the third.
-PAUSE = timedelta(seconds=1)
 # The API server waits up to 30 s for a webhook: many such calls would stop the reports of all other pods.
 TRY_TIMEOUT_S = 5.0
 # A report is an object reference and a sentence. More than this are pending only while no write succeeds.
@@ -51,7 +49,6 @@ class _Report:
     condition: PodBound | None
     nomination: Nomination | None
     since: datetime
-    tries: int = 1
 
 
 # A pod of the same name is another one, with reports of its own.
@@ -112,14 +109,10 @@ class PodConditions:
                 await self.patch(report.pod, report.condition, report.nomination, report.since)
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
-            if report.tries < TRIES and not is_denied:
-                if self._pending.get(pod_id) is report:
-                    self._pending[pod_id] = replace(report, tries=report.tries + 1)
-                return Result(PAUSE * report.tries)
-            log.warning(
-                "the pod's condition PodBound is not written",
-                extra={"pod": str(pod_id[0]), "error": str(error) or "timed out", "tries": report.tries},
-            )
+            why = str(error) or "timed out"
+            if self._client.clock.now() - report.since < RETRY_FOR and not is_denied:
+                raise ReconcileError(why) from error
+            log.warning("the pod's condition PodBound is not written", extra={"pod": str(pod_id[0]), "error": why})
         if self._pending.get(pod_id) is report:
             del self._pending[pod_id]
         return DONE
