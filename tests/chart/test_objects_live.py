@@ -10,7 +10,7 @@ from bowline.localcluster.cluster import Cluster
 from tests.chart.presets import PRESETS, UNRESTRICTED
 from tests.chart.rendering import CHART, Chart
 
-FILES = sorted((CHART / "presets").glob("*.yaml"))
+FILES = [*sorted((CHART / "presets").glob("*.yaml")), CHART.parents[1] / "examples" / "scheduler" / "values.yaml"]
 
 
 @pytest.fixture(scope="module")
