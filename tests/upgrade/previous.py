@@ -6,8 +6,7 @@ webhooks instead of their own: on a busy machine a reply may take seconds, and o
 
 import subprocess
 import tarfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -30,15 +29,12 @@ class Version:
     chart: Path
     tag: str
     values: Path
-    gates: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def options(self) -> PairOptions:
         """The options of an install of this version's chart."""
         # The default of the previous version has another name.
         settings: dict[str, Any] = {"image.tag": self.tag, "config.schedulerNames": [SCHEDULER]}
-        if self.gates:
-            settings["config.featureGates"] = self.gates
         return PairOptions(chart=self.chart, values_files=(self.values,), set_values=settings)
 
     @property
@@ -49,9 +45,8 @@ class Version:
 
 
 def present_version(folder: Path) -> Version:
-    """Return this checkout, with a gate that is off in the previous version; its chart is copied there."""
-    version = _with_patient_chart(CHECKOUT, folder, "0.2.0", LOCAL_VALUES)
-    return replace(version, gates={"GangBinding": True})
+    """Return this checkout; its chart is copied there."""
+    return _with_patient_chart(CHECKOUT, folder, "0.2.0", LOCAL_VALUES)
 
 
 def previous_version(folder: Path) -> Version:

@@ -2,8 +2,7 @@
 
 Chart and image change while the old processes run on for 10 s beside the new ones, as pods do while their replacement
 is scheduled and pulled. Helm, API server and processes are real; kwok acts as kubelets and as the agents of shares.
-Before the upgrade each pod of a gang is bound by itself; the upgrade sets the gate GangBinding, and a gang is then
-completed. Not run: images, and therefore one that cannot be pulled (tests/node).
+Not run: images, and therefore one that cannot be pulled (tests/node).
 """
 
 import asyncio
@@ -13,7 +12,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,7 @@ from bowline.api import names
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.errors import KubeError
-from bowline.kube.resources import BINDREQUESTS, KAI_PODGROUPS, PODS
+from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.kubeconfig import api_server
@@ -30,7 +28,6 @@ from bowline.localcluster.ports import free_port
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from bowline.testing.builders import bind_request, pod
-from tests.pod_groups import in_group, install_pod_groups, pod_group
 from tests.upgrade.balancer import Backend, Balancer
 from tests.upgrade.load import Load
 from tests.upgrade.previous import Version, present_version, previous_version
@@ -92,11 +89,9 @@ class Stage:
 
     # --- load ---
 
-    async def bind(self, name: str, groups: tuple[str, ...] = (), *, gang: str = "") -> None:
+    async def bind(self, name: str, groups: tuple[str, ...] = ()) -> None:
         """Create a pod and its request as a scheduler does; record what is denied."""
         body, fields = pod(name), {}
-        if gang:
-            body["metadata"]["annotations"] = in_group(gang)
         if groups:
             body["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5"}
             fields = {
@@ -112,19 +107,6 @@ class Stage:
             self.errors[str(error)[:300]] += 1
         else:
             self.created.append(name)
-
-    async def make_gang(self, name: str, min_member: int) -> None:
-        """Create a PodGroup that requires so many pods."""
-        await self.client.create(KAI_PODGROUPS, WORK, pod_group(name, min_member))
-
-    async def is_reported(self, name: str, text: str) -> None:
-        """Wait until phase or reason of the request contains the text."""
-
-        def says(request: dict[str, Any]) -> bool:
-            status = request.get("status") or {}
-            return text in f"{status.get('phase')}: {status.get('reason')}"
-
-        await until_awaited(lambda: self.client.get(BINDREQUESTS, WORK, name), says)
 
     async def phases(self) -> dict[str, str]:
         """Return the phase and reason of each unfinished or failed request."""
@@ -177,7 +159,6 @@ async def stage() -> AsyncIterator[Stage]:
     with Cluster.start(ClusterSpec()) as cluster:
         cluster.make_nodes(1)
         cluster.make_runtime_class()
-        install_pod_groups(cluster)
         balancer = Balancer(free_port())
         access = load_access(api_server(cluster.kubeconfig))
         async with KubeClient(access, ClientOptions(name="upgrade")) as client, balancer.running():
@@ -185,15 +166,6 @@ async def stage() -> AsyncIterator[Stage]:
             yield stage
             for process in [process for processes in stage.running.values() for process in processes]:
                 await asyncio.to_thread(process.kill)
-
-
-async def _complete_the_gang(stage: Stage) -> None:
-    """With the gate, the pod that the previous version has bound counts, and the others wait for one another."""
-    await stage.bind("gang-1", gang="gang")
-    await stage.is_reported("gang-1", "fewer than 3 pods")
-    await stage.bind("gang-2", gang="gang")
-    for name in ("gang-1", "gang-2"):
-        await stage.is_reported(name, "Succeeded")
 
 
 def _failures(stage: Stage, reviews: Load) -> Counter[str]:
@@ -209,9 +181,6 @@ async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
     await stage.start(previous)
     async with load(stage) as reviews:
         await asyncio.sleep(CALM_S)
-        await stage.make_gang("gang", 3)
-        await stage.bind("gang-0", gang="gang")
-        await stage.is_reported("gang-0", "Succeeded")
         before: Counter[str] = Counter()
         alone: Counter[str] = Counter()  # what fails while only this version runs
         for old, new in ((previous, present), (present, previous)):
@@ -224,11 +193,6 @@ async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
             if old is previous:
                 before = _failures(stage, reviews)
             await asyncio.sleep(CALM_S)
-            if new is present:
-                await _complete_the_gang(stage)
-                await stage.make_gang("other", 2)
-                await stage.bind("other-0", gang="other")
-                await stage.is_reported("other-0", "fewer than 2 pods")
     assert alone == Counter()
     assert _failures(stage, reviews) == Counter()
     unfinished = await until_awaited(stage.phases, lambda phases: not phases or "Failed" in str(phases))
