@@ -9,8 +9,7 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.field_error import join_path
 from bowline.api.meta import Object
-from bowline.framework.templates import ITEMS, VALUES, Template
-from bowline.framework.workloads import TEMPLATE_PATH
+from bowline.framework.templates import Template
 
 _MOST: Final = 20_000
 # Of fields: gpu, gpuType, requestGPU, numGpus; of values: nvidia.com/gpu; of images.
@@ -19,29 +18,13 @@ _DEVICE: Final = re.compile(r"^nvidia\.com/")
 # Fields whose value may name a GPU that no pod requests: the group of the object's own kind; the key of a taint, a
 # toleration, or a selector of nodes.
 _OF_OTHERS: Final = ("apiVersion", "key")
-# By which the spec of a pod is recognised: other kinds have templates of nodes, or of volumes.
-_OF_PODS: Final = frozenset(("containers", "schedulerName"))
 _IMAGE: Final = re.compile(r"nvidia|cuda")
 
 
 def gpu_trace(raw: Object) -> str:
     """Return where an object of a kind that is not known names a GPU, and what to do; empty if it names none."""
-    traces = list(_traces(raw, is_known=False))
-    path, pods = next((trace for trace in traces if trace[1]), traces[0] if traces else ("", ""))
-    if not path:
-        return ""
-    group, kind = str(raw.get("apiVersion")).rpartition("/")[0], str(raw.get("kind"))
-    advice = f"{{group: {group}, kind: {kind}, resource: {_plural(kind.lower())}, {pods}}}"
-    if not pods:
-        advice = "its kind, if it describes pods, with the paths of their templates"
-    return f"{path} names a GPU; add to config.workloads: {advice}"
-
-
-def _plural(kind: str) -> str:
-    """Return the resource of a kind, as Kubernetes' clients guess it."""
-    if kind.endswith("y"):
-        return f"{kind[:-1]}ies"
-    return f"{kind}es" if kind.endswith("s") else f"{kind}s"
+    path = next(_traces(raw, is_known=False), "")
+    return f"{path} names a GPU; if its pods are described here, add the kind to config.workloads" if path else ""
 
 
 def unknown_devices(raw: Object, templates: Iterable[Template]) -> list[str]:
@@ -51,7 +34,7 @@ def unknown_devices(raw: Object, templates: Iterable[Template]) -> list[str]:
         for template in templates
         for path in (template.spec_path, template.metadata_path, *template.container_paths)
     )
-    places = (path.removesuffix("]").rpartition("[") for path, _ in _traces(raw, is_known=True))
+    places = (path.removesuffix("]").rpartition("[") for path in _traces(raw, is_known=True))
     devices = (place for place, _, key in places if _is_device(key))
     return [place for place in devices if not place.startswith(("status.", *pods))]
 
@@ -61,36 +44,22 @@ def requests_gpu(raw: Object) -> bool:
     return any(_traces(raw, is_known=True))
 
 
-def _traces(raw: Any, *, is_known: bool) -> Iterator[tuple[str, str]]:
-    """Yield the paths of fields that name a GPU, each with a workload's field for the pods that have it; empty if it
-    is in none. ``is_known``: only where a pod requests one.
-    """
-    stack, left = [("", "", "", raw)], _MOST
+def _traces(raw: Any, *, is_known: bool) -> Iterator[str]:
+    """Yield the paths of fields that name a GPU. ``is_known``: only where a pod requests one."""
+    stack, left = [("", raw)], _MOST
     while stack and left:
         left -= 1
-        path, form, pods, value = stack.pop()
+        path, value = stack.pop()
         if isinstance(value, dict):
-            pods = _pods_at(form, value) or pods
             for key, content in value.items():
                 place = join_path(path, key if key.isidentifier() else f"[{key}]")
                 is_request = ("resources" in path or "annotations" in path) and _is_gpu(key)
                 is_sign = not is_known and path != "metadata" and _names_gpu(key, content)
                 if (is_request and not _is_none(content)) or is_sign:
-                    yield place, pods
-                field = key if key.isidentifier() and key.isascii() else VALUES
-                stack.append((place, join_path(form, field), pods, content))
+                    yield place
+                stack.append((place, content))
         elif isinstance(value, list):
-            stack += [(f"{path}[{index}]", f"{form}{ITEMS}", pods, item) for index, item in enumerate(value)]
-
-
-def _pods_at(form: str, value: Object) -> str:
-    """Return a workload's field for a pod template, or a pod's spec alone, at a path; empty if it is neither."""
-    spec = value.get("spec")
-    if isinstance(spec, dict) and not _OF_PODS.isdisjoint(spec):
-        return f'templates: ["{form}"]' if TEMPLATE_PATH.fullmatch(form) else ""
-    if not isinstance(value.get("containers"), list) or form.endswith(".spec"):
-        return ""
-    return f'podSpecs: [{{path: "{form}"}}]' if form == "spec" or TEMPLATE_PATH.fullmatch(form) else ""
+            stack += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
 
 
 def _is_gpu(key: str) -> bool:
