@@ -375,6 +375,17 @@ class Checks(logging.Handler):
             self.fail("bound with a foreign ConfigMap", f"{who}: {prefix}-0 is of {owners}")
         devices = (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "").split(",")
         self._past.granted[pod["metadata"]["uid"]] = dict(zip(spec["selectedGPUGroups"], devices, strict=False))
+        for device in devices:
+            users = [
+                user["metadata"]["name"]
+                for user in self._server.objects("pods")
+                if user["spec"].get("nodeName") == node
+                and user["status"].get("phase") not in ENDED
+                and device in self._past.granted.get(user["metadata"]["uid"], {}).values()
+            ]
+            # Each takes a half.
+            if len(users) > 2:
+                self.fail("device given away twice", f"{who}: {device} on {node} is used by {users}")
         held = [self._device_held(node, group) for group in spec["selectedGPUGroups"]]
         # A reservation that others take away during the attempt is noticed after the bind, and made again.
         for group, device in zip(spec["selectedGPUGroups"], held, strict=True):

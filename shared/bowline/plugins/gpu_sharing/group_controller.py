@@ -28,7 +28,7 @@ from datetime import timedelta
 from typing import assert_never
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
 from bowline.framework.interface.handle import Handle
 from bowline.framework.interface.status import Status, Transient
 from bowline.kube.accounting import turn_at
@@ -74,8 +74,11 @@ ROUNDING_S = 1.0
 class GroupController:
     """Answers for all groups of the cluster while this process is the leader. Methods raise the client's errors."""
 
-    def __init__(self, handle: Handle, client: ReservationClient, groups: Groups) -> None:
+    def __init__(
+        self, handle: Handle, client: ReservationClient, groups: Groups, in_flight_timeout: timedelta
+    ) -> None:
         self._client = client
+        self._in_flight_s, self._quiet_at = in_flight_timeout.total_seconds(), 0.0
         self._groups = groups
         self._clock = handle.clock
         self._enqueue = handle.worker("groups", self._reconcile)
@@ -150,6 +153,8 @@ class GroupController:
         """
         # While shares are off, no watch shows the users of another binder's groups: all of these look idle.
         period = PERIOD if self._client.sharing.enabled else PERIOD_OFF
+        # Until then a Binding of a former leader may take effect: its pod is labelled, and no claim shows it.
+        self._quiet_at = self._clock.monotonic() + self._in_flight_s
         try:
             self.enqueue(self._groups.to_look_at)
             while True:
@@ -271,10 +276,20 @@ class GroupController:
 
         The latter are read first: one that is bound meanwhile is listed.
         """
+        memory, limit = claim.node_facts.device_memory, self._client.args.overcommit
         portions = {other.pod: other.portion for other in group.joined if other.node == claim.node}
-        users = await self._client.users(claim.group, claim.node, claim.node_facts.device_memory)
+        late: list[User] = []
+        if self._clock.monotonic() < self._quiet_at:
+            late = await self._client.users(claim.group, "", memory)
+        users = await self._client.users(claim.group, claim.node, memory)
         portions |= {user.key: user.portion for user in users if not user.has_ended}
-        return excess(claim, portions, self._client.args.overcommit)
+        full = excess(claim, portions, limit)
+        waiting = excess(claim, {user.key: user.portion for user in late} | portions, limit)
+        if full is not None or waiting is None:
+            return full
+        refs = [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in late]
+        why = f"a former leader may still bind pods with the device: {waiting.message}"
+        return Status.wait(why, *refs, retry_after=RELEASE_RETRY, suggestion=ELSEWHERE)
 
     async def _create(self, group: Group, claim: DeviceRequest) -> Held | Pending | Status:
         """Create a reservation pod; return what it, or the one that others have created meanwhile, answers."""
@@ -320,7 +335,7 @@ class GroupController:
         nodes = {reservation.node for reservation in idle}
         # Requests are read before users: of one that is completed meanwhile the pod is bound, and listed.
         requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
-        users = [user for node in nodes for user in await self._client.users(group.name, node)]
+        users = [user for node in nodes for user in await self._client.users(group.name, node or None)]
         await self._adopt(users)
         idle = unused_reservations(idle, users, group.claimed_nodes, requested_nodes)
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
@@ -364,7 +379,7 @@ class GroupController:
         """
         is_held = any(reservation.holds for reservation in group.reservations)
         is_read = group.loss is not None if is_held else bool(node or group.users)
-        users = running_users(await self._client.users(group.name, "" if group.users else node)) if is_read else []
+        users = running_users(await self._client.users(group.name, None if group.users else node)) if is_read else []
         if is_held or not users:
             if group.loss is not None and is_held:
                 log.info("a shared device is reserved again", extra={"group": group.name})

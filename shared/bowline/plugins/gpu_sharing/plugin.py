@@ -96,7 +96,8 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     async def setup(self, handle: Handle) -> None:
         self._client = ReservationClient(handle.client, self._sharing, self.args)
         self._groups = Groups()
-        self._controller = GroupController(handle, self._client, self._groups)
+        in_flight_timeout = self.settings.binding.in_flight_timeout
+        self._controller = GroupController(handle, self._client, self._groups, in_flight_timeout)
 
     async def run(self) -> None:
         await self._controller.run()

@@ -90,17 +90,17 @@ class ReservationClient:
         pods = await self.kube.list_all(PODS, self.namespace, label_selector=selector)
         return [view_reservation(pod) for pod in pods]
 
-    async def users(self, group: str, node: str = "", mebibytes: int = 0) -> list[User]:
+    async def users(self, group: str, node: str | None = None, mebibytes: int = 0) -> list[User]:
         """Return every pod that is labelled with the group, in either form; only on ``node`` if given, whose devices
-        have ``mebibytes`` of memory each.
+        have ``mebibytes`` of memory each. An empty node stands for the pods that are not bound.
 
         The API server indexes pods by node: the cost depends on the node's pods, not on the cluster's.
         """
         users: dict[ObjectUID, User] = {}
-        on_node = f"spec.nodeName={node}" if node else ""
+        on_node = f"spec.nodeName={node}" if node is not None else ""
         for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
             pods = Selection(PODS, "", selector, on_node)
-            for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node, mebibytes)):
+            for user in await self.kube.list_reduced(pods, lambda pod: view_user(pod, node or "", mebibytes)):
                 if user.key.namespace != self.namespace:
                     users[user.uid] = user
         return list(users.values())

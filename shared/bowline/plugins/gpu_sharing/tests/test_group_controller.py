@@ -76,9 +76,9 @@ class SiteClient(ReservationClient):
             raise self.site.failures.pop()
         return list(self.site.reservations)
 
-    async def users(self, group: str, node: str = "", mebibytes: int = 0) -> list[User]:
+    async def users(self, group: str, node: str | None = None, mebibytes: int = 0) -> list[User]:
         self.site.calls.append(f"users of {group} on {node}")
-        return list(self.site.users)
+        return [user for user in self.site.users if node is None or bool(user.node) is bool(node)]
 
     async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
         return set(self.site.requested)
@@ -160,7 +160,7 @@ def owner(
     client = client_class(kube, GpuSharingSettings(enabled=releases_foreign), GpuSharingConfig(), site)
     worker = (passes or Passes()).worker
     handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock or SystemClock()), worker=worker)
-    return GroupController(handle, client, watched or Groups())
+    return GroupController(handle, client, watched or Groups(), timedelta(seconds=60))
 
 
 def cached(reservation: Reservation) -> Any:
@@ -297,6 +297,24 @@ async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
         assert part in full.message
     controller.release_claims(first.request)
     assert isinstance(await controller.claim(second), Held)
+
+
+async def test_a_pod_that_a_former_leader_may_still_bind_has_its_portion() -> None:
+    """It was labelled; the leader has changed; the Binding takes effect late, and no request claims the device."""
+    late = replace(user("late", node=""), portion=Decimal("0.8"))
+    second = replace(claim("b"), portion=Decimal("0.8"))
+    clock, watched = SteppedClock(), Groups()
+    controller = owner(Site(users=(late,)), clock=clock, watched=watched)
+    term = asyncio.ensure_future(controller.run())
+    await asyncio.sleep(0)
+    assert isinstance(await controller.claim(replace(claim("c"), portion=Decimal("0.2"))), Held)
+    answer = await controller.claim(second)
+    assert isinstance(answer, Waiting)
+    assert "ns/late" in answer.message
+    clock.step(timedelta(seconds=60))
+    controller.release_claims(claim("c").request)
+    assert isinstance(await controller.claim(second), Held)
+    term.cancel()
 
 
 @pytest.mark.parametrize(
