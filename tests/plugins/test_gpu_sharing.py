@@ -95,27 +95,6 @@ def test_the_mode_of_a_group_is_on_its_reservation(shares: Shares) -> None:
     shares.await_release()
 
 
-def test_a_device_is_not_given_away_twice(shares: Shares) -> None:
-    for name in ("over-a", "over-b"):
-        shares.share(name, "over")
-        shares.live.phase(name, "Succeeded")
-    # As KAI-Scheduler's binder leaves a pod: it uses its device all the same.
-    metadata = {"labels": {names.LABEL_GPU_SHARING: None}, "annotations": {names.ANNOTATION_GPU_PORTION: None}}
-    shares.api.patch(f"{shares.pods}/over-b", {"metadata": metadata})
-    # A scheduler that could not read the pod's annotation has counted it as nothing.
-    shares.make("over-c")
-    shares.ask("over-c", ["over"], receivedGPU={"count": 1, "portion": "0.00"})
-    status = shares.live.phase("over-c", "Failed")["status"]
-    assert (status["failure"]["reason"], status["suggestion"]) == ("DeviceConflict", "RescheduleElsewhere")
-    for part in ("group over on node gpu-node-0", "would use 1.5 ", "over-a (0.5)", "over-b (0.5)"):
-        assert part in status["reason"]
-    # The end of a pod makes room.
-    shares.delete("over-a")
-    shares.live.until("the pod is gone", lambda: shares.live.not_found(f"{shares.pods}/over-a"))
-    shares.share("over-d", "over")
-    shares.live.phase("over-d", "Succeeded")
-
-
 def test_a_decision_of_another_share_than_its_pod_requests_is_invalid(shares: Shares) -> None:
     shares.make("devices", {names.GPU_FRACTION_NUM_DEVICES: "2"})
     shares.ask("devices", ["one-device"])

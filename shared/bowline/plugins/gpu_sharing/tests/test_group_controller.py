@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
-from bowline.framework.config import GpuSharingSettings
+from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.framework.interface.handle import Reconcile
 from bowline.framework.interface.status import Fatal, Status, Transient, Waiting
 from bowline.framework.reason import Reason, Suggestion
@@ -20,7 +20,7 @@ from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.group import Groups
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
-from bowline.plugins.gpu_sharing.plugin import pending_status
+from bowline.plugins.gpu_sharing.plugin import GpuSharing, pending_status
 from bowline.plugins.gpu_sharing.reservation import (
     RELEASE_RETRY,
     DeviceRequest,
@@ -32,8 +32,9 @@ from bowline.plugins.gpu_sharing.reservation import (
 from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, sharing_pod, user
 from bowline.runtime.clock import Clock, SystemClock
+from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
-from bowline.testing.handles import handle_for
+from bowline.testing.handles import context_for, handle_for
 
 NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)
@@ -563,3 +564,40 @@ async def test_a_blocker_that_cannot_be_deleted_delays_no_claim_and_no_report() 
     controller.enqueue(["g1"])
     await passes.results()
     assert site.removals == [blocker.key.name], "the device that pods use is kept"
+
+
+WHOLE: Any = {"receivedGPU": {"count": 1, "portion": "1.00"}}
+
+
+def sharing_of(group: str) -> Any:
+    return {"receivedResourceType": "Fraction", **WHOLE, "selectedGPUGroups": [group]}
+
+
+@pytest.mark.parametrize(
+    ("node", "decision", "waits"),
+    [
+        pytest.param("n1", WHOLE, True, id="a pod that takes a whole GPU of the node"),
+        pytest.param("n2", WHOLE, False, id="one that takes a GPU of another node"),
+        pytest.param("n1", {}, False, id="one that takes no GPU"),
+        pytest.param("n1", sharing_of("new"), True, id="a share that needs a device"),
+        pytest.param("n1", sharing_of("used"), False, id="a share of a device that is reserved"),
+    ],
+)
+async def test_an_unused_device_that_cannot_be_released_delays_only_pods_that_need_one(
+    node: str, decision: Any, waits: bool
+) -> None:
+    """A policy of the cluster denies the delete."""
+    site, watched = Site((HELD,), kept=frozenset({HELD.key.name})), Groups()
+    watched.reservation_changed(None, cached(HELD))
+    watched.reservation_changed(None, cached(reservation(group="used", device="GPU-2")))
+    watched.user_changed(None, {"metadata": {"name": "runs", "labels": {"runai-gpu-group": "used"}}})
+    plugin = GpuSharing(GpuSharingConfig(), Settings())
+    plugin._groups, plugin._controller = watched, owner(site, watched=watched)
+    ctx = context_for(stored(bind_request("p", node, "ns", "u", **decision)), pod())
+    status = await plugin.pre_bind(ctx)
+    assert isinstance(status, Waiting) is waits
+    assert not waits or "cannot be released: reservation pod res/" in status.message
+    if waits:
+        site.kept = frozenset()
+        assert not isinstance(await plugin.pre_bind(ctx), Waiting)
+        assert site.removals == [HELD.key.name]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.gpu_operator import GpuRuntime, OperatorMode, is_at_least, transform_policy
+from bowline.api.gpu_operator import GpuRuntime, OperatorMode
 from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.framework.interface.plugin import AdmissionInfo, Inventory
 from bowline.framework.reason import Suggestion
@@ -14,36 +14,6 @@ from bowline.plugins.gpu_sharing.plugin import GpuSharing, undelivered_status
 from bowline.plugins.gpu_sharing.tests.pods import sharing_pod
 
 Json = dict[str, Any]
-
-
-def policy(cdi: Any = None, version: str = "") -> Json:
-    """A ClusterPolicy as the API server returns it."""
-    metadata = {"name": "cluster-policy", "uid": "u", "resourceVersion": "1", "annotations": {"large": "x"}}
-    labels = {"labels": {"app.kubernetes.io/version": version}} if version else {}
-    return {"metadata": metadata | labels, "spec": {"driver": {"enabled": True}, **({"cdi": cdi} if cdi else {})}}
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        *(("v25.10.0", True), ("v25.10", True), ("v25.11.0-rc1", True), ("v26", True), ("v100.0.0", True)),
-        *(("v25.9.9", False), ("v25", False), ("25.10.0", False), ("", False), ("v25.10.0+x", False)),
-    ],
-)
-def test_versions(version: str, expected: bool) -> None:
-    assert is_at_least(version, (25, 10, 0)) is expected
-
-
-def test_the_cache_keeps_little_of_a_policy() -> None:
-    assert transform_policy(policy({"enabled": True}, "v25.10.0")) == {
-        "metadata": {
-            "name": "cluster-policy",
-            "uid": "u",
-            "resourceVersion": "1",
-            "labels": {"app.kubernetes.io/version": "v25.10.0"},
-        },
-        "spec": {"cdi": {"enabled": True}, "toolkit": {}},
-    }
 
 
 READY = {"status": {"conditions": [{"type": names.NODE_FRACTIONING_READY, "status": "True"}]}}
