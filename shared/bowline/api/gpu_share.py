@@ -77,18 +77,6 @@ def _container_named(
     return None
 
 
-def fractioned_containers(pod: Object) -> frozenset[str]:
-    """Return the names of the containers to which annotations of NVIDIA's GPU fractioning give memory."""
-    prefix = names.NV_CONTAINER
-    return frozenset(
-        key[len(prefix) : -len(suffix)]
-        for key in pod["metadata"].get("annotations") or ()
-        if key.startswith(prefix)
-        for suffix in (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT)
-        if key.endswith(suffix)
-    )
-
-
 def configmap_prefix(pod: Object) -> str:
     """Return the prefix of the pod's ConfigMaps; empty if it has none yet."""
     return str((pod["metadata"].get("annotations") or {}).get(names.SHARED_GPU_CONFIGMAP) or "")

@@ -14,7 +14,6 @@ from bowline.api import names
 from bowline.api.gpu_share import (
     capabilities_map,
     configmap_prefix,
-    fractioned_containers,
     share_target,
     wants_share,
 )
@@ -61,14 +60,12 @@ class ContainerRef:
 
 
 def containers_of(
-    pod: Object, gpu_resources: Collection[str], *, are_fractioned: bool = False, claims_count: bool = True
+    pod: Object, gpu_resources: Collection[str], *, claims_count: bool = True
 ) -> Iterator[ContainerRef]:
     """Yield the init and regular containers of a pod that is being created.
 
-    ``are_fractioned``: whether NVIDIA's GPU fractioning gives devices to each container that its annotations name.
     ``claims_count``: whether a DRA claim is taken for a GPU, because the pod does not show which device it is.
     """
-    fractioned = fractioned_containers(pod) if are_fractioned else frozenset()
     target = share_target(pod) if wants_share(pod) else None
     fields: tuple[Field, ...] = ("initContainers", "containers")
     for field in fields:
@@ -77,8 +74,7 @@ def containers_of(
                 capabilities = capabilities_map(configmap_prefix(pod), target)
                 yield ContainerRef(field, index, container, gpu=True, share_map=capabilities)
             else:
-                has_gpu = container.get("name") in fractioned or _has_gpu(container, gpu_resources, claims_count)
-                yield ContainerRef(field, index, container, has_gpu)
+                yield ContainerRef(field, index, container, _has_gpu(container, gpu_resources, claims_count))
 
 
 def new_ephemeral_containers(pod: Object, old: Object) -> Iterator[ContainerRef]:

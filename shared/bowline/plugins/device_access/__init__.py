@@ -44,8 +44,7 @@ class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
     def __init__(self, args: DeviceAccessConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         gpu_resources = frozenset((names.RESOURCE_GPU_REPLICA, *args.gpu_resources))
-        are_fractioned = bool(settings.nv_fractions)
-        self._containers = partial(containers_of, gpu_resources=gpu_resources, are_fractioned=are_fractioned)
+        self._containers = partial(containers_of, gpu_resources=gpu_resources)
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         hide_devices(pod, self._containers(pod.raw))

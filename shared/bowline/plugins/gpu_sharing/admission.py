@@ -13,7 +13,6 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError, annotation_path
-from bowline.api.gpu_operator import OperatorMode
 from bowline.api.gpu_share import (
     GENERATED_LENGTH,
     GENERATED_LETTERS,
@@ -71,16 +70,9 @@ ENVIRONMENT: Final = Rule(
 MAX_LABEL: Final = 63
 # The longest container name with which the annotation's key is valid.
 MAX_NRI_NAME: Final = MAX_LABEL - len(names.NRI_CONTAINER.partition("/")[2])
-NRI_NAME: Final = Rule(
-    "gpu_sharing/nri-name",
-    f"NVIDIA's GPU operator is in NRI mode, and the name of the share's container has more than {MAX_NRI_NAME} "
-    "characters: it does not fit the key of the annotation that gives the container its device",
-    severity=Severity.WARNS,
-)
 
 RULES: Final = (
     CONFIGMAP_PREFIX,
-    NRI_NAME,
     UNPREPARED,
     OTHER_CONTAINER,
     ENVIRONMENT,
@@ -128,7 +120,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._sharing = settings.gpu_sharing
-        self._hides_devices, self._are_fractioned = hides_devices(settings), bool(settings.nv_fractions)
+        self._hides_devices = hides_devices(settings)
         is_limited = {entry.name: entry.enabled for entry in settings.plugins}.get("hami_core", False)
         self._variables = LIMITED_ENV if is_limited else SHARE_ENV
 
@@ -139,7 +131,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
         if self._sharing.enabled:
             prepare(pod, info.request_uid, self._variables)
         if self._hides_devices:
-            hide_devices(pod, other_containers(pod.raw, are_fractioned=self._are_fractioned))
+            hide_devices(pod, other_containers(pod.raw))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Deny in a template what only Bowline may set in its pods, an invalid ConfigMap prefix, devices of other
@@ -152,12 +144,8 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
             yield from guards.guard_errors(pod["metadata"])
             yield from template_errors(pod, info.request_uid)
         yield from share_errors(pod, self._variables, is_final=info.is_validating_webhook)
-        # Enabled GPU fractioning may give the devices instead; the binding decides by the node.
-        is_nri = info.inventory is not None and info.inventory.gpu_runtime.mode is OperatorMode.NRI
-        if is_nri and not self._are_fractioned:
-            yield from nri_errors(pod)
         if self._hides_devices:
-            refs = other_containers(pod, are_fractioned=self._are_fractioned)
+            refs = other_containers(pod)
             yield from other_container_errors(refs, is_final=info.is_validating_webhook)
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
@@ -247,15 +235,16 @@ def template_errors(pod: Object, seed: str) -> Iterator[FieldError]:
         yield FieldError(CONFIGMAP_PREFIX, annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
 
 
-def nri_errors(pod: Object) -> Iterator[FieldError]:
-    """Yield the error of a share whose container no annotation can name in NRI mode."""
+def nri_error(pod: Object) -> str:
+    """Return why no annotation can name the share's container, as in NRI mode; empty if one can."""
     target = share_target(pod) if wants_share(pod) else None
-    if target is not None and len(_name(target)) > MAX_NRI_NAME:
-        message = (
-            f"must have at most {MAX_NRI_NAME} characters, because the key of the annotation that gives it its GPU, "
-            f"{names.NRI_CONTAINER}<name>, ends with it; shorten it and create the pod again"
-        )
-        yield FieldError(NRI_NAME, f"spec.{target.field}[{target.index}].name", _name(target), message)
+    if target is None or len(_name(target)) <= MAX_NRI_NAME:
+        return ""
+    return (
+        f'spec.{target.field}[{target.index}].name: "{_name(target)}": must have at most {MAX_NRI_NAME} characters, '
+        f"because the key of the annotation that gives it its GPU, {names.NRI_CONTAINER}<name>, ends with it; "
+        "shorten it and create the pod again"
+    )
 
 
 def _prefix_rule(prefix: str, capabilities: str) -> str:

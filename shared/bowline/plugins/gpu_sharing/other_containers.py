@@ -37,14 +37,14 @@ def hides_devices(settings: Settings) -> bool:
     return not {entry.name: entry.enabled for entry in settings.plugins}.get("device_access", False)
 
 
-def other_containers(pod: Object, *, are_fractioned: bool) -> Iterator[ContainerRef]:
+def other_containers(pod: Object) -> Iterator[ContainerRef]:
     """Yield the containers without a part of the share, if the pod has one, and without GPUs of their own.
 
     An only container, as of most pods, has the share: another name of it is denied.
     """
     spec = pod["spec"]
     if wants_share(pod) and (len(spec.get("containers") or ()) > 1 or spec.get("initContainers")):
-        refs = containers_of(pod, (), are_fractioned=are_fractioned, claims_count=False)
+        refs = containers_of(pod, (), claims_count=False)
         yield from (ref for ref in refs if not ref.gpu)
 
 

@@ -39,7 +39,7 @@ from bowline.plugin import (
     Status,
     Suggestion,
 )
-from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission, nri_errors
+from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission, nri_error
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import (
     delete_configmaps,
@@ -364,8 +364,8 @@ def undelivered_status(pod: Object, node: Object | None, mode: OperatorMode, set
     if is_fractioned(settings.nv_fractions, node):
         return None
     if mode is OperatorMode.NRI:
-        error = next(nri_errors(pod), None)
-        return Status.fatal(str(error), Reason.REJECTED, Suggestion.DELETE_POD) if error is not None else None
+        error = nri_error(pod)
+        return Status.fatal(error, Reason.REJECTED, Suggestion.DELETE_POD) if error else None
     runtime_class = settings.gpu_sharing.runtime_class_name
     if not runtime_class or pod["spec"].get("runtimeClassName"):
         return None

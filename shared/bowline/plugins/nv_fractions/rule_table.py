@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bowline.api.rule import DenialCause, Rule, Severity
+from bowline.api.rule import DenialCause, Rule
 
 IMMUTABLE: Final = Rule(
     "nv_fractions/immutable",
@@ -18,21 +18,14 @@ CONTAINER: Final = Rule(
 )
 CONTAINERS: Final = Rule(
     "nv_fractions/containers",
-    "an annotation of GPU fractioning names a container without a share: beside an amount one without an amount, "
-    "beside `gpu-fraction` or `gpu-memory` a second one",
+    "an annotation of GPU fractioning names a second container",
     cause=DenialCause.FORBIDDEN,
-)
-SCHEDULER: Final = Rule(
-    "nv_fractions/scheduler",
-    "several containers of a pod of kai-scheduler have a share; KAI-Scheduler places pods with one",
-    severity=Severity.WARNS,
-)
-UNUSED: Final = Rule(
-    "nv_fractions/unused",
-    "`.gpu-compute.mode` in a pod without a share",
-    severity=Severity.WARNS,
-    invalid="annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing}",
-    valid='annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing, gpu-fraction: "0.5"}',
+    invalid=(
+        "annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi, "
+        "nvidia.com/container.other.gpu-memory.request: 1Gi}\n"
+        "containers: [{name: main, image: train}, {name: other, image: train}]"
+    ),
+    valid="annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi}",
 )
 CONTAINER_NAME: Final = Rule(
     "nv_fractions/container-name",
@@ -59,7 +52,7 @@ MEMORY_RANGE: Final = Rule(
 )
 MEMORY_MISMATCH: Final = Rule(
     "nv_fractions/memory-mismatch",
-    "the requests of the containers do not add up to `gpu-memory`",
+    "the container's request is not `gpu-memory`",
     invalid='annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi, gpu-memory: "2048"}',
     valid="annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi}",
 )
@@ -103,8 +96,6 @@ RULES: Final = (
     CONTAINER,
     CONTAINERS,
     CONTAINER_NAME,
-    SCHEDULER,
-    UNUSED,
     MEMORY_FORMAT,
     MEMORY_RANGE,
     MEMORY_MISMATCH,

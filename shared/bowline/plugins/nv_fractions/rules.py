@@ -1,8 +1,7 @@
 """The annotations by which NVIDIA's GPU fractioning takes a share from a pod: parsed, validated, computed. Pure.
 
 A key is ``nvidia.com/container.<container><suffix>``. Memory request and limit and the mode belong to the author of
-the pod, the list of devices to the binder. Several containers of a pod may have a part of its share each: the
-scheduler chooses devices for the sum. Other plugins know one of them, the first.
+the pod, the list of devices to the binder. They name the one container that has the share.
 
 An amount that is not a whole number of MiB is rounded up where a device is chosen for it, and passed on to the node
 as it was written.
@@ -15,7 +14,7 @@ from typing import Final
 from bowline.api import names
 from bowline.api.bindrequest import ReceivedGPU
 from bowline.api.field_error import FieldError, annotation_path
-from bowline.api.gpu_share import share_memory, share_target, usable_memory, wants_share
+from bowline.api.gpu_share import share_memory, share_target, usable_memory
 from bowline.api.meta import Object
 from bowline.plugins.nv_fractions import rule_table
 from bowline.plugins.nv_fractions.amounts import mebibytes_of, portion_of, quantity_text, whole_mebibytes
@@ -43,9 +42,9 @@ class Fractions:
         return tuple(dict.fromkeys(container for keys in keys_by_container for container in keys))
 
     @property
-    def requesters(self) -> frozenset[str]:
-        """The containers with a request or limit of memory."""
-        return frozenset((*self.by_suffix[names.NV_MEMORY_REQUEST], *self.by_suffix[names.NV_MEMORY_LIMIT]))
+    def has_amount(self) -> bool:
+        """Whether a container has a request or limit of memory."""
+        return bool(self.by_suffix[names.NV_MEMORY_REQUEST] or self.by_suffix[names.NV_MEMORY_LIMIT])
 
 
 def key(container: str, suffix: str) -> str:
@@ -91,33 +90,24 @@ def _between(text: str, prefix: str, suffix: str) -> str:
 def added_annotations(pod: Object, *, translates_all: bool = True) -> dict[str, str]:
     """Return the annotations that make all forms of an amount of memory agree; none where the pod is invalid.
 
-    Requests or limits of containers give the pod ``gpu-memory``, their sum, and the name of the first container, so
-    that every plugin sees a share. A mode or a limit of a part names the container, too. If ``translates_all``, the
-    reverse is added, too: ``gpu-memory`` gives the container its request, a short form of a limit its limit.
+    A request or limit of a container gives the pod ``gpu-memory`` and the name of the container, so that every plugin
+    sees a share. A mode or a limit of a part names the container, too. If ``translates_all``, the reverse is added,
+    too: ``gpu-memory`` gives the container its request, a short form of a limit its limit.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    fractions, containers = fractions_of(annotations), _container_names(pod)
-    if not set(fractions.containers) <= set(containers):
+    fractions, container = fractions_of(annotations), _share_container(pod)
+    if not set(fractions.containers) <= {container}:
         return {}
-    container = _share_container(pod, fractions)
     additions = limits_of(annotations, container) if translates_all else {}
     if names.GPU_FRACTION in annotations:
-        is_named = (
-            len(fractions.containers) == 1
-            and not fractions.requesters
-            and names.GPU_FRACTION_CONTAINER not in annotations
-        )
+        is_named = bool(fractions.containers) and not fractions.has_amount
         return _absent({**additions, **({names.GPU_FRACTION_CONTAINER: container} if is_named else {})}, annotations)
-    requesters = fractions.requesters or (
-        {container} if translates_all and names.GPU_MEMORY in annotations else set()
-    )
-    requests = {
-        name: _request_of({**annotations, **additions}, name, is_only=len(requesters) == 1) for name in requesters
-    }
-    if not container or not requests or not all(map(mebibytes_of, requests.values())):
-        return _absent(additions, annotations)
-    additions |= {key(name, names.NV_MEMORY_REQUEST): requests[name] for name in containers if name in requests}
-    additions |= {names.GPU_MEMORY: str(_peak(pod, requests)), names.GPU_FRACTION_CONTAINER: container}
+    is_amount = fractions.has_amount or (translates_all and names.GPU_MEMORY in annotations)
+    request = _request_of({**annotations, **additions}, container) if is_amount and container else ""
+    mebibytes = mebibytes_of(request)
+    if mebibytes:
+        additions |= {key(container, names.NV_MEMORY_REQUEST): request, names.GPU_MEMORY: str(mebibytes)}
+        additions[names.GPU_FRACTION_CONTAINER] = container
     return _absent(additions, annotations)
 
 
@@ -125,40 +115,24 @@ def _absent(additions: Mapping[str, str], annotations: Mapping[str, str]) -> dic
     return {name: value for name, value in additions.items() if name not in annotations}
 
 
-def _request_of(annotations: Mapping[str, str], container: str, *, is_only: bool) -> str:
-    """Return the request of a container: its own, else the pod's amount if it is the only one, else its limit."""
+def _request_of(annotations: Mapping[str, str], container: str) -> str:
+    """Return the request of the share's container: its own, else the pod's amount, else its limit."""
     request = annotations.get(key(container, names.NV_MEMORY_REQUEST))
-    if request is None and is_only and names.GPU_MEMORY in annotations:
+    if request is None and names.GPU_MEMORY in annotations:
         mebibytes = whole_mebibytes(annotations[names.GPU_MEMORY])
         return quantity_text(mebibytes) if mebibytes else ""
     return annotations.get(key(container, names.NV_MEMORY_LIMIT), "") if request is None else request
 
 
-def _peak(pod: Object, requests: Mapping[str, str]) -> int:
-    """Return the most MiB that the containers use together: an init container ends before the next one starts."""
-    sidecars = running = peak = 0
-    for part in ("initContainers", "containers"):
-        for container in (pod.get("spec") or {}).get(part) or ():
-            amount = mebibytes_of(requests.get(container.get("name", ""), ""))
-            if part == "containers":
-                running += amount
-            elif container.get("restartPolicy") == "Always":
-                sidecars += amount
-            else:
-                peak = max(peak, sidecars + amount)
-    return max(peak, sidecars + running)
-
-
-def _share_container(pod: Object, fractions: Fractions) -> str:
-    """Return the name of the container that has the share, or the first of several; empty if there is none.
+def _share_container(pod: Object) -> str:
+    """Return the name of the container that has the share; empty if there is none.
 
     The named one, else the first that annotations of GPU fractioning name, else that of every share.
     """
     annotations, target = pod["metadata"].get("annotations") or {}, share_target(pod)
-    named = fractions.requesters or set(fractions.containers)
-    first_container = annotations.get(names.GPU_FRACTION_CONTAINER, "")
-    if named and first_container not in named:
-        return next((name for name in _container_names(pod) if name in named), "")
+    containers = () if names.GPU_FRACTION_CONTAINER in annotations else fractions_of(annotations).containers
+    if containers:
+        return next((name for name in _container_names(pod) if name in containers), "")
     return str(target.container.get("name") or "") if target is not None else ""
 
 
@@ -194,9 +168,8 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
             message = f"must be {' or '.join(MODES)}; remove it for {names.TIME_SLICING}"
             yield FieldError(rule_table.MODE, annotation_path(annotation), annotations[annotation], message)
     yield from _combination_errors(pod, annotations, fractions)
-    yield from shorthand_errors(annotations, _share_container(pod, fractions), is_only=len(fractions.requesters) < 2)
+    yield from shorthand_errors(annotations, _share_container(pod))
     yield from _portion_limit_errors(annotations, fractions)
-    yield from _unused_warnings(pod, annotations, fractions)
 
 
 def _container_errors(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
@@ -209,28 +182,14 @@ def _container_errors(pod: Object, annotations: Mapping[str, str], fractions: Fr
         if container not in existing:
             message = "must name a container or init container of the pod between prefix and suffix; correct the name"
             yield FieldError(rule_table.CONTAINER, path, value, message)
-        elif fractions.requesters and container not in fractions.requesters:
-            message = f"names a container without a share; add {key(container, names.NV_MEMORY_REQUEST)}"
+        elif container != first:
+            message = f"names a second container beside {first}, and only one can have the share; remove it"
             yield FieldError(rule_table.CONTAINERS, path, value, message)
-        elif not fractions.requesters and container != first:
+        elif first_container is not None and first_container != container:
             message = (
-                f"names a second container beside {first}, and only one can have the share of "
-                f"{names.GPU_FRACTION} or {names.GPU_MEMORY}; give each an amount, {names.NV_MEMORY_REQUEST}"
-            )
-            yield FieldError(rule_table.CONTAINERS, path, value, message)
-        elif first_container is not None and first_container not in fractions.containers:
-            message = (
-                f"must be the container of {names.GPU_FRACTION_CONTAINER}, {first_container}, or name it as well; "
-                "name one container"
+                f"must be the container of {names.GPU_FRACTION_CONTAINER}, {first_container}; name one container"
             )
             yield FieldError(rule_table.CONTAINER_NAME, path, value, message)
-    if len(fractions.requesters) > 1 and (pod.get("spec") or {}).get("schedulerName") == names.KAI_SCHEDULER:
-        listing = ", ".join(sorted(fractions.requesters))
-        message = (
-            f"KAI-Scheduler gives one container of a pod a share, not several ({listing}); the pod stays Pending"
-        )
-        path = "spec.schedulerName"
-        yield FieldError(rule_table.SCHEDULER, path, names.KAI_SCHEDULER, message)
 
 
 def _combination_errors(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
@@ -247,24 +206,12 @@ def _combination_errors(pod: Object, annotations: Mapping[str, str], fractions: 
         if limit and request > limit:
             message = f"must not exceed the limit, {annotations[limits[container]]}; lower the request"
             yield FieldError(rule_table.MEMORY_RANGE, annotation_path(annotation), annotations[annotation], message)
-    is_only = len(fractions.requesters) == 1
-    amounts = {name: _request_of(annotations, name, is_only=is_only) for name in fractions.requesters}
-    total, amount = _peak(pod, amounts), annotations.get(names.GPU_MEMORY, "")
-    if all(map(mebibytes_of, amounts.values())) and amounts and amount.isdigit() and amount != str(total):
+    amount, of_container = annotations.get(names.GPU_MEMORY, ""), _request_of(annotations, _share_container(pod))
+    mebibytes = mebibytes_of(of_container)
+    if fractions.has_amount and mebibytes and amount.isdigit() and amount != str(mebibytes):
         annotation = next(iter((*requests.values(), *limits.values())))
-        adds_up = "" if is_only else f": the containers' requests are {total} MiB in all"
-        message = f"must equal {names.GPU_MEMORY}, {amount} MiB{adds_up}; remove one of them"
+        message = f"must equal {names.GPU_MEMORY}, {amount} MiB; remove one of them"
         yield FieldError(rule_table.MEMORY_MISMATCH, annotation_path(annotation), annotations[annotation], message)
-
-
-def _unused_warnings(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
-    """Yield a warning for each mode in a pod without a share."""
-    if fractions.requesters or wants_share(pod):
-        return
-    for container, annotation in fractions.by_suffix[names.NV_COMPUTE_MODE].items():
-        request_key = key(container, names.NV_MEMORY_REQUEST)
-        message = f"has no effect without a share; add {names.GPU_FRACTION} or {request_key}"
-        yield FieldError(rule_table.UNUSED, annotation_path(annotation), annotations[annotation], message)
 
 
 def _portion_limit_errors(annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
@@ -292,23 +239,19 @@ def binding_annotations(
     memory request or limit of the pod is kept.
     """
     pod_annotations = pod["metadata"].get("annotations") or {}
-    fractions = fractions_of(pod_annotations)
-    container = _share_container(pod, fractions)
+    container = _share_container(pod)
     if not container:
         return {}, f"metadata.annotations[{names.GPU_FRACTION_CONTAINER}] must name a container of the pod"
     # Of a pod that was admitted before the plugin was enabled, short forms are not translated yet.
     result = _absent(limits_of(pod_annotations, container), pod_annotations)
     annotations = {**pod_annotations, **result}
-    requesters = fractions.requesters or {container}
-    requests = {name: _request_of(pod_annotations, name, is_only=len(requesters) == 1) for name in requesters}
-    if not requests[container]:
+    amount = _request_of(pod_annotations, container)
+    if not amount:
         request, error = share_memory(pod, node, received_gpu.share, reserved_mib)
         if error:
             return {}, error
-        requests[container] = quantity_text(request)
-    for name, amount in requests.items():
-        result[key(name, names.NV_MEMORY_REQUEST)] = amount
-        result[key(name, names.NV_DEVICES)] = devices
+        amount = quantity_text(request)
+    result |= {key(container, names.NV_MEMORY_REQUEST): amount, key(container, names.NV_DEVICES): devices}
     limit_key = key(container, names.NV_MEMORY_LIMIT)
     portion_key = fractions_of(annotations).portion_limits.get(container)
     if portion_key is not None and limit_key not in annotations:

@@ -32,15 +32,10 @@ def limits_of(annotations: Mapping[str, str], container: str) -> dict[str, str]:
     }
 
 
-def shorthand_errors(annotations: Mapping[str, str], container: str, *, is_only: bool) -> Iterator[FieldError]:
-    """Yield an error for each short form that cannot be translated, or that differs from its long form.
-
-    ``is_only``: whether no other container has a part of the share.
-    """
+def shorthand_errors(annotations: Mapping[str, str], container: str) -> Iterator[FieldError]:
+    """Yield an error for each short form that cannot be translated, or that differs from its long form."""
     for shorthand in filter(annotations.__contains__, SHORTHANDS):
         problem = _problem(shorthand, annotations)
-        if not is_only:
-            problem = f"names no container, and several have a share; set {long_form(shorthand, 'CONTAINER')} of each"
         long = long_form(shorthand, container)
         if not problem and annotations.get(long, annotations[shorthand]) != annotations[shorthand]:
             problem = f"must equal {long}, {annotations[long]}; remove one of them"

@@ -6,7 +6,7 @@ import pytest
 
 from bowline.api import names
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
+from bowline.framework.config import PluginEntry, Settings
 from bowline.framework.interface.plugin import AdmissionInfo
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
@@ -79,14 +79,6 @@ def test_the_share_may_be_of_any_container() -> None:
     main, side = raw["spec"]["containers"]
     assert main["env"] == [VOID]
     assert [e["valueFrom"]["configMapKeyRef"]["key"] for e in side["env"] if e["name"] == NAME] == [NAME]
-
-
-def test_gpu_fractioning_gives_devices_to_the_containers_that_it_names() -> None:
-    memory = {f"{names.NV_CONTAINER}{name}{names.NV_MEMORY_REQUEST}": "1000Mi" for name in ("main", "side")}
-    for mode, env in (("Auto", None), (False, [VOID])):
-        raw = beside({}, memory)
-        review(raw, gpu_sharing=GpuSharingSettings(nv_fractions=mode))
-        assert raw["spec"]["containers"][1].get("env") == env
 
 
 def test_a_pod_that_was_not_mutated_is_denied_at_the_last_hook() -> None:

@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.gpu_operator import GpuRuntime, OperatorMode
+from bowline.api.gpu_operator import OperatorMode
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.interface.plugin import AdmissionInfo, Inventory
 from bowline.framework.reason import Suggestion
-from bowline.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.plugins.gpu_sharing.plugin import GpuSharing, undelivered_status
+from bowline.plugins.gpu_sharing.plugin import undelivered_status
 from bowline.plugins.gpu_sharing.tests.pods import sharing_pod
 
 Json = dict[str, Any]
@@ -53,15 +51,3 @@ def test_a_share_that_would_see_no_device_is_not_bound(
         assert status is not None
         assert status.message.startswith(f'spec.containers[0].name: "{LONGEST}c": must have at most 53 characters')
         assert "shorten it" in status.message
-
-
-@pytest.mark.parametrize(
-    ("mode", "nv_fractions", "is_warned"), [(NRI, False, True), (NRI, "Auto", False), (LEGACY, False, False)]
-)
-def test_a_container_name_that_no_annotation_can_have_is_warned_of_in_nri_mode(
-    mode: OperatorMode, nv_fractions: Any, is_warned: bool
-) -> None:
-    plugin = GpuSharing(GpuSharingConfig(), setting(nv_fractions))
-    info = AdmissionInfo(inventory=Inventory(1, 1, GpuRuntime(mode)))
-    errors = plugin.validate_pod(sharing_pod(containers=[{"name": LONGEST + "c"}]), None, info)
-    assert ("gpu_sharing/nri-name" in {error.rule.id for error in errors}) is is_warned

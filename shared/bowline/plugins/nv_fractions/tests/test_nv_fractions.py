@@ -66,21 +66,6 @@ def test_what_a_webhook_that_runs_later_has_removed_of_a_share_is_seen(lost: str
     assert ("nv_fractions/unprepared", f"metadata.annotations[{lost}]") in [(e.rule.id, e.path) for e in errors]
 
 
-def test_every_container_with_a_part_of_the_share_may_see_devices() -> None:
-    raw = pod({REQUEST: "8Gi", "nvidia.com/container.main.gpu-memory.request": "4Gi"})
-    raw["spec"]["containers"].append({"name": "third", "image": "i"})
-    assert chain().admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
-    assert raw["metadata"]["annotations"][names.GPU_MEMORY] == "12288"
-    main, other, third = ({entry["name"] for entry in c.get("env", ())} for c in raw["spec"]["containers"])
-    assert names.VISIBLE_DEVICES in main
-    assert other == set()
-    assert third == {names.VISIBLE_DEVICES}
-    assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
-    raw["spec"]["containers"][1]["env"] = [{"name": names.VISIBLE_DEVICES, "value": "all"}]
-    errors = chain().validate_pod(raw, None, AdmissionInfo()).errors
-    assert [error.rule.id for error in errors] == ["device_access/value"]
-
-
 def context(annotations: Json, labels: Json, **spec: Any) -> BindContext:
     fields = {"receivedResourceType": "Fraction", "receivedGPU": {"count": 1, "portion": "0.50"}, **spec}
     request = bind_request("p", "n", "ns", "u", **fields)

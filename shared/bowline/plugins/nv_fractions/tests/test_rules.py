@@ -12,7 +12,7 @@ Json = dict[str, Any]
 MAIN = f"{names.NV_CONTAINER}main"
 REQUEST, LIMIT, MODE = f"{MAIN}.gpu-memory.request", f"{MAIN}.gpu-memory.limit", f"{MAIN}.gpu-compute.mode"
 DEVICES = f"{MAIN}.gpus.devices"
-OTHER_REQUEST, OTHER_LIMIT = (f"{names.NV_CONTAINER}other.gpu-memory.{word}" for word in ("request", "limit"))
+OTHER_REQUEST = f"{names.NV_CONTAINER}other.gpu-memory.request"
 PIN = "gpu-fraction-container-name"
 SHORT = "nv_fractions/limit-shorthand"
 PORTION_LIMIT = "kai.scheduler/container.main.gpu-memory.portion.limit"
@@ -54,12 +54,6 @@ ADDED = [
         id="the short form of a limit beside NVIDIA's request"),
     pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8", PIN: "other"},
         {"kai.scheduler/container.other.gpu-memory.portion.limit": "0.8"}, id="the short form of a fraction's limit"),
-    pytest.param({REQUEST: "1Gi", OTHER_LIMIT: "2Gi"}, {OTHER_REQUEST: "2Gi", "gpu-memory": "3072", PIN: "main"},
-        id="two containers"),
-    pytest.param({OTHER_REQUEST: "1Gi", "nvidia.com/container.init.gpu-memory.request": "4Gi"}, {"gpu-memory": "4096",
-        PIN: "other"}, id="an init container, which has ended when the others run"),
-    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory": "2048", PIN: "other"}, {},
-        id="two that have it all"),
     pytest.param({"gpu-fraction": "0.5", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"}, {PIN: "other"},
         id="a mode names the container"),
 ]  # fmt: skip
@@ -76,7 +70,7 @@ VALID = [
     pytest.param({REQUEST: "2Gi", LIMIT: "2Gi", MODE: "sm-sharing"}, id="NVIDIA's form"),
     pytest.param({"gpu-memory": "2048", "gpu-memory.limit": "2Gi", LIMIT: "2Gi"}, id="both forms of a limit"),
     pytest.param({MODE: "time-slicing", "gpu-fraction": "0.5"}, id="a mode beside a fraction"),
-    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi", PIN: "other"}, id="two containers"),
+    pytest.param({MODE: "sm-sharing"}, id="a mode without a share"),
     pytest.param({"nvidia.com/gpu.something": "x", "kai.scheduler/container.main.other": "x"}, id="other keys"),
 ]
 
@@ -90,15 +84,11 @@ INVALID = [
     pytest.param({"nvidia.com/container.absent.gpu-memory.request": "1Gi"}, {"nv_fractions/container"},
         id="no such container"),
     pytest.param({REQUEST: "1Gi", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"},
-        {"nv_fractions/containers"}, id="a mode of a container without a share"),
+        {"nv_fractions/containers"}, id="a mode of another container"),
     pytest.param({"gpu-fraction": "0.5", MODE: "sm-sharing",
         "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"}, {"nv_fractions/containers"},
         id="two containers of a fraction"),
-    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory": "1024"}, {"nv_fractions/memory-mismatch"},
-        id="two containers that have more than the pod"),
-    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory.limit": "4Gi"}, {SHORT},
-        id="a short form for two"),
-    pytest.param({MODE: "sm-sharing"}, {"nv_fractions/unused"}, id="a mode without a share"),
+    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi"}, {"nv_fractions/containers"}, id="two amounts"),
     pytest.param({REQUEST: "1Gi", PIN: "other"}, {"nv_fractions/container-name"}, id="two names of the container"),
     pytest.param({REQUEST: "0"}, {"nv_fractions/memory-format"}, id="nothing"),
     pytest.param({REQUEST: "2Gi", LIMIT: "1Gi"}, {"nv_fractions/memory-range"}, id="more than the limit"),
@@ -126,28 +116,7 @@ def test_an_invalid_pod_is_denied_by_its_rule(annotations: Json, expected: set[s
     errors = list(rules.pod_errors(of(annotations)))
     assert {error.rule.id for error in errors} == expected
     assert all(("; " in error.message) for error in errors), "a remedy"
-    assert {error.is_warning for error in errors} == {expected <= {"nv_fractions/unused"}}
-
-
-SEVERAL = {REQUEST: "1Gi", OTHER_REQUEST: "1Gi"}
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "annotations", "expected"),
-    [
-        pytest.param("kai-scheduler", SEVERAL, ["nv_fractions/scheduler"], id="KAI-Scheduler places no such pod"),
-        pytest.param("other", SEVERAL, [], id="another scheduler"),
-        pytest.param("kai-scheduler", {REQUEST: "1Gi"}, [], id="one container"),
-    ],
-)
-def test_several_containers_with_a_share_need_another_scheduler(
-    scheduler: str, annotations: Json, expected: list[str]
-) -> None:
-    raw = of(annotations)
-    raw["spec"]["schedulerName"] = scheduler
-    warnings = list(rules.pod_errors(raw))
-    assert [error.rule.id for error in warnings] == expected
-    assert all(error.is_warning for error in warnings)
+    assert not any(error.is_warning for error in errors)
 
 
 def test_the_size_of_a_share_cannot_change() -> None:
@@ -173,8 +142,6 @@ BOUND = [
         id="the short form of a pod admitted before"),
     pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"}, {REQUEST: "1000Mi", LIMIT: "1600Mi",
         PORTION_LIMIT: "0.8"}, id="the short form of a fraction's limit, of a pod admitted before"),
-    pytest.param({"gpu-memory": "4096", REQUEST: "1Gi", OTHER_REQUEST: "3Gi", PIN: "main"},
-        {"nvidia.com/container.other.gpus.devices": "GPU-1,GPU-2"}, id="two containers"),
 ]  # fmt: skip
 
 
