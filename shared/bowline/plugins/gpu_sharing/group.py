@@ -152,7 +152,7 @@ class Groups:
         for request in list(self._claimed_by):
             self.release_claims(request)
         for group in list(self._groups.values()):
-            group.loss = None
+            group.loss, group.unreported = None, {}
             self.drop_empty(group)
 
     # --- watches ---
