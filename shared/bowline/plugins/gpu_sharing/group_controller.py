@@ -331,6 +331,7 @@ class GroupController:
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
         failure = next((Unreleased(entry, entry.deletion) for entry in deleting), None)
         releasable = [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
+        targets = [entry for entry in targets if entry in releasable]
         idle = unused_reservations(releasable, (), group.claimed_nodes, ()) if is_due else []
         nodes = {reservation.node for reservation in idle}
         # Requests are read before users: of one that is completed meanwhile the pod is bound, and listed.

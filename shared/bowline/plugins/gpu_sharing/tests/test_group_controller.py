@@ -424,6 +424,15 @@ async def test_an_unused_device_of_another_binder_is_released_while_shares_are_o
     owner(site, passes, releases_foreign=releases_foreign).enqueue(["g1"])
     await passes.results()
     assert site.count("remove") == is_released
+    # So is one whose agent is silent.
+    clock, silent, watched = SteppedClock(), Site((reservation(is_foreign=is_foreign),), (user(),)), Groups()
+    watched.reservation_changed(None, cached(silent.reservations[0]))
+    controller = owner(silent, passes, clock, watched, releases_foreign=releases_foreign)
+    for _ in range(2):
+        controller.enqueue(["g1"])
+        await passes.results()
+        clock.step(TIMEOUT)
+    assert bool(silent.removals) is is_released
 
 
 async def test_a_silent_reservation_is_released_with_the_last_request_for_it() -> None:
