@@ -94,6 +94,13 @@ GPU_SHARING = (
         simulation=("releases",),
     ),
     Mutant(
+        "late-pods-have-no-portion",
+        "Pods that a former leader may still bind have no portion of their device.",
+        f"{_SHARING}group_controller.py",
+        "if self._clock.monotonic() < self._quiet_at:",
+        "if self._quiet_at is None:",
+    ),
+    Mutant(
         "passes-at-once",
         "Several passes over one group run at once.",
         f"{_SHARING}group_controller.py",
