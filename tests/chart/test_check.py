@@ -1,14 +1,11 @@
 """The Job that checks the configuration, as rendered; test_check_live.py runs it."""
 
-import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bowline.localcluster.helm import Helm
 from tests.chart.presets import EVERYTHING
-from tests.chart.rendering import CHART, Chart, Rendered
+from tests.chart.rendering import Chart, Rendered
 
 UNINSTALL = (("Job", "bowline-uninstall"), ("Deployment", "bowline-reconciler"))
 
@@ -61,18 +58,6 @@ def test_the_job_is_part_of_no_release(manifests: Rendered) -> None:
         labels = job["spec"]["template"]["metadata"]["labels"]
         for deployment in manifests.of_kind("Deployment"):
             assert not deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
-
-
-def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: Helm, tmp_path: Path) -> None:
-    helm_command.run(["package", str(CHART), f"--destination={tmp_path}"])
-    (package,) = tmp_path.iterdir()
-    with tarfile.open(package) as archive:
-        files = archive.getnames()
-    top = {name.split("/")[1] for name in files}
-    assert top - {".helmignore"} == {
-        *("Chart.yaml", "README.md", "values.yaml", "values.schema.json"),
-        *("files", "presets", "templates"),
-    }
 
 
 def test_the_uninstall_is_the_reconciler_with_one_more_argument(chart: Chart) -> None:

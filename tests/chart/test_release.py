@@ -87,6 +87,10 @@ def test_readme_and_presets_work_from_the_package(helm_command: Helm, archive: P
     assert all((ROOT / page).is_file() for page in linked)
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path, filter="data")
+    assert {path.name for path in (tmp_path / "bowline").iterdir()} - {".helmignore"} == {
+        *("Chart.yaml", "README.md", "values.yaml", "values.schema.json"),
+        *("files", "presets", "templates"),
+    }
     presets = sorted((tmp_path / "bowline" / "presets").glob("*.yaml"))
     assert len(presets) == len(list((CHART / "presets").glob("*.yaml")))
     for preset in presets:
