@@ -36,7 +36,7 @@ from bowline_cli.kustomize import Kustomizations
 from bowline_cli.lint_output import LintReading, as_github, as_json, as_text
 from bowline_cli.manifests import STANDARD_INPUT, UNREADABLE, Finding, Manifest, read_file
 from bowline_cli.schema import open_schema
-from bowline_cli.terminal import has_colours, printable
+from bowline_cli.terminal import printable
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 
 FILE: Final = ".bowline-lint.yaml"
@@ -225,7 +225,6 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
                 reading,
                 shows_changes=options.show_changes,
                 shows_all=options.all,
-                colours=has_colours(sys.stdout),
             )
         )
     else:

@@ -16,12 +16,11 @@ from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
 from bowline_cli.manifests import DUPLICATE_KEY, Finding, Manifest
 from bowline_cli.schema import UNCHECKED
-from bowline_cli.terminal import GREEN, RED, YELLOW, inert_json, shown
+from bowline_cli.terminal import inert_json, printable
 from bowline_cli.verdicts import COUNTED, LintResult, LintVerdict
 
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 2
-_COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
 # Of charts, and of reasons for being out of scope, that one line has.
 _NAMED_CHARTS, _NAMED_REASONS = 8, 4
 _CHART = "the templates of a Helm chart are not rendered: review them by helm template CHART | bowline lint -"
@@ -122,31 +121,28 @@ def as_text(
     *,
     shows_changes: bool = False,
     shows_all: bool = False,
-    colours: bool = False,
 ) -> str:
     """Return the results as text: one line per object, one per error or warning, and a summary.
 
     ``shows_changes``: below an object that admission changes, the difference to the one that would be stored.
     ``shows_all``: also objects without pods, and of kinds that are not known, without findings.
     """
-    lines: list[tuple[str, str]] = []
+    lines: list[str] = []
     for result in results:
         if not (shows_all or result.is_listed):
             continue
         name = f"{result.namespace}/{result.name}" if result.namespace else result.name
         manifest = result.manifest
-        text = f"{manifest.place}: {manifest.kind} {name}: {_words(result)}"
-        lines.append((text, _COLOURS.get(result.verdict, "")))
-        lines += [(f"  {error}  ({_origin(error.rule)})", "") for error in result.review.errors]
-        lines += [(f"  warning: {error}  ({error.rule})", YELLOW) for error in result.review.warnings]
-        lines += [(f"  warning: {finding.message}  ({DUPLICATE_KEY})", YELLOW) for finding in result.duplicates()]
-        lines += [(line, "") for line in _changes(result)] if shows_changes else []
-    lines += [(text, "") for text in _unrendered(reading)]
-    lines.append((_summary(results, reading), ""))
-    lines += [(note, "") for note in counted(results)] if not shows_all else []
+        lines.append(f"{manifest.place}: {manifest.kind} {name}: {_words(result)}")
+        lines += [f"  {error}  ({_origin(error.rule)})" for error in result.review.errors]
+        lines += [f"  warning: {error}  ({error.rule})" for error in result.review.warnings]
+        lines += [f"  warning: {finding.message}  ({DUPLICATE_KEY})" for finding in result.duplicates()]
+        lines += _changes(result) if shows_changes else []
+    lines += [*_unrendered(reading), _summary(results, reading)]
+    lines += counted(results) if not shows_all else []
     if results and not reading.schema:
-        lines.append((UNCHECKED, YELLOW))
-    return shown(lines, colours=colours)
+        lines.append(UNCHECKED)
+    return "\n".join(map(printable, lines))
 
 
 def _origin(rule: Rule) -> str:

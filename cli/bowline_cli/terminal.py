@@ -1,12 +1,8 @@
-"""What commands write to a user's terminal: text of a cluster or a file, and colours."""
+"""What commands write to a user's terminal: text of a cluster or a file."""
 
-import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TextIO
 
-RED, GREEN, YELLOW = "31", "32", "33"
 # What CI systems take for a command to themselves: GitHub's at the beginning of a line, older forms of it and of
 # others anywhere.
 _LINE_COMMAND = re.compile(r"^(\s*):(?=:)")
@@ -27,21 +23,6 @@ def inert_json(text: str) -> str:
     return _COMMAND.sub(r"\\u0023", text)
 
 
-def has_colours(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the stream shows colours: a terminal, unless the user has switched them off (no-color.org)."""
-    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
-
-
-def painted(text: str, colour: str) -> str:
-    """Return the text in a colour, for a terminal."""
-    return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
-
-
-def shown(lines: Iterable[tuple[str, str]], *, colours: bool) -> str:
-    """Return lines, each with its colour or none, as one text."""
-    return "\n".join(painted(printable(line), colour if colours else "") for line, colour in lines)
-
-
 def report_error(text: str) -> None:
-    """Print an error of a command, in red on a terminal."""
-    print(painted(printable(text), RED if has_colours(sys.stderr) else ""), file=sys.stderr)
+    """Print an error of a command."""
+    print(printable(text), file=sys.stderr)
