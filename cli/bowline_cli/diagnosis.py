@@ -68,7 +68,7 @@ def explain(facts: Facts) -> Explanation | None:
         cause = f"the pod has ended without a node: {pod_state(facts.pod)}"
         return Explanation(cause, _end_time(facts.pod), _replacement(facts.pod), is_stuck=False)
     if request is None:
-        return _earlier(facts, facts.requests[0]) if facts.requests else explain_undecided(facts, facts.pod)
+        return _earlier(facts, facts.request) if facts.request is not None else explain_undecided(facts, facts.pod)
     return _explain_decision(facts, facts.pod, request)
 
 

@@ -22,7 +22,7 @@ from bowline_cli.diagnosis import explain
 from bowline_cli.facts import Explanation, Facts, ReleaseInfo, age, creation_time, scheduler_of
 from bowline_cli.kubeconfig import ClusterError
 from bowline_cli.reader import Reader, Unread, readable
-from bowline_cli.reading import Reading, lacks_view, pod_name, read_facts, requests_path, time_of
+from bowline_cli.reading import Reading, lacks_view, read_facts, requests_path, time_of
 from bowline_cli.rights import Rights, plural_of
 from bowline_cli.terminal import printable
 from bowline_cli.undecided import explain_uncreated
@@ -376,15 +376,13 @@ def stuck_subjects(reading: Reading, namespace: str) -> list[ExplainedObject]:
     """Return the pods that wait, and the workloads without pods, the longest first; empty ``namespace``: of all."""
     scope = f"/namespaces/{namespace}" if namespace else ""
     pods = reading.pods(f"/api/v1{scope}/pods", fieldSelector="status.phase!=Succeeded")
-    requests = readable(reading.pages("bindrequests", requests_path(namespace)))
-    by_pod: dict[ObjectKey, list[Object]] = {}
-    for request in requests:
-        key = ObjectKey(request["metadata"].get("namespace") or "", pod_name(request))
-        by_pod.setdefault(key, []).append(request)
+    requests = {
+        key_of(request): request for request in readable(reading.pages("bindrequests", requests_path(namespace)))
+    }
     subjects = []
     for pod in pods:
         if _is_candidate(reading.info, pod):
-            facts = reading.facts(key_of(pod), pod, by_pod.get(key_of(pod), ()))
+            facts = reading.facts(key_of(pod), pod, requests.get(key_of(pod)))
             explanation = explain(facts)
             if explanation is not None and explanation.is_stuck:
                 subjects.append(ExplainedObject("Pod", facts, explanation))

@@ -51,7 +51,7 @@ class GangFacts:
 class Facts:
     """What was read. ``unreadable``: what could not be, and why; the fields are then empty.
 
-    - ``requests``: for the pod, of any name. ``events``: about the pod (core/v1), oldest first.
+    - ``request``: of the pod's name, perhaps of an earlier pod. ``events``: about the pod (core/v1), oldest first.
     - ``leases``: of the release's reconcilers; ``schedulers``: Leases with the name of the pod's scheduler.
     - ``objects``: those that the request waits for or that its failure is about; None: it does not exist.
     - ``object_events``: the last event about one of them. ``gang``: None: the pod is in none.
@@ -63,7 +63,7 @@ class Facts:
     key: ObjectKey
     now: datetime
     pod: Object | None = None
-    requests: Sequence[Object] = ()
+    request: Object | None = None
     events: Sequence[Object] = ()
     leases: Sequence[Object] | Unread = ()
     schedulers: Sequence[Object] = ()
@@ -127,11 +127,10 @@ def record_of(pod: Object) -> PodRecord | None:
 
 
 def current_request(facts: Facts) -> Object | None:
-    """Return the request for this pod: that of its name, which is processed; else of another one, which fails."""
+    """Return the request for this pod, not that of an earlier pod of its name."""
     uid = facts.pod["metadata"].get("uid") if facts.pod is not None else None
-    candidates = [request for request in facts.requests if uid is None or pod_uid(request) in ("", uid)]
-    named = [request for request in candidates if request["metadata"]["name"] == facts.key.name]
-    return next(iter(named or candidates), None)
+    is_current = facts.request is not None and (uid is None or pod_uid(facts.request) in ("", uid))
+    return facts.request if is_current else None
 
 
 def named_objects(request: Object | None, pod: Object | None = None) -> tuple[ObjectRef, ...]:

@@ -14,7 +14,6 @@ from bowline.api.duration import parse_duration
 from bowline.api.gang import gang_of
 from bowline.api.meta import Object, ObjectKey, ObjectRef, parse_time, status_of
 from bowline.api.pod_volumes import pod_volumes
-from bowline_cli.cluster import ERROR_REPLIES
 from bowline_cli.facts import (
     KINDS,
     Facts,
@@ -77,18 +76,6 @@ class Reading:
             raise lacks_view(pods, is_of_cluster="/namespaces/" not in path)
         return list(pods)
 
-    def requests(self, namespace: str, pod: str) -> Any:
-        """Return the requests for a pod, whatever their names."""
-        path = requests_path(namespace)
-        try:
-            return self.list("bindrequests", path, fieldSelector=f"spec.podName={pod}")
-        except ERROR_REPLIES as error:
-            if error.code != 400:
-                raise
-        # KAI-Scheduler's CRD does not select by that field.
-        requests = self.list("bindrequests", path)
-        return requests if isinstance(requests, Unread) else [r for r in requests if pod_name(r) == pod]
-
     def failed_creations(self, scope: str) -> Sequence[Object]:
         """Return the events about pods that could not be created, oldest first. ``scope``: of a path."""
         events = self.list("events", f"/api/v1{scope}/events", fieldSelector="reason=FailedCreate")
@@ -98,11 +85,11 @@ class Reading:
         """Return the release's Deployments, for the users who may read them."""
         return self.reader.deployments(self.system)
 
-    def facts(self, key: ObjectKey, pod: Object | None, requests: Sequence[Object] = ()) -> Facts:
+    def facts(self, key: ObjectKey, pod: Object | None, request: Object | None = None) -> Facts:
         """Return the facts about a pod that need no further read."""
         unread = tuple(self.unread)
         return Facts(
-            key, self.now, pod, requests, leases=self.leases, info=self.info, system=self.system, unreadable=unread
+            key, self.now, pod, request, leases=self.leases, info=self.info, system=self.system, unreadable=unread
         )
 
     def _note(self, label: str, answer: Any) -> Any:
@@ -119,12 +106,12 @@ def lacks_view(unread: Unread, *, is_of_cluster: bool = False) -> ClusterError:
 
 def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
     """Read what explains the state of a pod; None if it does not exist."""
-    requests = readable(reading.requests(key.namespace, key.name))
+    request = reading.get("bindrequests", f"{requests_path(key.namespace)}/{key.name}")
     selector = f"involvedObject.name={key.name}"
     if pod is not None:  # not one that had its name
         selector += f",involvedObject.uid={pod['metadata'].get('uid')}"
     events = readable(reading.list("events", f"/api/v1/namespaces/{key.namespace}/events", fieldSelector=selector))
-    facts = reading.facts(key, pod, requests)
+    facts = reading.facts(key, pod, None if isinstance(request, Unread) else request)
     refs = named_objects(current_request(facts), pod)
     phase = status_of(pod).get("phase") if pod is not None and (pod.get("spec") or {}).get("nodeName") else ""
     if pod is not None and phase == "Pending":
@@ -198,11 +185,6 @@ def info_of(configuration: Any) -> ReleaseInfo | None:
 def requests_path(namespace: str) -> str:
     """Return the path of a namespace's BindRequests; empty: of all namespaces."""
     return f"{_REQUESTS}{f'/namespaces/{namespace}' if namespace else ''}/{names.PLURAL}"
-
-
-def pod_name(request: Object) -> str:
-    """Return the name of the pod that a request is for."""
-    return str((request.get("spec") or {}).get("podName") or "")
 
 
 def time_of(event: Object) -> datetime:

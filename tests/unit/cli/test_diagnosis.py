@@ -77,8 +77,6 @@ def failed_before(
 
 
 def explained(**facts: Any) -> Explanation:
-    if "request" in facts:
-        facts["requests"] = [facts.pop("request")]
     explanation = explain(Facts(KEY, NOW, **{"leases": [lease()], "pod": pod(), **facts}))
     assert explanation is not None
     return explanation
@@ -453,7 +451,7 @@ def test_only_commands_that_the_reader_may_run_are_the_next_ones(
     allowed: tuple[str, ...], commands: list[str], afterwards: str
 ) -> None:
     failed_request = request("x", "Failed", failure=FailureFact("NodeGone").as_field())
-    facts = Facts(KEY, NOW, pod(), [failed_request], leases=[lease()])
+    facts = Facts(KEY, NOW, pod(), failed_request, leases=[lease()])
     explanation = explain(facts)
     assert explanation is not None
     answer = for_reader(Answers(*allowed), ExplainedObject("Pod", facts, explanation)).explanation  # type: ignore[arg-type]
@@ -501,21 +499,11 @@ def test_the_group_of_a_right(resource: str, group: str) -> None:
     assert Right("get", resource, "").as_attributes()["group"] == group
 
 
-def of_pod(name: str, uid: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"podName": "train", "podUID": uid}}
-
-
-@pytest.mark.parametrize(
-    ("requests", "current"),
-    [
-        pytest.param([of_pod("other", "u")], "other", id="of any name"),
-        pytest.param([of_pod("train", "old")], None, id="not that of an earlier pod"),
-        pytest.param([of_pod("a", "u"), of_pod("train", "u")], "train", id="that of the pod's name first"),
-    ],
-)
-def test_the_request_that_is_explained(requests: list[dict[str, Any]], current: str | None) -> None:
-    chosen = current_request(Facts(KEY, NOW, pod(metadata={"uid": "u"}), requests))
-    assert (chosen["metadata"]["name"] if chosen is not None else None) == current
+@pytest.mark.parametrize(("uid", "is_current"), [("u", True), ("", True), ("former", False)])
+def test_the_request_that_is_explained_is_not_that_of_an_earlier_pod(uid: str, is_current: bool) -> None:
+    request = {"metadata": {"name": "train"}, "spec": {"podUID": uid}}
+    current = current_request(Facts(KEY, NOW, pod(metadata={"uid": "u"}), request))
+    assert current == (request if is_current else None)
 
 
 def test_the_objects_that_a_status_names() -> None:
@@ -555,7 +543,7 @@ def test_a_workload_without_pods(
 
 def subject(**changes: Any) -> ExplainedObject:
     info = ReleaseInfo(docs="https://docs.example")
-    facts = Facts(KEY, NOW, pod(), [waiting()], leases=[lease()], info=info, **changes)
+    facts = Facts(KEY, NOW, pod(), waiting(), leases=[lease()], info=info, **changes)
     explanation = explain(facts)
     assert explanation is not None
     return ExplainedObject("Pod", facts, explanation)

@@ -41,9 +41,8 @@ class Cluster:
     def explanation(self) -> Explanation:
         spec = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": format_micro_time(self.now)}
         lease = {"metadata": {"name": "lease", "namespace": "bowline-system"}, "spec": spec}
-        requests = [self.request] if self.request is not None else []
         key = ObjectKey("default", "pod")
-        explanation = explain(Facts(key, self.now, self.pod, requests, leases=[lease], objects={CLAIM: None}))
+        explanation = explain(Facts(key, self.now, self.pod, self.request, leases=[lease], objects={CLAIM: None}))
         assert explanation is not None
         return explanation
 
