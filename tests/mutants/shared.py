@@ -276,26 +276,19 @@ KUBE = (
         live=("tests/reconciler/test_leadership.py",),
     ),
     Mutant(
+        "lost-binding-refused",
+        "A Binding without a reply counts as rejected.",
+        f"{_KUBE}binding.py",
+        "return BindingResult(BindOutcome.UNKNOWN, str(error)",
+        "return BindingResult(BindOutcome.REFUSED, str(error)",
+        simulation=("late",),
+    ),
+    Mutant(
         "altered-object-accepted",
         "An object that a webhook has stored otherwise than written is accepted.",
         f"{_KUBE}object_client.py",
         "        require_stored(call.resource, call.key, essential or {}, reply)\n",
         "",
-    ),
-    Mutant(
-        "binding-repeated-in-withdrawal",
-        "A Binding without a reply is repeated although its request was withdrawn.",
-        f"{_KUBE}binding.py",
-        "partial(_send, stopping if is_last else None)",
-        "partial(_send, None)",
-    ),
-    Mutant(
-        "rejection-after-lost-reply",
-        "A Binding that is rejected after one without a reply counts as rejected.",
-        f"{_KUBE}binding.py",
-        "outcome = BindOutcome.UNKNOWN if may_be_applied else BindOutcome.REFUSED",
-        "outcome = BindOutcome.REFUSED",
-        live=("tests/kube/test_binding.py",),
     ),
 )
 

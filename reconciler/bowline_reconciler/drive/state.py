@@ -93,9 +93,9 @@ class AttemptState:
         return self.running
 
     def withdraw(self) -> None:
-        """Cancel the attempt in progress, if there is one; past the point of no return, it repeats no POST."""
-        if self.running is not None:
-            (self.running.posts.stopping if self.past_point else self.running.cancelled).set()
+        """Cancel the attempt in progress, if there is one that is not past the point of no return."""
+        if self.running is not None and not self.past_point:
+            self.running.cancelled.set()
 
 
 @dataclass(slots=True)

@@ -1,31 +1,27 @@
 """Binds a pod to its node with a Binding: the single implementation, for every plugin that binds.
 
 The Binding carries the pod's UID, so that it can never bind another pod of the same name, and all annotations, which
-the API server merges into the pod in the same transaction. A second POST after an unacknowledged one is harmless: a
-bound pod is answered 409. There is no third: a failing object must not occupy a worker.
+the API server merges into the pod in the same transaction. It is sent once: what follows a lost reply, the reconciler
+decides. Another POST is harmless: a bound pod is answered 409.
 
 Its annotations and labels are validated before it is sent: the API server stores invalid ones and then rejects every
 later update of the pod.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.rule import DenialCause, Rule
-from bowline.kube.errors import ApiError, Cause, Conflict, ConnectionFailed, InfrastructureError, Invalid, NotFound
+from bowline.kube.errors import ApiError, Conflict, InfrastructureError, Invalid, NotFound
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PODS
-from bowline.runtime.backoff import full_jitter
-from bowline.runtime.tasks import wait_until
 
 ANNOTATION_KEY: Final = Rule("binding/annotation-key", "the key of an annotation of a Binding is no qualified name")
 ANNOTATION_SIZE: Final = Rule(
@@ -53,12 +49,6 @@ _QUALIFIED = (
     "after an optional DNS name and '/'"
 )
 
-# Pause before the second POST: at most this, and at least the Retry-After. If Retry-After is longer than
-# ``_MAX_PAUSE``, or the first POST took longer than ``_QUICK_FAILURE``, the caller must retry later.
-_REPEAT_PAUSE = timedelta(milliseconds=500)
-_MAX_PAUSE = timedelta(seconds=2)
-_QUICK_FAILURE = timedelta(seconds=5)
-
 
 class BindOutcome(StrEnum):
     """The result of posting a Binding."""
@@ -77,7 +67,6 @@ class BindingResult:
     outcome: BindOutcome
     message: str = ""
     code: int = 0
-    causes: tuple[Cause, ...] = ()
     retry_after: timedelta | None = None
 
 
@@ -138,15 +127,11 @@ async def post_binding(
     node: str,
     annotations: Mapping[str, str],
     labels: Mapping[str, str] | None = None,
-    *,
-    stopping: asyncio.Event | None = None,
 ) -> BindingResult:
-    """Bind the pod: POST its Binding, and a second time after a short pause if the first POST is not acknowledged.
+    """Bind the pod: POST its Binding.
 
-    ``stopping``: once set, prevents the second POST, also while that waits in the client's own queue. Raises
-    InfrastructureError only if no write can have been applied, for example after a failure of admission, which
-    precedes the write. A rejection after an unacknowledged POST is UNKNOWN, not REFUSED: it states nothing about that
-    POST.
+    Raises InfrastructureError only if no write can have been applied, for example after a failure of admission, which
+    precedes the write.
     """
     if not node:
         # The API server would answer 500.
@@ -163,56 +148,21 @@ async def post_binding(
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    may_be_applied = False  # by a POST without a reply
-    failure: InfrastructureError
-    for is_last in (False, True):
-        send = partial(_send, stopping if is_last else None)
-        try:
-            # No timeout beside the client's: time in its queues is time in which nothing has been sent.
-            await client.create(PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding", on_send=send)
-            return BindingResult(BindOutcome.BOUND, code=201)
-        except ApiError as error:
-            return classify_error(error, may_be_applied=may_be_applied)
-        except InfrastructureError as error:
-            failure = error
-        if failure.may_have_been_applied:
-            may_be_applied = True
-        elif not may_be_applied:
-            raise failure
-        took = timedelta(seconds=loop.time() - began)
-        if is_last or not await _may_repeat(failure, took, client.random.random(), stopping):
-            break
-    return BindingResult(BindOutcome.UNKNOWN, str(failure), failure.code, retry_after=failure.retry_after)
+    try:
+        # No timeout beside the client's: time in its queues is time in which nothing has been sent.
+        await client.create(PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding")
+    except ApiError as error:
+        return BindingResult(_outcome_of(error), error.message, error.code)
+    except InfrastructureError as error:
+        if not error.may_have_been_applied:
+            raise
+        return BindingResult(BindOutcome.UNKNOWN, str(error), error.code, error.retry_after)
+    return BindingResult(BindOutcome.BOUND, code=201)
 
 
-def _send(stopping: asyncio.Event | None) -> None:
-    """Raise ConnectionFailed, which prevents the POST, if it must not be sent any more."""
-    if stopping is not None and stopping.is_set():
-        raise ConnectionFailed("not sent again: the request was withdrawn, or the process stops")
-
-
-async def _may_repeat(
-    failure: InfrastructureError, took: timedelta, jitter: float, stopping: asyncio.Event | None
-) -> bool:
-    """Wait for a short pause; return whether to POST again."""
-    pause = max(full_jitter(1, _REPEAT_PAUSE, _REPEAT_PAUSE, jitter), failure.retry_after or timedelta())
-    if pause > _MAX_PAUSE or took > _QUICK_FAILURE:
-        return False
-    if stopping is None:
-        await asyncio.sleep(pause.total_seconds())
-        return True
-    return not await wait_until(stopping, pause)
-
-
-def classify_error(error: ApiError, *, may_be_applied: bool) -> BindingResult:
-    """Classify the API server's decision; ``may_be_applied``: an earlier POST was not acknowledged."""
-    outcome = BindOutcome.UNKNOWN if may_be_applied else BindOutcome.REFUSED
+def _outcome_of(error: ApiError) -> BindOutcome:
+    """Return the outcome of the API server's decision."""
     if isinstance(error, NotFound):
-        outcome = BindOutcome.NOT_FOUND
-    elif isinstance(error, Conflict) or (
-        isinstance(error, Invalid) and any(cause.field == "metadata.uid" for cause in error.causes)
-    ):
-        outcome = BindOutcome.CONFLICT
-    return BindingResult(outcome, error.message, error.code, error.causes)
+        return BindOutcome.NOT_FOUND
+    is_other_pod = isinstance(error, Invalid) and any(cause.field == "metadata.uid" for cause in error.causes)
+    return BindOutcome.CONFLICT if is_other_pod or isinstance(error, Conflict) else BindOutcome.REFUSED

@@ -3,8 +3,7 @@
 No networking: it is imported where only types are needed.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,13 +17,11 @@ from bowline.kube.errors import ApiStatus, NotFound
 from bowline.kube.resources import Resource, Selection
 
 _LONGEST_NAME = 253
-# 299 - "text": the agent is any text without a blank, the text is a quoted string.
-_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The subject of a request, for metrics and warnings."""
+    """The subject of a request, for metrics and messages."""
 
     method: str
     verb: str
@@ -46,12 +43,6 @@ class Call:
     def text(self) -> str:
         """For messages: ``POST pods/binding default/train``."""
         return f"{self.method} {self.label} {self.key}"
-
-
-def warning_texts(headers: Sequence[str]) -> Sequence[str]:
-    """Return the texts of Warning headers; those not in the API server's format are omitted."""
-    matches = (_WARNING.match(header) for header in headers)
-    return [re.sub(r"\\(.)", r"\1", match[1]) for match in matches if match]
 
 
 def object_path(resource: Resource, namespace: str, name: str, subresource: str) -> str:

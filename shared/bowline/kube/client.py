@@ -21,7 +21,6 @@ from typing import Any
 import orjson
 from prometheus_client import CollectorRegistry
 
-from bowline.api.meta import ObjectKey
 from bowline.kube.accounting import Connections, OpenCall, TimeAccount, current_account, open_calls
 from bowline.kube.availability import Availability
 from bowline.kube.calls import (
@@ -33,7 +32,6 @@ from bowline.kube.calls import (
     query,
     require_permit,
     selectors,
-    warning_texts,
 )
 from bowline.kube.config import ClusterAccess
 from bowline.kube.denial import Denial
@@ -47,7 +45,7 @@ from bowline.kube.errors import (
 )
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Page, Reduce
-from bowline.kube.resources import EVENTS, LEASES, PODS, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.kube.resources import EVENTS, LEASES, PODS, SELF_SUBJECT_REVIEWS, Selection
 from bowline.kube.transport import HTTPTransport
 from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object
 from bowline.kube.watching import Skip, read_events, skip_none
@@ -71,7 +69,6 @@ class ClientOptions:
     connect_timeout_s: float = 10.0  # of a new connection; also of the wait for a free one
     connections: int = 128
     watch_silence_s: float = 150.0  # bookmarks arrive once a minute; without any, the connection is considered dead
-    on_warning: Callable[[Resource, ObjectKey, str], None] | None = None  # pruned fields, deprecated versions
     metrics: KubeMetrics = field(default_factory=lambda: KubeMetrics(CollectorRegistry()))
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=Random)  # spreads load and names events; guards nothing
@@ -163,7 +160,6 @@ class KubeClient(ObjectClient):
         path: str,
         body: Body | Sequence[Body] | None = None,
         content_type: str = "application/json",
-        on_send: Callable[[], None] | None = None,
         *,
         max_bytes: int = 0,
         reduce: Reduce | None = None,
@@ -184,10 +180,10 @@ class KubeClient(ObjectClient):
         writes, target = current_writes(), WrittenObject(call.resource, call.key)
         exchange = self.own_writes.observing(target, body, partial(self._answered, call, request, reduce))
         if writes is None or not request.is_fenced:
-            return await exchange(on_send)
+            return await exchange(None)
         is_binding = call.resource == PODS and call.subresource == "binding"
-        with writes.sending(on_send, self.clock.monotonic, is_binding=is_binding) as on_send_write:
-            return await exchange(on_send_write)
+        with writes.sending(self.clock.monotonic, is_binding=is_binding) as on_send:
+            return await exchange(on_send)
 
     async def _answered(
         self,
@@ -210,9 +206,6 @@ class KubeClient(ObjectClient):
         finally:
             calls.remove(open_call)
             options.metrics.observe(call.verb, call.label, code, self.clock.monotonic() - started_at)
-        if options.on_warning is not None and "Warning" in answer.headers:
-            for text in warning_texts(answer.headers.getall("Warning")):
-                options.on_warning(call.resource, call.key, text)
         if not 200 <= answer.code < 300:
             failure = from_response(answer.code, answer.headers, answer.body, call.write)
             self.availability.observe(failure, is_lease=is_lease)

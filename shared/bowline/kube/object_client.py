@@ -250,14 +250,12 @@ class ObjectClient(ABC):
         name: str = "",
         subresource: str = "",
         params: Mapping[str, str] = _NO_PARAMS,
-        on_send: Callable[[], None] | None = None,
         essential: Body | None = None,
     ) -> dict[str, Any]:
         """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource.
 
-        ``on_send`` is called when the request leaves the client's own queues; if cancelled before, or if ``on_send``
-        raises, it has had no effect. ``essential``: as for ``patch``; an object that is stored otherwise is deleted
-        again. Raises AlreadyExists, Invalid, Forbidden.
+        ``essential``: as for ``patch``; an object that is stored otherwise is deleted again. Raises AlreadyExists,
+        Invalid, Forbidden.
         """
         if bool(name) != bool(subresource):
             raise ValueError("name and subresource go together: the name of a new object is in its body")
@@ -265,7 +263,7 @@ class ObjectClient(ABC):
         named = name or body.get("metadata", {}).get("name", "")
         call = Call("POST", "create", resource, ObjectKey(namespace, named), subresource)
         try:
-            return await self._call(call, path, body, on_send=on_send, essential=essential)
+            return await self._call(call, path, body, essential=essential)
         except NotStoredError as failure:
             try:
                 await self.delete(resource, *key_of(failure.stored), uid=uid_of(failure.stored), grace_period_s=0)
@@ -337,12 +335,11 @@ class ObjectClient(ABC):
         path: str,
         body: Body | Sequence[Body] | None = None,
         content_type: str = "application/json",
-        on_send: Callable[[], None] | None = None,
         essential: Body | None = None,
     ) -> dict[str, Any]:
         # The reply to a delete is not read, so the metadata are enough where they are recognized.
         reduce = reduced_object if call.resource.metadata_only or call.verb == "delete" else None
-        reply, _ = await self._exchange_json(call, path, body, content_type, on_send, reduce=reduce)
+        reply, _ = await self._exchange_json(call, path, body, content_type, reduce=reduce)
         require_stored(call.resource, call.key, essential or {}, reply)
         return reply
 
@@ -353,7 +350,6 @@ class ObjectClient(ABC):
         path: str,
         body: Body | Sequence[Body] | None = None,
         content_type: str = "application/json",
-        on_send: Callable[[], None] | None = None,
         *,
         max_bytes: int = 0,
         reduce: Reduce | None = None,

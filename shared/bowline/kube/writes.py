@@ -58,17 +58,13 @@ class LateWrites:
         return now if self._in_progress else self._lost_at
 
     @contextmanager
-    def sending(
-        self, on_send: Callable[[], None] | None, now: Callable[[], float], *, is_binding: bool
-    ) -> Iterator[Callable[[], None]]:
+    def sending(self, now: Callable[[], float], *, is_binding: bool) -> Iterator[Callable[[], None]]:
         """Note a write while it is in progress. Yields what to call when it leaves the client's own queue."""
         is_sent = False
 
         def send() -> None:
             nonlocal is_sent
             is_sent = True
-            if on_send is not None:
-                on_send()
 
         self._in_progress += 1
         try:

@@ -34,7 +34,6 @@ class Unanswered(KubeClient):
         self.clock = SteppedClock()
 
     async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
-        options["on_send"]()
         with api_time():
             await asyncio.Event().wait()
         raise AssertionError("cancelled before that")

@@ -1,11 +1,15 @@
 """Which annotations a Binding may contain, and the outcome of each reply to it."""
 
+from typing import Any
+
 import pytest
 
 from bowline.api.field_error import FieldError
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.rule import Rule
-from bowline.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_errors, classify_error, label_errors
-from bowline.kube.errors import ApiError, ApiStatus, Cause, from_status
+from bowline.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_errors, label_errors, post_binding
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiStatus, Cause, ConnectionFailed, KubeError, NoResponse, from_status
 
 OTHER_POD = (Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),)
 
@@ -60,25 +64,44 @@ def test_size(annotations: dict[str, str], present: dict[str, str], errors: int)
     assert len(annotation_errors(annotations, present)) == errors
 
 
+class Replies(KubeClient):
+    """Ends each create as the test states."""
+
+    def __init__(self, reply: KubeError) -> None:
+        self.reply = reply
+
+    async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
+        raise self.reply
+
+
+WEBHOOK_DOWN = ApiStatus(500, "InternalError", 'failed calling webhook "guard.example.com": refused')
+
+
 @pytest.mark.parametrize(
-    ("status", "first", "after_a_lost_answer"),
+    ("reply", "outcome"),
     [
-        pytest.param(ApiStatus(404, "NotFound", details={"name": "pod"}), BindOutcome.NOT_FOUND,
-            BindOutcome.NOT_FOUND, id="no such pod"),
-        pytest.param(ApiStatus(404), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a webhook's denial with 404"),
-        pytest.param(ApiStatus(409, "Conflict"), BindOutcome.CONFLICT, BindOutcome.CONFLICT,
-            id="bound, gated or deleting"),
-        pytest.param(ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.CONFLICT, BindOutcome.CONFLICT,
+        pytest.param(from_status(ApiStatus(404, "NotFound", details={"name": "pod"})), BindOutcome.NOT_FOUND,
+            id="no such pod"),
+        pytest.param(from_status(ApiStatus(404)), BindOutcome.REFUSED, id="a webhook's denial with 404"),
+        pytest.param(from_status(ApiStatus(409, "Conflict")), BindOutcome.CONFLICT, id="bound, gated or deleting"),
+        pytest.param(from_status(ApiStatus(422, "Invalid", causes=OTHER_POD)), BindOutcome.CONFLICT,
             id="another pod"),
-        pytest.param(ApiStatus(422, "Invalid"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="rejected by a policy"),
-        pytest.param(ApiStatus(403, "Forbidden"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a missing right"),
+        pytest.param(from_status(ApiStatus(422, "Invalid")), BindOutcome.REFUSED, id="rejected by a policy"),
+        pytest.param(from_status(ApiStatus(403, "Forbidden")), BindOutcome.REFUSED, id="a missing right"),
+        pytest.param(NoResponse("reset"), BindOutcome.UNKNOWN, id="no reply"),
+        pytest.param(from_status(ApiStatus(504, "Timeout", "etcd")), BindOutcome.UNKNOWN, id="a timeout in it"),
+        pytest.param(ConnectionFailed("refused"), None, id="no connection"),
+        pytest.param(from_status(ApiStatus(429)), None, id="not executed"),
+        pytest.param(from_status(WEBHOOK_DOWN), None, id="a webhook that cannot be called"),
     ],
 )  # fmt: skip
-def test_outcome_of_a_reply(status: ApiStatus, first: BindOutcome, after_a_lost_answer: BindOutcome) -> None:
-    error = from_status(status)
-    assert isinstance(error, ApiError)
-    assert classify_error(error, may_be_applied=False).outcome is first
-    assert classify_error(error, may_be_applied=True).outcome is after_a_lost_answer
+async def test_outcome_of_a_reply(reply: KubeError, outcome: BindOutcome | None) -> None:
+    binding = post_binding(Replies(reply), ObjectKey("default", "a"), ObjectUID("uid"), "n1", {})
+    if outcome is None:
+        with pytest.raises(type(reply)):
+            await binding
+    else:
+        assert (await binding).outcome is outcome
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.kube.calls import accept, object_path, warning_texts
+from bowline.kube.calls import accept, object_path
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource
 
@@ -59,15 +59,3 @@ def test_an_object_with_a_name_that_no_object_can_have_does_not_exist(name: str)
 )
 def test_what_is_accepted(resource: Resource, verb: str, expectation: str) -> None:
     assert expectation in accept(resource, verb)
-
-
-@pytest.mark.parametrize(
-    ("headers", "expectation"),
-    [
-        pytest.param(['299 - "unknown field \\"spec.x\\""'], ['unknown field "spec.x"'], id="with quotes inside"),
-        pytest.param(['299 kube "a"', '299 - "b"'], ["a", "b"], id="one a header"),
-        pytest.param(['110 - "stale"', "nonsense", ""], [], id="other people's are left out"),
-    ],
-)
-def test_warnings(headers: list[str], expectation: list[str]) -> None:
-    assert warning_texts(headers) == expectation

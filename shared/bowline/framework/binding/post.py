@@ -27,11 +27,9 @@ async def bind_by_post(ctx: BindContext) -> Status:
     errors = annotation_errors(ctx.annotations, present) + label_errors(ctx.labels)
     if errors:
         return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(error) for error in errors))
-    request, node, stopping = ctx.request, ctx.spec.selected_node, ctx.posts.stopping
+    request, node = ctx.request, ctx.spec.selected_node
     try:
-        result = await post_binding(
-            ctx.client, request.pod_key, request.pod_uid, node, ctx.annotations, ctx.labels, stopping=stopping
-        )
+        result = await post_binding(ctx.client, request.pod_key, request.pod_uid, node, ctx.annotations, ctx.labels)
     except InfrastructureError:
         ctx.posts.rejected = True
         raise

@@ -15,7 +15,6 @@ from bowline.kube.object_client import ObjectClient
 class BindingPosts:
     """State of the attempt's Binding POSTs; kept up to date by ``bind_by_post``."""
 
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when the POST may not be repeated
     acknowledged: bool = False  # the API server has answered 201
     rejected: bool = False  # none of the POSTs can have been applied
 
