@@ -20,7 +20,17 @@ from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import Plugin, PluginConfig
 from bowline.framework.interface.status import Done, Fatal, Retriable, Status, Transient, Waiting
 from bowline.framework.reason import Reason
-from bowline.kube.errors import ApiError, ApiStatus, ConnectionFailed, Forbidden, Invalid, TooManyRequests, Unreadable
+from bowline.kube.errors import (
+    ApiError,
+    ApiStatus,
+    Conflict,
+    ConnectionFailed,
+    Expired,
+    Forbidden,
+    Invalid,
+    TooManyRequests,
+    Unreadable,
+)
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.handles import context_for
 from tests.unit.framework.recording import Calls, RecordingPlugin
@@ -114,29 +124,49 @@ async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str
     assert observer.errors == []
 
 
+class ForeignPlugin(BindingPlugin):
+    """A plugin of another author, whose pre_bind raises the error."""
+
+    name = "foreign"
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self._error = error
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        raise self._error
+
+
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("error", "foreign", "built_in"),
     [
         pytest.param(Forbidden(ApiStatus(403, "Forbidden",
-            'x is forbidden: User "x" cannot get resource "configmaps"')), Waiting, id="no right"),
+            'x is forbidden: User "x" cannot get resource "configmaps"')), Waiting, Fatal, id="no right"),
         pytest.param(Forbidden(ApiStatus(403, "Forbidden", "configmaps denied the request: no team label")), Fatal,
-            id="another's policy"),
+            Fatal, id="another's policy"),
         pytest.param(Invalid(ApiStatus(422, "Invalid",
-            "x: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")), Fatal,
+            "x: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")), Fatal, Fatal,
             id="another's policy, with its default code"),
         pytest.param(Invalid(ApiStatus(422, "Invalid", 'admission webhook "w.example.com" denied the request: no')),
-            Fatal, id="a webhook with a code of its own"),
-        pytest.param(Invalid(ApiStatus(422, "Invalid", "data: too long")), Waiting, id="its own body"),
+            Fatal, Fatal, id="a webhook with a code of its own"),
+        pytest.param(Invalid(ApiStatus(422, "Invalid", "data: too long")), Waiting, Fatal, id="its own body"),
+        pytest.param(Conflict(ApiStatus(409, "Conflict", "changed")), Waiting, Transient, id="another writer"),
+        pytest.param(Expired(ApiStatus(410, "Expired", "old")), Waiting, Transient, id="a list that lasts too long"),
     ],
 )  # fmt: skip
-async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request(
-    error: ApiError, kind: type[Status]
+async def test_a_decision_of_the_api_server_that_a_plugin_does_not_answer(
+    error: ApiError, foreign: type[Status], built_in: type[Status]
 ) -> None:
-    run, observer = runner(RecordingPlugin("a", [], {"pre_bind": raises(error)}))
+    run, observer = runner(ForeignPlugin(error))
     status = await run.run_pre_bind(context())
-    assert (type(status), status.plugin) == (kind, "a")
+    assert (type(status), status.plugin) == (foreign, "foreign")
     # What is denied for this request alone is no mistake of the plugin.
-    assert observer.errors == ([] if kind is Fatal else [("a", "pre_bind")])
+    assert observer.errors == ([] if foreign is Fatal else [("foreign", "pre_bind")])
+    run, observer = runner(RecordingPlugin("a", [], {"pre_bind": raises(error), "rollback": raises(error)}))
+    status = await run.run_pre_bind(context())
+    assert (type(status), status.plugin) == (built_in, "a")
+    assert isinstance(await run.run_rollback(context(), status), Retriable)
+    assert observer.errors == []
 
 
 async def test_skip_from_pre_bind_reads_as_ok() -> None:

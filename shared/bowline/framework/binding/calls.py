@@ -43,6 +43,8 @@ from bowline.kube.calls import Call, Permit, limited_to
 from bowline.kube.denial import Denial
 from bowline.kube.errors import (
     ApiError,
+    Conflict,
+    Expired,
     Forbidden,
     InfrastructureError,
     NotStoredError,
@@ -61,6 +63,7 @@ Ts = TypeVarTuple("Ts")
 _RESULTS = (Done, Skipped, Retriable, Fatal, Waiting, Transient)
 # Unreadable objects do not keep a request there.
 _UNDOING = ("rollback", "release")
+_WRITING = ("pre_bind", *_UNDOING)
 # The result of a call that was cancelled together with its attempt.
 _CANCELLED: Status = Cancelled()
 _ABANDONED = "ignores its cancellation: its task continues without an attempt, and may still have effects"
@@ -224,10 +227,9 @@ class PluginCaller:
             del self._calls[task]
 
     def _failure_status(self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception) -> Status:
-        if isinstance(error, InfrastructureError):
-            return Transient((str(error),), plugin.name, retry_after=error.retry_after)
-        if isinstance(error, NotStoredError):
-            return not_stored_status(error).from_plugin(plugin.name)
+        answer = _answer_of(plugin, point, error)
+        if answer is not None:
+            return answer.from_plugin(plugin.name)
         if isinstance(error, Unreadable):
             if point in _UNDOING:
                 request = ctx.request.key if ctx is not None else ""
@@ -272,6 +274,23 @@ def _is_denial(error: Exception) -> TypeGuard[ApiError]:
         return False
     denial = Denial.of(error.message)
     return isinstance(error, Forbidden) or bool(denial.policy or denial.webhook)
+
+
+def _answer_of(plugin: Plugin, point: str, error: Exception) -> Status | None:
+    """Return what an error of the API server means that is no defect of the plugin; None for every other one.
+
+    A built-in plugin leaves each decision to this that it has no other answer to.
+    """
+    if isinstance(error, InfrastructureError):
+        return Transient((str(error),), retry_after=error.retry_after)
+    if isinstance(error, NotStoredError):
+        return not_stored_status(error)
+    is_left_to_this = isinstance(plugin, BuiltinBindingPlugin) and point in _WRITING
+    if not is_left_to_this or not isinstance(error, ApiError) or isinstance(error, Unreadable):
+        return None
+    if point in _UNDOING:
+        return Status.retry(error.message)
+    return Transient((error.message,)) if isinstance(error, Conflict | Expired) else denied_status(error.message)
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bowline.api.meta import key_of
-from bowline.framework.binding.post import denied_status
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.framework.reason import Reason
-from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import RESOURCECLAIMS
 from bowline.plugin import BindContext, BindRequest, EventSource, Handle, Object, ObjectKey, Settings, Status, Waiting
@@ -66,10 +64,6 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
             status = await self._reserver.reserve(ctx.pod, ctx.node, ctx.spec, ctx.state)
         except ClaimsNotServedError:
             status = NOT_SERVED
-        except Unreadable:
-            raise
-        except ApiError as error:
-            status = denied_status(error.message)
         finally:
             if status is None or not isinstance(status, Waiting):
                 self._discard(self._awaited_claims.expect(ctx.request.key, ()))
@@ -83,10 +77,6 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
             return await self._reserver.unreserve(ctx.request, ctx.request.spec)
         except ClaimsNotServedError:
             return Status.ok()
-        except Unreadable:
-            raise
-        except ApiError as error:
-            return Status.retry(error.message)
 
     async def forget(self, key: ObjectKey) -> None:
         self._reserver.forget(key)

@@ -279,33 +279,12 @@ ANNOTATION_NAME: Final = Rule(
     invalid='annotations: {gpu-fracton: "0.5"}',
     valid='annotations: {gpu-fraction: "0.5"}',
 )
-LABEL_AS_ANNOTATION: Final = Rule(
-    "gpu_request/label-as-annotation",
-    "the queue is set as an annotation of the pod, where KAI-Scheduler does not read it",
-    severity=Severity.WARNS,
-    invalid="annotations: {kai.scheduler/queue: team-a}",
-    valid="labels: {kai.scheduler/queue: team-a}",
-)
 ANNOTATION_AS_LABEL: Final = Rule(
     "gpu_request/annotation-as-label",
     "a label has the name of an annotation of a share",
     severity=Severity.WARNS,
     invalid='labels: {gpu-fraction: "0.5"}',
     valid='annotations: {gpu-fraction: "0.5"}',
-)
-ANNOTATION_IN_SPEC: Final = Rule(
-    "gpu_request/annotation-in-spec",
-    "a variable of a container, or a label of the node selector, has the name of an annotation of a share",
-    severity=Severity.WARNS,
-    invalid='nodeSelector: {gpu-fraction: "0.5"}',
-    valid='annotations: {gpu-fraction: "0.5"}',
-)
-RESOURCE_AS_LABEL: Final = Rule(
-    "gpu_request/resource-as-label",
-    "a pod has a number of GPUs as the label `nvidia.com/gpu`, and no container requests one",
-    severity=Severity.WARNS,
-    invalid='labels: {nvidia.com/gpu: "1"}',
-    valid="limits: {nvidia.com/gpu: 1}",
 )
 RESOURCE_NAME: Final = Rule(
     "gpu_request/resource-name",
@@ -350,10 +329,7 @@ RULES: Final = (
     POD_LEVEL,
     WHOLE_INVENTORY,
     ANNOTATION_NAME,
-    LABEL_AS_ANNOTATION,
     ANNOTATION_AS_LABEL,
-    ANNOTATION_IN_SPEC,
-    RESOURCE_AS_LABEL,
     RESOURCE_NAME,
     IMMUTABLE,
 )

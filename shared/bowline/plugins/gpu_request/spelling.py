@@ -1,11 +1,11 @@
-"""Requests for GPUs that have no effect because of their spelling or place, or hardly any by their size. Pure.
+"""Requests for GPUs that have no effect because of their spelling, or hardly any by their size. Pure.
 
 No component reads such an annotation, so the pod runs without its share and nothing reports it; a pod that names a
 resource that no node has stays Pending. Only names that resemble one of the share annotations are compared, under
 the prefixes that GPU schedulers use: most pods have none. All are warnings.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import filterfalse, islice
 
@@ -25,13 +25,10 @@ _ELSEWHERE = {
     "nvidia.com/gpumem-percentage": f"annotation {names.GPU_FRACTION}, such as 0.5",
     "nvidia.com/gpucores": f"annotation {names.GPU_FRACTION}",
 }
-# Labels that are meant by an annotation of the same name, or by that of an older version.
-_LABELS = {names.QUEUE_LABEL: names.QUEUE_LABEL, "runai/queue": names.QUEUE_LABEL}
 # Plugin nv_fractions reads them.
 _LIMITS = (names.GPU_MEMORY_LIMIT, names.GPU_FRACTION_LIMIT)
 _READ = frozenset((*names.OWNED_ANNOTATIONS, *_LIMITS))
 _SPELLINGS = tuple(name for name in names.OWNED_ANNOTATIONS if name.startswith("gpu-"))
-_VARIABLES = frozenset(_SPELLINGS)
 # gpu-mem and gpu-fracton resemble an annotation; gpu-product does not.
 _LIKENESS = 0.8
 # A comparison takes a tenth of a millisecond, and a pod may have thousands of annotations.
@@ -56,11 +53,7 @@ def spelling_warnings(raw: Object) -> Iterator[FieldError]:
             message = f"has no effect: no component reads this annotation; did you mean {meaning}?"
             path = annotation_path(key)
             yield FieldError(rule_table.ANNOTATION_NAME, path, annotations[key], message)
-    for key, label in _LABELS.items():
-        if key in annotations and label not in labels:
-            message = f"has no effect as an annotation; set the label {label}"
-            yield FieldError(rule_table.LABEL_AS_ANNOTATION, annotation_path(key), annotations[key], message)
-    yield from _spec_warnings(raw["spec"], labels)
+    yield from _resource_warnings(raw["spec"])
     memory = annotations.get(names.GPU_MEMORY) or ""
     size = int(memory) if memory.isascii() and memory.isdigit() and len(memory) <= _LONGEST else 0
     if 0 < size < _LEAST_MIB or _MOST_MIB < size <= rule_table.MAX_INT64:
@@ -72,41 +65,15 @@ def spelling_warnings(raw: Object) -> Iterator[FieldError]:
         yield FieldError(rule_table.ANNOTATION_AS_LABEL, path, labels[key], message)
 
 
-def _spec_warnings(spec: Object, labels: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield the warnings of the spec: resources that nobody serves, and names of annotations at other places."""
-    selector = spec.get("nodeSelector") or {}
-    for key in filter(selector.__contains__, _SPELLINGS):
-        message = f"selects nodes by a label, no share; set the annotation {key} of the pod"
-        yield FieldError(rule_table.ANNOTATION_IN_SPEC, f"spec.nodeSelector[{key}]", selector[key], message)
-    if names.RESOURCE_GPU in labels:
-        yield from _label_warnings(labels[names.RESOURCE_GPU], spec)
+def _resource_warnings(spec: Object) -> Iterator[FieldError]:
+    """Yield a warning for each limit that resembles a GPU and that nobody serves."""
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or ()):
-            env = container.get("env") or ()
-            if not _VARIABLES.isdisjoint([entry.get("name") for entry in env]):
-                yield from _variable_warnings(env, f"spec.{field}[{index}].env")
             for key, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
                 if key != names.RESOURCE_GPU and key.lower() in _GPU_NAMES:
                     message = f"no device plugin serves this resource; did you mean {names.RESOURCE_GPU}?"
                     path = f"spec.{field}[{index}].resources.limits[{key}]"
                     yield FieldError(rule_table.RESOURCE_NAME, path, quantity, message)
-
-
-def _label_warnings(count: str, spec: Object) -> Iterator[FieldError]:
-    """Yield a warning for a number of GPUs as a label of a pod whose containers request none."""
-    key = names.RESOURCE_GPU
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    is_requested = any(key in ((entry.get("resources") or {}).get("limits") or ()) for entry in containers)
-    if count.isascii() and count.isdigit() and not is_requested:
-        message = f"has no effect as a label; set limits {key} of a container"
-        yield FieldError(rule_table.RESOURCE_AS_LABEL, f"metadata.labels[{key}]", count, message)
-
-
-def _variable_warnings(env: Sequence[Object], place: str) -> Iterator[FieldError]:
-    for index, name in enumerate([entry.get("name") for entry in env]):
-        if name in _VARIABLES:
-            message = f"has no effect as a variable; set the annotation {name} of the pod"
-            yield FieldError(rule_table.ANNOTATION_IN_SPEC, f"{place}[{index}].name", name, message)
 
 
 def _is_candidate(key: str) -> bool:

@@ -19,11 +19,10 @@ from bowline.api.bindrequest import AllocationKind, ResourceType
 from bowline.api.gpu_operator import OperatorMode, is_fractioned, operator_mode, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, memory_limit
 from bowline.api.meta import key_of, uid_of
-from bowline.framework.binding.post import denied_status
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.status import UNLIMITED, Fatal, Transient
 from bowline.framework.reason import Reason
-from bowline.kube.errors import ApiError, Conflict, NotStoredError, Unreadable
+from bowline.kube.errors import NotStoredError, Unreadable
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import BOUND_AND_UNENDED, CLUSTERPOLICIES, PODS
 from bowline.plugin import (
@@ -167,24 +166,17 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
         return self._groups.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
 
     async def _share(self, ctx: BindContext) -> Status:
-        try:
-            answers: dict[str, Held | Pending] = {}
-            for group in ctx.spec.gpu_groups:
-                answer = await self._controller.claim(_claim(ctx, group))
-                if not isinstance(answer, Held | Pending):
-                    return answer
-                answers[group] = answer
-            missing = pending_status(answers.values(), self._sharing.agent_timeout)
-            if missing is not None:
-                return missing
-            devices = {group: answer.device for group, answer in answers.items() if isinstance(answer, Held)}
-            return await shield_write(self._grant(ctx, devices))
-        except Conflict as error:
-            return Transient((error.message,))
-        except Unreadable:
-            raise
-        except ApiError as error:
-            return denied_status(error.message)
+        answers: dict[str, Held | Pending] = {}
+        for group in ctx.spec.gpu_groups:
+            answer = await self._controller.claim(_claim(ctx, group))
+            if not isinstance(answer, Held | Pending):
+                return answer
+            answers[group] = answer
+        missing = pending_status(answers.values(), self._sharing.agent_timeout)
+        if missing is not None:
+            return missing
+        devices = {group: answer.device for group, answer in answers.items() if isinstance(answer, Held)}
+        return await shield_write(self._grant(ctx, devices))
 
     async def _grant(self, ctx: BindContext, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group).
@@ -253,22 +245,17 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
             return Status.ok()
         pod, unreadable = None, None
         try:
-            try:
-                pod = await self._client.pod(ctx.request.pod_key)
-            except Unreadable as error:
-                unreadable = error  # what it has stays; the device is released
-            if pod is not None and uid_of(pod) != ctx.request.pod_uid:
-                pod = None
-            if pod is not None and not await self._unlabel(ctx, pod):
-                return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
-            await self._controller.release(ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups)
-            share = share_of(pod) if pod is not None else None
-            if pod is not None and share is not None:
-                return await delete_configmaps(ctx.client, share, pod, ctx.request.uid)
-        except Unreadable:
-            raise
-        except ApiError as error:
-            return Status.retry(error.message)
+            pod = await self._client.pod(ctx.request.pod_key)
+        except Unreadable as error:
+            unreadable = error  # what it has stays; the device is released
+        if pod is not None and uid_of(pod) != ctx.request.pod_uid:
+            pod = None
+        if pod is not None and not await self._unlabel(ctx, pod):
+            return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
+        await self._controller.release(ctx.request.key, ctx.request.uid, ctx.spec.gpu_groups)
+        share = share_of(pod) if pod is not None else None
+        if pod is not None and share is not None:
+            return await delete_configmaps(ctx.client, share, pod, ctx.request.uid)
         if unreadable is not None:
             raise unreadable
         return Status.ok()

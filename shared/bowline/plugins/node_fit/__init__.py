@@ -13,11 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 from bowline.api.meta import uid_of
-from bowline.framework.binding.post import denied_status
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
-from bowline.framework.interface.status import Transient
 from bowline.framework.reason import Reason
-from bowline.kube.errors import ApiError, Expired, NotFound, Unreadable
+from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import NODES, PODS, RESOURCECLAIMS, Selection
 from bowline.plugin import (
@@ -79,12 +77,6 @@ class NodeFit(BuiltinBindingPlugin):
             taken = await allocated(ctx.client, other_claims, devices) if devices else {}
         except NotFound:
             return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
-        except Expired as error:
-            return Transient((error.message,))
-        except Unreadable:
-            raise
-        except ApiError as error:
-            return denied_status(error.message)
         finally:
             self._assumed_pods.end(check)
         # No await from here on: no other check may run between the verdict and the entry.

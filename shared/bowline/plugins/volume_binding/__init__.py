@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from bowline.api.pod_volumes import pod_volumes
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.waiting import BindTimeoutConfig
-from bowline.kube.errors import ApiError, Unreadable
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from bowline.plugin import (
     Access,
@@ -70,12 +69,7 @@ class VolumeBinding(BuiltinBindingPlugin[BindTimeoutConfig]):
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         """Withdraw what the request has asked of provisioners that have not answered."""
-        try:
-            return await self._binder.withdraw(ctx.request, ctx.pod)
-        except Unreadable:
-            raise  # which ends the rollback: a PVC that cannot be decoded now may never be
-        except ApiError as error:
-            return Status.retry(error.message)
+        return await self._binder.withdraw(ctx.request, ctx.pod)
 
     async def forget(self, key: ObjectKey) -> None:
         self._storage.forget(key)

@@ -17,7 +17,7 @@ from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.api.pod_volumes import PodVolume, pod_volumes
 from bowline.api.selectors import Labels, Node
 from bowline.framework.binding.post import denied_status
-from bowline.framework.interface.status import Done, Fatal, Status, Transient, Waiting, merge_waits
+from bowline.framework.interface.status import Done, Fatal, Status, Waiting, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.errors import (
     ApiError,
@@ -87,7 +87,7 @@ class VolumeBinder:
     async def bind_pod_volumes(self, request: BindRequest, pod: Object, node: Object, state: BindState) -> Status:
         """Evaluate until there is a result: OK once every PVC has a volume that is usable on the node.
 
-        Of the client's errors only InfrastructureError and Unreadable are raised.
+        Of the client's errors only InfrastructureError, Expired and Unreadable are raised.
         """
         live = False
         volumes = pod_volumes(pod)
@@ -100,9 +100,7 @@ class VolumeBinder:
             except _Retry as retry:
                 # The second failure in a row suggests a stale cache, which would offer a taken volume repeatedly.
                 live = live or retry.live or evaluation > 0
-            except Expired as error:
-                return Transient((error.message,))
-            except Unreadable:
+            except (Expired, Unreadable):
                 raise
             except ApiError as error:
                 return denied_status(error.message).about(*(volume.ref for volume in volumes))

@@ -7,12 +7,11 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
-from bowline.framework.interface.status import Fatal, Status, Transient, Waiting
+from bowline.framework.interface.status import Fatal, Status, Waiting
 from bowline.kube.errors import (
     ApiError,
     ApiStatus,
     BadRequest,
-    Expired,
     Forbidden,
     KubeError,
     NotFound,
@@ -77,7 +76,6 @@ def test_a_volume_requested_on_no_possible_node_is_requested_again(name: str) ->
     [
         pytest.param(BadRequest(ApiStatus(400, message="no")), Fatal, id="a refusal of the call"),
         pytest.param(ApiError(ApiStatus(404, message="no")), Fatal, id="a resource that is not served"),
-        pytest.param(Expired(ApiStatus(410, message="no")), Transient, id="a list that lasts too long"),
     ],
 )
 def test_a_decision_of_the_api_server_is_a_result(error: ApiError, kind: type[Status]) -> None:
