@@ -198,7 +198,7 @@ class Observation:
             # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
             level = logging.DEBUG if isinstance(status, Transient) else logging.INFO
             fields = {"code": status.code, "plugin": status.plugin, "why": status.message}
-            ctx.log.log(level, "attempt ended", extra=fields)
+            log.log(level, "attempt ended", extra=fields)
 
     def on_transient_failure(self, key: ObjectKey, why: str, *, is_quiet: bool) -> None:
         """Record a transient failure; another reconcile follows. ``is_quiet``: the request has had few in a row.
@@ -229,5 +229,4 @@ class Observation:
             if now < self._next_log.get((plugin, point), now):
                 return
             self._next_log[plugin, point] = now + LOG_EVERY_S
-        logger = context.log if context is not None else log
-        logger.error("plugin raised", extra={"plugin": plugin, "point": point}, exc_info=error)
+        log.error("plugin raised", extra={"plugin": plugin, "point": point}, exc_info=error)

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,7 +16,6 @@ from bowline.kube.resources import NAMESPACES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.kube.wire import Wire
 from tests.waiting import until_awaited
 
 
@@ -52,23 +50,6 @@ def namespace(bare_cluster: Cluster) -> str:
     name = f"test-{uuid.uuid4().hex[:8]}"
     bare_cluster.make_namespace(name)
     return name
-
-
-@pytest.fixture
-async def wire(bare_cluster: Cluster) -> AsyncIterator[Wire]:
-    """A TCP relay to the API server that can be cut."""
-    server = urlsplit(bare_cluster.server)
-    assert server.hostname is not None
-    assert server.port is not None
-    async with Wire(server.hostname, server.port) as wire:
-        yield wire
-
-
-@pytest.fixture
-async def wired(access: ClusterAccess, wire: Wire) -> AsyncIterator[KubeClient]:
-    """A client behind that relay."""
-    async with KubeClient(wire.access(access)) as client:
-        yield client
 
 
 @pytest.fixture

@@ -14,13 +14,12 @@ from bowline.kube.errors import (
     ConnectionFailed,
     Forbidden,
     Invalid,
-    NoResponse,
     NotFound,
     Unauthorized,
     UndeclaredWriteError,
     UnrecognizedReply,
 )
-from bowline.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS, SECRETS, Resource, Selection
+from bowline.kube.resources import CONFIGMAPS, DEPLOYMENTS, PODS, SECRETS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
@@ -28,7 +27,6 @@ from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
-from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S
 
 
@@ -134,20 +132,6 @@ async def test_a_watch_passes_an_object_of_a_megabyte(client: KubeClient, namesp
         break
     await watch.aclose()
     assert opened == ["open"]
-
-
-async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired: KubeClient, namespace: str) -> None:
-    await wired.get(NAMESPACES, "", namespace)  # opens the connection: the next request needs no handshake
-    wire.lose_replies(1)
-    with pytest.raises(NoResponse) as lost:
-        await wired.create(CONFIGMAPS, namespace, configmap("a"))
-    assert lost.value.may_have_been_applied
-    with pytest.raises(AlreadyExists):
-        await wired.create(CONFIGMAPS, namespace, configmap("a"))
-    await wire.cut()
-    with pytest.raises(ConnectionFailed) as refusal:
-        await wired.get(NAMESPACES, "", namespace)
-    assert not refusal.value.may_have_been_applied
 
 
 async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(

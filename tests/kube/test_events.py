@@ -16,7 +16,9 @@ from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import CONFIGMAPS, EVENTS, NAMESPACES
 from bowline.testing.builders import configmap
-from tests.kube.wire import Wire
+from bowline.testing.fault_proxy.faults import LoseReply
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from bowline.testing.fault_proxy.server import FaultProxy
 
 
 def note(namespace: str, text: str = "Pod bound to node n1", name: str = "a") -> EventNote:
@@ -100,11 +102,10 @@ async def test_an_event_whose_series_has_expired_is_created_again(client: KubeCl
 
 
 async def test_a_lost_reply_causes_no_second_event(
-    wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
+    proxy: FaultProxy, proxy_client: KubeClient, client: KubeClient, namespace: str
 ) -> None:
-    await wired.get(NAMESPACES, "", namespace)
-    wire.lose_replies(1)
-    async with running(wired) as recorder:
+    proxy.add(FaultRule(LoseReply(), CallMatch(("create",), "events"), nth=1))
+    async with running(proxy_client) as recorder:
         recorder.record(note(namespace))
     assert len(await stored(client, namespace)) == 1
 

@@ -11,10 +11,9 @@ from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import KubeClient
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.kube.resources import LEASES
-from bowline.testing.fault_proxy.faults import FaultGate, Hold, Rewrite
+from bowline.testing.fault_proxy.faults import DropBefore, FaultGate, Hold, Rewrite
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S, until, until_awaited
 
 # Renewed often, and not lost while the machine is busy.
@@ -91,15 +90,15 @@ async def test_restarted_container_leads_before_the_lease_expires(client: KubeCl
 
 
 async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
-    client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
+    client: KubeClient, proxy: FaultProxy, proxy_client: KubeClient, namespace: str
 ) -> None:
-    candidate, rival = elector(wired, namespace, "one", QUICK), elector(client, namespace, "two", QUICK)
+    candidate, rival = elector(proxy_client, namespace, "one", QUICK), elector(client, namespace, "two", QUICK)
     was_leading = []
     async with electing(candidate):
         await set_(candidate.is_leader)
         async with electing(rival):
             await until(lambda: rival.leader == "one")
-            await wire.cut()
+            proxy.add(FaultRule(DropBefore()))
             await set_(rival.is_leader)
             was_leading.append(candidate.is_leader.is_set())
             await set_(candidate.lost)

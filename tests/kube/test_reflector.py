@@ -28,24 +28,16 @@ from bowline.kube.resources import (
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
 from bowline.testing.clock import SteppedClock
-from bowline.testing.fault_proxy.faults import FailWatch, Fault, FaultAnswer, Page
+from bowline.testing.fault_proxy.faults import DropBefore, FailWatch, Fault, FaultAnswer, Page
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
-from tests.kube.wire import Wire
 from tests.waiting import until
 
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
-
-
-@pytest.fixture
-async def wired(access: ClusterAccess, wire: Wire) -> AsyncIterator[KubeClient]:
-    """A client behind the relay, for which each outage is short: after a long one a reflector trusts no version."""
-    async with KubeClient(wire.access(access), ClientOptions(clock=SteppedClock())) as client:
-        yield client
 
 
 class CountingClient(KubeClient):
@@ -117,14 +109,24 @@ async def test_an_object_that_leaves_the_selection_is_deleted_with_its_old_conte
 
 
 async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
-    bare_cluster: Cluster, access: ClusterAccess, client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
+    bare_cluster: Cluster,
+    access: ClusterAccess,
+    client: KubeClient,
+    proxy: FaultProxy,
+    proxied: ClusterAccess,
+    namespace: str,
 ) -> None:
-    """The watch cache starts empty after a restart: a resourceVersion older than a later change gets a 410."""
+    """The watch cache starts empty after a restart: a resourceVersion older than a later change gets a 410.
+
+    By the clock the outage is short: after a long one a reflector trusts no version.
+    """
     for name in ("stays", "changes", "deleted", "replaced"):
         await client.create(CONFIGMAPS, namespace, configmap(name, x="0"))
     events = Recorder()
-    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), listener=Listener(events))) as reflector:
-        await wire.cut()
+    proxy.add(FaultRule(DropBefore(), CallMatch(("watch",))))
+    cut_off = KubeClient(proxied, ClientOptions(clock=SteppedClock()))
+    reflector = Reflector(cut_off, Selection(CONFIGMAPS, namespace), listener=Listener(events))
+    async with cut_off, running(reflector):
         await until(lambda: reflector.last_error is not None)
         events.all.clear()
         await client.patch(CONFIGMAPS, namespace, "changes", {"data": {"x": "1"}})
@@ -134,7 +136,7 @@ async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
         await client.create(CONFIGMAPS, namespace, configmap("created", x="3"))
         await asyncio.to_thread(bare_cluster.stop_apiserver)
         await asyncio.to_thread(bare_cluster.start_apiserver)
-        await wire.restore()
+        proxy.clear()
         await until(lambda: len(events.all) >= 5)
         async with KubeClient(access) as fresh:
             await fresh.patch(CONFIGMAPS, namespace, "created", {"data": {"x": "4"}})

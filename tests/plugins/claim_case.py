@@ -1,6 +1,5 @@
 """The plugin of ResourceClaims in the test's process, called as a reconcile calls it."""
 
-import logging
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -53,7 +52,5 @@ class Case:
             pod=fresh,
             node=await self.client.get(NODES.as_metadata(), "", NODE),
             attempt=1,
-            attempt_id="test",
             client=self.client,
-            log=logging.LoggerAdapter(logging.getLogger(__name__)),
         )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
@@ -39,7 +38,6 @@ from bowline_reconciler.observe import Observation, ReconcilerMetrics
 from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.term.leader import Leadership
 from bowline_reconciler.term.wiring import Components, build
-from tests.kube.wire import Wire
 from tests.waiting import until, until_awaited
 
 # Short, so that a rollback does not wait for a Binding that was never sent; tests of that wait set their own.
@@ -236,15 +234,6 @@ class Stage:
                     yield working
                 finally:
                     await working.leave()
-
-    @asynccontextmanager
-    async def wire(self) -> AsyncIterator[tuple[Wire, ClusterAccess]]:
-        """A relay to the API server that can be cut, and the access through it."""
-        server = urlsplit(self.access.server)
-        assert server.hostname is not None
-        assert server.port is not None
-        async with Wire(server.hostname, server.port) as wire:
-            yield wire, wire.access(self.access)
 
     async def clear(self) -> None:
         """Delete everything that another test's reconciler would process."""

@@ -11,6 +11,7 @@ requeued with low priority; that lane always has a share of the workers. Losing 
 the pod is found on its node, and the request is completed.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -39,6 +40,8 @@ from bowline_reconciler.drive.state import Deferred, Progress, RequestState, Req
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe import Observation
 from bowline_reconciler.watch.informers import Informers
+
+log = logging.getLogger(__name__)
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
 # After a crash the next process needs one live read for each of them; 500 take a few seconds.
@@ -287,10 +290,10 @@ class Driver:
         if isinstance(result, Transient):
             self.requeue.extend_streak(work.state, result.retry_after)
         if is_orphan:
-            ctx.log.warning("rollback is delayed", extra={"why": result.message})
+            log.warning("rollback is delayed", extra={"why": result.message})
         elif not isinstance(result, Transient) or not work.state.failures.is_quiet:
             await self.reporter.incomplete(snapshot, result, fail)
-            ctx.log.warning("rollback is not complete", extra={"why": result.message})
+            log.warning("rollback is not complete", extra={"why": result.message})
         raise ReconcileError(result.message, at_least=max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))
 
     # --- an attempt ---

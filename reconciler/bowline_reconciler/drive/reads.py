@@ -8,7 +8,6 @@ Across restarts there is only the stored status, which may be off by the differe
 restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to the longest possible one.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,7 +24,6 @@ from bowline.framework.interface.context import BindContext
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound, Unreadable
 from bowline.kube.resources import NODES, PODS, Resource
-from bowline.runtime.logging import with_fields
 from bowline_reconciler.decide.actions import Action, Fail, RequeueAfter
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import backoff
@@ -42,8 +40,6 @@ from bowline_reconciler.decide.snapshot import (
 )
 from bowline_reconciler.drive.state import NO_WAIT, RequestState, RequestStates, Running
 from bowline_reconciler.watch.informers import Informers
-
-log = logging.getLogger("bowline_reconciler.drive")
 
 _ZERO = timedelta()
 
@@ -145,17 +141,15 @@ class Reads:
 
         ``running``: the attempt that it is for, if there is one.
         """
-        request, attempt = snapshot.request, snapshot.request.attempt_id
+        request = snapshot.request
         running = running or Running(request)
         return BindContext(
             request=request,
             pod=snapshot.own_pod,
             node=None if isinstance(snapshot.node, Absent) else snapshot.node.raw,
             attempt=request.failed_attempts + 1,
-            attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
             client=self.client,
-            log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
             cancelled=running.cancelled,
             posts=running.posts,
             answers=snapshot.answers,

@@ -25,6 +25,7 @@ from bowline.kube.errors import KubeError
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, BOUND_AND_ENDED, PODS, Selection
 from bowline.runtime.backoff import ItemBackoff
+from bowline.runtime.logging import log_scope
 from bowline.runtime.workers import DONE, ReconcileError, Result, run_workers
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.decide.actions import Event
@@ -120,6 +121,10 @@ class Releases:
     # --- one request ---
 
     async def _reconcile(self, key: ObjectKey) -> Result:
+        with log_scope(bindRequest=str(key)):
+            return await self._reconcile_held(key)
+
+    async def _reconcile_held(self, key: ObjectKey) -> Result:
         """Release a request whose pod has ended. Raises ReconcileError to repeat it."""
         try:
             raw = await self._informers.get_request(key)
@@ -129,7 +134,7 @@ class Releases:
             if (left := set_aside_for(request, self._client.clock.now(), is_ending=True)) > timedelta():
                 return Result(left)
             if not self._runner.holders(request):
-                log.warning("no enabled plugin releases what the pod holds", extra={"bindRequest": str(key)})
+                log.warning("no enabled plugin releases what the pod holds")
                 await self._writer.drop_finalizer(request)
                 return DONE
             snapshot = await self._reads.with_live_pod(request)
@@ -145,7 +150,7 @@ class Releases:
                 interval = DELETING_RESYNC if is_deleting(raw) else RESYNC
                 return Result(interval * (1 + self._client.random.random()) / 2)
         except KubeError as error:
-            log.debug("a release is repeated", extra={"bindRequest": str(key), "error": str(error)})
+            log.debug("a release is repeated", extra={"error": str(error)})
             raise ReconcileError(str(error)) from error
         return DONE
 
@@ -159,7 +164,7 @@ class Releases:
                 await self._writer.patch_status(request, report)
                 event = Event("Warning", names.EVENT_RELEASE_FAILED, f"not released yet: {status.message}")
                 self._writer.record_event(request, event, on_pod=False)
-                ctx.log.warning("a release is not complete", extra={"why": status.message})
+                log.warning("a release is not complete", extra={"why": status.message})
             raise ReconcileError(status.message, at_least=status.retry_after or timedelta())
         if request.is_rollback_incomplete and not request.deleting:
             request = await self._writer.patch_status(request, unreleased_status(request, "", now))
@@ -167,13 +172,13 @@ class Releases:
         if status.message:
             note = f"not all that the pod held is released: {status.message}"
             self._writer.record_event(request, Event("Warning", names.EVENT_NOT_RELEASED, note))
-        ctx.log.info("released what the pod held", extra={"notReleased": status.message})
+        log.info("released what the pod held", extra={"notReleased": status.message})
 
     async def _abandon(self, request: BindRequest) -> None:
         """Drop the finalizer of a running pod's request, and report what stays with the pod."""
         plugins = ", ".join(self._runner.holders(request))
         await self._writer.drop_finalizer(request)
-        log.warning("not released: the pod runs", extra={"bindRequest": str(request.key), "plugins": plugins})
+        log.warning("not released: the pod runs", extra={"plugins": plugins})
         note = f"Bowline was uninstalled while the pod ran: {plugins} will not return what the pod holds"
         self._writer.record_event(request, Event("Warning", names.EVENT_NOT_RELEASED, note))
 

@@ -1,14 +1,13 @@
 """Structured logs: a constant message with fields, one line each, on standard error.
 
 A message never contains a value: ``log.info("pod bound", extra={"pod": key})``, so that lines can be counted and
-searched. There are two ways to add the same fields to many lines: ``with_fields`` returns a logger that adds them;
-``log_scope`` adds them to every line logged within the block, by any module, so that a line of the client about a
-call within an attempt contains the attempt's ID. Tasks started in a scope inherit its fields.
+searched. ``log_scope`` adds fields to every line logged within the block, by any module, so that each line within an
+attempt, of a plugin or of the client, contains the attempt's ID. Tasks started in a scope inherit its fields.
 """
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -19,7 +18,6 @@ import orjson
 from bowline.api.field_error import printable
 
 LogFormat = Literal["json", "text"]
-FieldsLogger = logging.LoggerAdapter[logging.Logger]
 
 # Attributes of every record; any other one is a field.
 _RECORD = frozenset((*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"))
@@ -28,19 +26,6 @@ _QUIET = ("aiohttp", "asyncio", "kubernetes", "urllib3")
 MAX_FIELD = 4096
 _NOTHING: Mapping[str, Any] = {}
 _scope: ContextVar[Mapping[str, Any]] = ContextVar("log fields", default=_NOTHING)
-
-
-class _Fields(FieldsLogger):
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
-        return msg, kwargs
-
-
-def with_fields(log: logging.Logger | FieldsLogger, **fields: Any) -> FieldsLogger:
-    """Return a logger that adds ``fields`` to every line, in addition to those of ``log``."""
-    if isinstance(log, logging.LoggerAdapter):
-        return _Fields(log.logger, {**(log.extra or {}), **fields})
-    return _Fields(log, fields)
 
 
 @contextmanager

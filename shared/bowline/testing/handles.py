@@ -3,7 +3,6 @@
 Workers do nothing: they need the running reconciler.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -33,9 +32,7 @@ def context_for(
     request: Object, pod: Object | None, node: Object | None = None, client: KubeClient | None = None, **fields: Any
 ) -> BindContext:
     """Return the context of the first attempt for a stored request. Without a client a plugin makes no call."""
-    log = logging.LoggerAdapter(logging.getLogger(__name__))
-    attempt = cast(KubeClient, client)
-    return BindContext(decode_bind_request(request), pod, node, 1, "request-1", attempt, log, **fields)
+    return BindContext(decode_bind_request(request), pod, node, 1, cast(KubeClient, client), **fields)
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

@@ -8,7 +8,6 @@ are called by the framework's own Runner, then Bowline's default binder binds.
 import asyncio
 import copy
 import json
-import logging
 import re
 import uuid
 from collections import defaultdict
@@ -347,9 +346,7 @@ class Trial:
             pod = None
         node = await self.admin.get(NODES.as_metadata(), "", self.node)
         process.attempts += 1
-        log = logging.LoggerAdapter(logging.getLogger("bowline.testing"), {})
-        number, client = process.attempts, process.client
-        return BindContext(decode_bind_request(raw), pod, node, number, f"test-{number}", client, log)
+        return BindContext(decode_bind_request(raw), pod, node, process.attempts, process.client)
 
     async def hold(self, ctx: BindContext, effects: frozenset[str]) -> BindContext:
         """Record the plugins that may have side effects, as the reconciler does before an attempt."""

@@ -29,8 +29,7 @@ class Slow(BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Wait for an object that is never created, or fail."""
-        ctx.log.info("slow plugin was asked")
-        log.info("a library was asked")
+        log.info("slow plugin was asked")
         if _annotations(ctx.pod)[PREPARE] == "wait":
             return Status.wait(
                 "the gate is shut", ObjectRef("v1", "ConfigMap", ObjectKey(ctx.request.key.namespace, "gate"))

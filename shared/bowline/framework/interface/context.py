@@ -1,7 +1,6 @@
 """The context of one binding attempt, as passed to plugins."""
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,9 +46,7 @@ class BindContext:
     pod: Object | None
     node: Object | None
     attempt: int  # number of the attempt, from 1
-    attempt_id: str  # identifies the attempt in every log line
     client: ObjectClient
-    log: logging.LoggerAdapter[logging.Logger]
     state: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
