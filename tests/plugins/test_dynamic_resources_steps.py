@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey, uid_of
+from bowline.framework.binding.post import denied_status
 from bowline.framework.interface.status import Fatal, Status, Waiting
 from bowline.framework.reason import Reason
 from bowline.kube.binding import post_binding
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
+from bowline.kube.errors import Invalid
 from bowline.kube.resources import RESOURCECLAIMS, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
@@ -105,7 +107,10 @@ async def test_a_missing_right_is_reported_as_such(case: Case, cluster: Cluster)
     created_pod = await case.pod(resourceClaims=CLAIMED)
     path = cluster.service_account_kubeconfig(case.namespace, "weak")
     async with KubeClient(load_access(api_server(path))) as client:
-        answer = await (await new_plugin(client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
+        plugin, context = await new_plugin(client), await case.context(created_pod, **claim_decisions("d0"))
+        with pytest.raises(Invalid) as refusal:  # which is left to the framework
+            await plugin.pre_bind(context)
+    answer = denied_status(refusal.value.message)
     assert isinstance(answer, Fatal)
     assert answer.reason is Reason.RBAC_MISSING
     cluster.kubectl("delete", "clusterrole,clusterrolebinding", role)

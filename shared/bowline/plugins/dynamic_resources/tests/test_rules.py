@@ -44,19 +44,30 @@ KEEP = "example.com/keep"
 OTHERS = [user(f"u{index}") for index in range(256)]
 TIMED = {**allocation(), "allocationTimestamp": "2025-12-31T00:00:00Z"}
 
+DECIDED, OPEN = allocation(), dict[str, Any]()  # what the entry of the request decides
 TAKE = [
-    pytest.param(claim(), Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="the finalizer is first"),
-    pytest.param(claim(None, KEEP), Finalizers((KEEP, names.RESOURCE_CLAIM_PROTECTION)),
+    pytest.param(DECIDED, claim(), Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="the finalizer is first"),
+    pytest.param(DECIDED, claim(None, KEEP), Finalizers((KEEP, names.RESOURCE_CLAIM_PROTECTION)),
         id="beside the finalizers of others"),
-    pytest.param(protected_claim(), ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
+    pytest.param(DECIDED, protected_claim(),
+        ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
         id="then allocation and reservation in one write"),
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
+    pytest.param(DECIDED,
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [{"driver": "x"}]}),
         id="an allocation of these devices is shared and unchanged"),
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}), Status.ok(),
+    pytest.param(DECIDED, protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}), Status.ok(),
         id="what is there is not written again"),
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [*OTHERS[:255], user()]}), Status.ok(),
+    pytest.param(DECIDED, protected_claim({"allocation": TIMED, "reservedFor": [*OTHERS[:255], user()]}), Status.ok(),
         id="the 256th consumer has its place"),
+    pytest.param(OPEN, claim({"allocation": TIMED, "reservedFor": [user("a")]}),
+        Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="undecided: an allocated claim is protected"),
+    pytest.param(OPEN, protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()]}), id="undecided: reserved as it is"),
+    pytest.param(OPEN, protected_claim({"allocation": TIMED, "reservedFor": [user()]}), Status.ok(),
+        id="undecided: a reserved claim is not written"),
+    pytest.param(OPEN, without_requests(protected_claim()),
+        ClaimStatus({"allocation": STAMP, "reservedFor": [user()]}), id="undecided: it requests no device"),
 ]  # fmt: skip
 
 
@@ -87,9 +98,9 @@ def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, is_u
         )
 
 
-@pytest.mark.parametrize(("stored", "expected"), TAKE)
-def test_the_next_write_of_a_reservation(stored: dict[str, Any], expected: Any) -> None:
-    assert next_reservation(stored, required_claim(allocation()), NOW, TIMEOUT) == expected
+@pytest.mark.parametrize(("decision", "stored", "expected"), TAKE)
+def test_the_next_write_of_a_reservation(decision: dict[str, Any], stored: dict[str, Any], expected: Any) -> None:
+    assert next_reservation(stored, required_claim(decision), NOW, TIMEOUT) == expected
 
 
 CONFLICT = (Reason.DEVICE_CONFLICT, None)
@@ -140,36 +151,8 @@ def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
     answer = next_reservation(stored, requirement, NOW, TIMEOUT)
     assert isinstance(answer, Fatal)
     assert (answer.reason, answer.suggestion) == verdict
-
-
-UNDECIDED_TAKE = [
-    pytest.param(claim({"allocation": TIMED, "reservedFor": [user("a")]}),
-        Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="an allocated claim is protected"),
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}), ClaimStatus({"allocation": TIMED,
-        "reservedFor": [user("a"), user()]}), id="an allocated claim is reserved as it is"),
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user()]}), Status.ok(),
-        id="a reserved claim is not written"),
-    pytest.param(without_requests(protected_claim()), ClaimStatus({"allocation": STAMP, "reservedFor": [user()]}),
-        id="a claim that requests no device needs no decision"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
-def test_an_entry_without_devices_reserves_an_allocated_claim(stored: dict[str, Any], expected: Any) -> None:
-    assert next_reservation(stored, required_claim({}), NOW, TIMEOUT) == expected
-
-
-UNDECIDED_RELEASE = [
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
-        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")]}), id="the reservation"),
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user()]}), ClaimStatus({}),
-        id="the devices, as the last user"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("stored", "expected"), UNDECIDED_RELEASE)
-def test_the_release_of_an_entry_without_devices(stored: dict[str, Any], expected: Any) -> None:
-    assert next_release(stored, required_claim({})) == expected
+    assert words in answer.message
+    assert answer.message.startswith("claim dev of the pod (one)")
 
 
 def test_entries_are_distinguished_from_claims_without_one() -> None:
@@ -205,18 +188,14 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("stored", "decision"), SAME)
-def test_equal_devices_in_another_form_are_equal(stored: list[Any], decision: list[Any]) -> None:
-    stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
-    assert next_reservation(stored_claim, required_claim(allocation(*decision)), NOW, TIMEOUT) == Status.ok()
-
-
-@pytest.mark.parametrize(("stored", "decision"), DIFFERENT)
-def test_other_devices_are_not_equal(stored: list[Any], decision: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("stored", "decision", "is_same"),
+    [pytest.param(*row.values, rows is SAME, id=row.id) for rows in (SAME, DIFFERENT) for row in rows],
+)
+def test_devices_are_equal_in_any_form(stored: list[Any], decision: list[Any], is_same: bool) -> None:
     stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
     answer = next_reservation(stored_claim, required_claim(allocation(*decision)), NOW, TIMEOUT)
-    assert isinstance(answer, Fatal)
-    assert answer.reason is Reason.DEVICE_CONFLICT
+    assert answer == Status.ok() if is_same else isinstance(answer, Fatal)
 
 
 # --- binding conditions ---
@@ -245,7 +224,9 @@ READINESS: list[Any] = [
 def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple[type[Status], str]) -> None:
     stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
     answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, TIMEOUT)
+    assert isinstance(answer, Status)
     assert type(answer) is expected[0]
+    assert expected[1] in answer.message
     if isinstance(answer, Waiting):
         assert [(ref.kind, ref.key, ref.resource_version) for ref in answer.wake_on] == [
             ("ResourceClaim", ObjectKey("ns", "one"), "5")
@@ -283,26 +264,30 @@ def test_the_wait_for_a_device_ends_the_timeout_after_its_allocation(
 # --- release ---
 
 RELEASE = [
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
+    pytest.param(DECIDED, protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")], "devices": [1]}),
         id="one of several removes only itself"),
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
+    pytest.param(DECIDED, protected_claim({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
         ClaimStatus({"newer": 1}), id="the last one takes the allocation along"),
-    pytest.param(protected_claim({}), Finalizers(()), id="and then the finalizer"),
-    pytest.param(claim(None, KEEP, names.RESOURCE_CLAIM_PROTECTION), Finalizers((KEEP,)),
+    pytest.param(DECIDED, protected_claim({}), Finalizers(()), id="and then the finalizer"),
+    pytest.param(DECIDED, claim(None, KEEP, names.RESOURCE_CLAIM_PROTECTION), Finalizers((KEEP,)),
         id="but no other finalizer"),
-    pytest.param(claim(), None, id="nothing was taken"),
-    pytest.param(protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}), None,
+    pytest.param(DECIDED, claim(), None, id="nothing was taken"),
+    pytest.param(DECIDED, protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}), None,
         id="another pod's claim is not touched"),
-    pytest.param(protected_claim({"allocation": TIMED}), None, id="nor an allocation that is not for the pod"),
-    pytest.param(protected_claim({"allocation": allocation(result("d1")), "reservedFor": [user()]}), None,
+    pytest.param(DECIDED, protected_claim({"allocation": TIMED}), None, id="nor an allocation that is for no pod"),
+    pytest.param(DECIDED, protected_claim({"allocation": allocation(result("d1")), "reservedFor": [user()]}), None,
         id="another decision for the pod"),
+    pytest.param(OPEN, protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")]}), id="undecided: the reservation"),
+    pytest.param(OPEN, protected_claim({"allocation": TIMED, "reservedFor": [user()]}), ClaimStatus({}),
+        id="undecided: the devices, as the last user"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("stored", "expected"), RELEASE)
-def test_the_next_write_of_a_release(stored: dict[str, Any], expected: Any) -> None:
-    assert next_release(stored, required_claim(allocation())) == expected
+@pytest.mark.parametrize(("decision", "stored", "expected"), RELEASE)
+def test_the_next_write_of_a_release(decision: dict[str, Any], stored: dict[str, Any], expected: Any) -> None:
+    assert next_release(stored, required_claim(decision)) == expected
 
 
 EXTENDED: dict[str, Any] = {"annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"}}
@@ -389,27 +374,25 @@ UNFIT: list[Any] = [
 def test_an_allocation_that_fits_no_claim_is_invalid(
     status: dict[str, Any], allocations: list[tuple[str, dict[str, Any]]], words: str
 ) -> None:
-    answer = unfit(status, allocations)
-    assert isinstance(answer, Fatal)
-    assert answer.reason is Reason.INVALID
-
-
-def unfit(status: dict[str, Any], allocations: list[tuple[str, dict[str, Any]]]) -> Status:
     asking = pod(status, resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
     (answer,) = required_claims(asking, spec(*allocations))
-    assert isinstance(answer, Status)
-    return answer
+    assert isinstance(answer, Fatal)
+    assert answer.reason is Reason.INVALID
+    assert words in answer.message
 
 
 def test_a_claim_allocated_twice_is_reported_with_path_and_rule() -> None:
     (fault,) = request_errors(spec(("a", {}), ("b", {}), ("a", {})))
     assert fault.rule.id == "dynamic_resources/allocation-duplicate"
-    assert (fault.path, fault.value) == ("spec.resourceClaimAllocations[2].name", "a")
+    assert str(fault) == (
+        'spec.resourceClaimAllocations[2].name: "a": a claim has one allocation; leave one of them out'
+    )
 
 
 def test_a_missing_claim_is_awaited() -> None:
     answer = missing_claim(required_claim(allocation()))
     assert isinstance(answer, Waiting)
+    assert answer.message == "claim dev of the pod (one) does not exist yet"
     assert (answer.timeout, answer.suggestion) == (PREREQUISITE, None)
     assert [(ref.api_version, ref.key) for ref in answer.wake_on] == [("resource.k8s.io/v1", ObjectKey("ns", "one"))]
 
@@ -430,27 +413,3 @@ BAD = Status.fatal("no")
 )  # fmt: skip
 def test_several_statuses_are_joined(answers: list[Status], expected: Status) -> None:
     assert merge_statuses(answers) == expected
-
-
-# --- the texts ---
-
-
-def test_the_text_of_each_status() -> None:
-    texts = [missing_claim(required_claim(allocation())).message]
-    assert texts == ["claim dev of the pod (one) does not exist yet"]
-    for stored, requirement, _, words in (entry.values for entry in AGAINST):
-        answer = next_reservation(stored, requirement, NOW, TIMEOUT)
-        assert isinstance(answer, Status)
-        assert words in answer.message
-        assert answer.message.startswith("claim dev of the pod (one)")
-    for devices, (_, words) in (entry.values for entry in READINESS):
-        fields = {"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices}
-        answer = next_reservation(protected_claim(fields), required_claim(allocation(WAITING)), NOW, TIMEOUT)
-        assert isinstance(answer, Status)
-        assert words in answer.message
-    for status, allocations, words in (entry.values for entry in UNFIT):
-        assert words in unfit(status, allocations).message
-    (fault,) = request_errors(spec(("a", {}), ("b", {}), ("a", {})))
-    assert str(fault) == (
-        'spec.resourceClaimAllocations[2].name: "a": a claim has one allocation; leave one of them out'
-    )
