@@ -6,7 +6,7 @@ from typing import Any
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.testing.builders import bind_request, stored
 
-_METADATA = ("finalizers", "deletionTimestamp")
+_METADATA = ("finalizers", "deletionTimestamp", "generation")
 
 
 def request(status: Mapping[str, Any] | None = None, uid: str = "pod-uid", **change: Any) -> BindRequest:

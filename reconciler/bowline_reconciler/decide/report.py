@@ -129,12 +129,12 @@ def preparation(request: BindRequest, intact: bool, pod: Object, content: Bindin
     ``intact``: nothing was rolled back since. ``pod``: as read after the bind, whoever has bound it. ``content``:
     that of the last Binding of this process; None if it has sent none.
     """
-    metadata, carried = pod["metadata"], (content or {}).items()
+    metadata, carried, node = pod["metadata"], (content or {}).items(), _node_of(pod, request)
     entries = [(kind, key, value) for kind, by_key in carried for key, value in by_key.items()]
     missing = [f"{kind[:-1]} {key}" for kind, key, value in entries if (metadata.get(kind) or {}).get(key) != value]
     if missing:
         why = (
-            f"pod {request.pod_key.name} is on node {request.selected_node}, but does not have what its Binding "
+            f"pod {request.pod_key.name} is on node {node}, but does not have what its Binding "
             f"contains: {', '.join(missing)}; another client or a bind plugin has bound it without, or an admission "
             "webhook or policy for pods/binding has changed it"
         )
@@ -142,7 +142,6 @@ def preparation(request: BindRequest, intact: bool, pod: Object, content: Bindin
     intact = intact and not request.is_rollback_incomplete
     if intact and (metadata.get("annotations") or {}).get(names.PREPARED_FOR) == request.uid:
         return PREPARED_BY_US
-    node = request.selected_node
     why = f"pod {request.pod_key.name} is on node {node}, but no attempt of this controller is known to have bound it"
     demands = request.spec.demands if request.spec is not None else frozenset()
     needs = [demand.value for demand in _NEEDS_PREPARATION if demand in demands]
@@ -160,13 +159,14 @@ def success_report(
     now: datetime,
 ) -> Report:
     """Return what is written when a request completes: its pod is on its node. ``started_at``: of the attempt."""
-    bound = f"bound to node {request.selected_node}"
+    node = _node_of(pod, request)
+    bound = f"bound to node {node}"
     why = f"pod {request.pod_key.name} is {bound}"
     updates = {PREPARED: preparation_status.condition, BOUND: ("True", "Bound", why)}
     block = _block(request, started_at) | {
         "phase": Phase.SUCCEEDED.value,
         "completionTime": format_time(now),
-        "nodeName": request.selected_node,
+        "nodeName": node,
         # A pending rollback is void: the pod runs with what was prepared.
         "conditions": [entry for entry in conditions(request, updates, now) if entry["type"] != ROLLED_BACK],
     }
@@ -178,6 +178,11 @@ def success_report(
         event = Event("Warning", names.EVENT_NOT_PREPARED, preparation_status.warning)
     replaces = pod is not None and _reports_failure(request, pod)
     return Report(block, event, PodBound("True", "Bound", bound) if replaces else None)
+
+
+def _node_of(pod: Object | None, request: BindRequest) -> str:
+    """Return the node of a bound pod: not the selected one if the decision was changed after the bind."""
+    return ((pod or {}).get("spec") or {}).get("nodeName") or request.selected_node
 
 
 def failure_report(

@@ -67,6 +67,7 @@ class PodView:
     scheduler: str
     tolerations: tuple[Object, ...] = ()
     created: datetime | None = None
+    prepared_for: str = ""  # the UID of the request whose Binding has bound it
     raw: Object = field(default_factory=dict, repr=False)
 
 
@@ -113,6 +114,7 @@ def pod_view(pod: Object) -> PodView:
         scheduler=spec.get("schedulerName") or names.DEFAULT_SCHEDULER,
         tolerations=tuple(spec.get("tolerations") or ()),
         created=parse_time(pod["metadata"].get("creationTimestamp")),
+        prepared_for=(pod["metadata"].get("annotations") or {}).get(names.PREPARED_FOR) or "",
         raw=pod,
     )
 
@@ -147,10 +149,15 @@ def is_finished(request: BindRequest) -> bool:
 
 
 def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
-    """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back."""
-    return isinstance(pod, PodView) and (
-        bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
-    )
+    """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back.
+
+    Or on the node that the request named before a client changed it, as another project's CRD permits: then the pod
+    has the record of its Binding.
+    """
+    if not isinstance(pod, PodView) or not pod.node or pod.uid != request.pod_uid:
+        return False
+    was_changed = request.generation > 1
+    return pod.node == request.selected_node or (was_changed and pod.prepared_for == request.uid)
 
 
 def is_withdrawn(

@@ -73,7 +73,7 @@ class Reporter:
         self.metrics.succeeded.inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
-        fields = {"bindRequest": str(request.key), "pod": str(request.pod_key), "node": request.selected_node}
+        fields = {"bindRequest": str(request.key), "pod": str(request.pod_key), "node": pod["spec"]["nodeName"]}
         log.info("pod is bound", extra=fields)
 
     async def _failed(self, snapshot: Snapshot, fail: Fail, rollback: RollbackState) -> None:

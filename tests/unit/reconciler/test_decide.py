@@ -62,6 +62,8 @@ def fails(reason: Reason, decision: Action | ReadLive) -> bool:
 OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}
 DELETING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:30Z"}
 ON_NODE = replace(POD, node="node-0")
+# Bound by this request before a client changed its node.
+BOUND_BEFORE = replace(POD, node="node-9", prepared_for="request-uid")
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,10 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(pod=ON_NODE), Complete(), id="pod on the selected node is success"),
         pytest.param(seen(pod=replace(ON_NODE, deleting=True)), Complete(), id="deleting on the node: success"),
         pytest.param(seen(pod=replace(ON_NODE, has_ended=True)), Complete(), id="on the node though ended: success"),
+        pytest.param(seen(request(**OURS, generation=2), pod=BOUND_BEFORE), Complete(),
+            id="bound, then the decision was changed: success"),
+        pytest.param(seen(request(**OURS, **DELETING, generation=2), pod=BOUND_BEFORE), DropFinalizer(),
+            id="bound, then the decision was changed and the request deleted: no rollback"),
         pytest.param(seen(node=Absent.NOT_IN_CACHE), ReadLive(Target.NODE),
             id="a node not in the cache is read live"),
         pytest.param(seen(times=Times(retry_in=timedelta(seconds=5))), RequeueAfter(timedelta(seconds=5)),

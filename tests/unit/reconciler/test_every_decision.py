@@ -103,6 +103,7 @@ def _request(choices: Choices) -> BindRequest:
         BindRequest,
         key=lambda _: KEY,
         uid=lambda _: "R",
+        generation=lambda _: ask("generation", (1, 2)),
         deleting=lambda _: ask("request deleting", (False, True)),
         phase=lambda _: ask("phase", tuple(Phase)),
         has_finalizer=lambda _: ask("finalizer", (False, True)),
@@ -127,6 +128,7 @@ def _pod(choices: Choices) -> PodView:
         uid=lambda _: ask("pod UID", ("P", "other")),
         created=lambda _: CREATED + ask("pod created after", (timedelta(0), timedelta(minutes=1))),
         version=lambda _: "1",
+        prepared_for=lambda _: ask("prepared for", ("R", "other")),
         node=lambda _: ask("pod node", ("", "n", "elsewhere")),
         deleting=lambda _: ask("pod deleting", (False, True)),
         has_ended=lambda _: ask("pod ended", (False, True)),
@@ -188,7 +190,8 @@ def _is_live(v: Values, target: Target) -> bool:
 
 
 def _is_bound_as_asked(v: Values) -> bool:
-    return v.get("pod UID") == "P" == v.get("pod UID asked") and v.get("pod node") == "n"
+    was_changed_since = (v.get("pod node"), v.get("generation"), v.get("prepared for")) == ("elsewhere", 2, "R")
+    return v.get("pod UID") == "P" == v.get("pod UID asked") and (v.get("pod node") == "n" or was_changed_since)
 
 
 def _of_read(v: Values, result: ReadLive) -> dict[str, bool]:
