@@ -30,7 +30,7 @@ from typing import assert_never
 from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
 from bowline.framework.interface.handle import Handle
-from bowline.framework.interface.status import Status, Transient
+from bowline.framework.interface.status import UNLIMITED, Status, Transient
 from bowline.kube.accounting import turn_at
 from bowline.kube.errors import ApiError, KubeError, NotStoredError
 from bowline.plugins.gpu_sharing.group import Group, Groups, Loss
@@ -280,7 +280,7 @@ class GroupController:
         portions = {other.pod: other.portion for other in group.joined if other.node == claim.node}
         late: list[User] = []
         if self._clock.monotonic() < self._quiet_at:
-            late = await self._client.users(claim.group, "", memory)
+            late = [user for user in await self._client.users(claim.group, "", memory) if not user.has_ended]
         users = await self._client.users(claim.group, claim.node, memory)
         portions |= {user.key: user.portion for user in users if not user.has_ended}
         full = excess(claim, portions, limit)
@@ -289,7 +289,7 @@ class GroupController:
             return full
         refs = [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in late]
         why = f"a former leader may still bind pods with the device: {waiting.message}"
-        return Status.wait(why, *refs, retry_after=RELEASE_RETRY, suggestion=ELSEWHERE)
+        return Status.wait(why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=ELSEWHERE)
 
     async def _create(self, group: Group, claim: DeviceRequest) -> Held | Pending | Status:
         """Create a reservation pod; return what it, or the one that others have created meanwhile, answers."""
@@ -380,7 +380,8 @@ class GroupController:
         """
         is_held = any(reservation.holds for reservation in group.reservations)
         is_read = group.loss is not None if is_held else bool(node or group.users)
-        users = running_users(await self._client.users(group.name, None if group.users else node)) if is_read else []
+        on_node = node if node and not group.users else None
+        users = running_users(await self._client.users(group.name, on_node)) if is_read else []
         if is_held or not users:
             if group.loss is not None and is_held:
                 log.info("a shared device is reserved again", extra={"group": group.name})
