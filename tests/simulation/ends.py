@@ -14,7 +14,7 @@ from bowline.api.meta import parse_time
 from bowline.api.taints import is_of_health
 from bowline.framework.config import Settings
 from bowline.framework.reason import Reason
-from bowline.plugins.gpu_sharing.reservation import is_named_for
+from bowline.plugins.gpu_sharing.reservation import reservation_name
 from tests.simulation.objects import Object
 from tests.simulation.server import EPOCH, Change, Server
 
@@ -116,7 +116,7 @@ class Ends:
         )
         silent = self._silent | {pod["metadata"]["name"] for pod in reservations if self.is_silent(pod)}
         node, groups = spec["selectedNode"], gpu_groups_of(spec)
-        return any(is_named_for(name, node, group) for name in silent for group in groups)
+        return any(name.startswith(reservation_name(node, group)) for name in silent for group in groups)
 
     def _shortest_wait_s(self) -> float:
         limits = self.settings.binding.wait_timeout, self.settings.gpu_sharing.agent_timeout

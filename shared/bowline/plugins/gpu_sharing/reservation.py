@@ -45,7 +45,7 @@ _LISTED = 5
 # What runs in the reservation pods of this plugin.
 AGENT = "bowline.plugins.gpu_sharing.agent"
 # Our own names, which are KAI-Scheduler's since v0.16: a digest, and a number for one that recovers a lost device.
-_OWN_NAME = re.compile(rf"{names.RESERVATION_PREFIX}[0-9a-f]{{16}}(?P<number>-[0-9]{{1,2}})?")
+_OWN_NAME = re.compile(rf"{names.RESERVATION_PREFIX}[0-9a-f]{{16}}(-[0-9]{{1,2}})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,6 @@ class Reservation:
     def lives(self) -> bool:
         """Whether it has, or may still get, its device."""
         return not self.deleting and not self.has_ended and not self.is_altered
-
-    @property
-    def is_own(self) -> bool:
-        """Whether its name is one that this plugin gives."""
-        return _OWN_NAME.fullmatch(self.key.name) is not None
 
     @property
     def is_misplaced(self) -> bool:
@@ -190,12 +185,6 @@ def reservation_name(node: str, group: str) -> str:
     """Return the reservation pod's name: deterministic, so that only one can exist."""
     digest = hashlib.sha256(f"{node}/{group}".encode()).hexdigest()
     return f"{names.RESERVATION_PREFIX}{digest[:16]}"
-
-
-def is_named_for(name: str, node: str, group: str) -> bool:
-    """Return whether the name is one that this plugin gives to the group's reservation pods on the node."""
-    match = _OWN_NAME.fullmatch(name)
-    return match is not None and name.removesuffix(match["number"] or "") == reservation_name(node, group)
 
 
 def view_reservation(pod: Object) -> Reservation:
@@ -374,23 +363,15 @@ def unused_reservations(
 
     A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
     does not either: claims and requests show whether it will be bound, a label alone does not. A pod that was deleted
-    with force is not listed, so it uses none (decision 169). Of a reservation pod that is not decoded only the name
-    shows the node, and a user that is not decoded may be on any. A blocker serves nobody.
+    with force is not listed, so it uses none (decision 169). A reservation pod that is not decoded may be
+    on any node. A blocker serves nobody.
     """
     nodes = {*claimed_nodes, *requested_nodes, *(user.node for user in users if not user.has_ended)}
     return [
-        reservation
-        for reservation in reservations
-        if not reservation.deleting
-        and (reservation.is_blocker or not any(_needs(reservation, node) for node in nodes))
+        entry
+        for entry in reservations
+        if not entry.deleting and (entry.is_blocker or not (entry.node in nodes if entry.node else nodes))
     ]
-
-
-def _needs(reservation: Reservation, node: str) -> bool:
-    """Return whether a user, a claim or a request on the node needs the reservation pod."""
-    if reservation.node:
-        return reservation.node == node
-    return not node or not reservation.is_own or is_named_for(reservation.key.name, node, reservation.group)
 
 
 def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:
