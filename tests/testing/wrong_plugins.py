@@ -1,12 +1,12 @@
-"""Wrong plugins, one mistake each: the kit must name all of them."""
+"""Wrong plugins: those with several mistakes for one check, of which each must be named, and those with one."""
 
 import asyncio
-import random
+import itertools
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -33,19 +33,188 @@ from bowline import (
     Settings,
     Status,
 )
-from bowline.errors import AlreadyExists, Forbidden, InfrastructureError, KubeError
+from bowline.errors import Forbidden, InfrastructureError, KubeError
 from bowline.resources import CONFIGMAPS, NODES, Resource
 from tests.testing.licence import SEATS, Licence
 from tests.testing.right_plugins import SERVER, Outside
 
 _KEPT: list[asyncio.Task[None]] = []
+_ANSWERS: Iterator[Any] = itertools.cycle((True, "yes"))
 
 
-class Raising(AdmissionPlugin):
-    name = "raising"
+class _Unclosed:
+    """A client as of HTTP."""
+
+    closed = False
+
+
+class Unruly(AdmissionPlugin):
+    """Raises, returns what it must not, and denies by what nobody can look up."""
+
+    name = "unruly"
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        return [{"op": "remove", "path": "/metadata/labels"}]  # type: ignore[return-value]
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if "resources" not in pod["spec"]["containers"][0]:
+            yield "must have resources"  # type: ignore[misc]
+        yield FieldError(Rule("gpu_request/seat", "a pod has no seat"), "metadata.labels", None, "must have a seat")
+
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
         raise KeyError("seats")
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        return [*old["metadata"]["labels"]]
+
+
+class Impure(AdmissionPlugin):
+    """Uses the network, the clock and its memory, ignores `old`, and changes what it must not."""
+
+    name = "impure"
+    rules = (Rule("impure/seat", "a pod has no seat"),)
+    _reviews = 0
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set_annotation(SEATS, pod.annotations.get(SEATS, "") + "1")
+        pod.raw["metadata"]["labels"] = {"example.com/seat": "1"}
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", 9), timeout=1):
+            pass
+        self._reviews += time.perf_counter() > 0
+        pod["metadata"]["labels"] = {}
+        yield FieldError(self.rules[0], "metadata.labels", self._reviews, "must have a seat")
+
+
+class Guessing(BindingPlugin):
+    """Decides at random, by a text or not at all, and changes the pod. Every pod without annotations would wait."""
+
+    name = "guessing"
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        if "resources" in pod["spec"]["containers"][0]:
+            return SEATS in pod["metadata"]["annotations"]
+        pod["metadata"]["labels"] = {}
+        return next(_ANSWERS)  # type: ignore[no-any-return]
+
+
+class Untidy(BindingPlugin):
+    """Binds the pod; blocks the event loop meanwhile, and leaves tasks, a thread and a client behind."""
+
+    name = "untidy"
+
+    async def setup(self, handle: Handle) -> None:
+        self._enqueue = handle.worker("sweep", self._sweep)
+        self._sockets = [_Unclosed()]
+
+    async def run(self) -> None:
+        _KEPT[:] = [asyncio.create_task(asyncio.sleep(3600))]
+
+    def event_sources(self) -> Iterable[EventSource]:
+        # Believes that an object was there before each change.
+        return (EventSource(NODES.as_metadata(), on_change=lambda old, _: old["metadata"]),)  # type: ignore[index]
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self._enqueue(ctx.request.key)
+        _KEPT.append(asyncio.create_task(asyncio.sleep(30)))
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        time.sleep(0.1)  # noqa: ASYNC251 - the mistake
+        with suppress(OSError), socket.create_connection(("127.0.0.1", 9), timeout=1):
+            pass
+        end = time.thread_time() + 1.6  # a machine that pauses computes nothing
+        while time.thread_time() < end:
+            pass
+        return Status.ok()
+
+    async def _sweep(self, _: ObjectKey) -> None:
+        raise KeyError("seats")
+
+
+class Careless(Licence):
+    """Writes what nothing undoes, changes its copy of the pod, and shares in another's name."""
+
+    name = "careless"
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        return False
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        ctx.pod["metadata"]["annotations"] = {SEATS: "1"}  # type: ignore[index]
+        ctx.shared["gpu_sharing/devices"] = "all"
+        return await super().pre_bind(ctx)
+
+
+class Undeclared(Licence):
+    """Declares neither the annotation that its Binding sets nor a ConfigMap of another name."""
+
+    name = "undeclared"
+    access = replace(Licence.access, binding_annotations=())
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        with suppress(Forbidden):
+            await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, {"metadata": {"name": "seat"}})
+        return await super().pre_bind(ctx)
+
+
+class Remembering(Licence):
+    """Keeps each request: itself, in its class, in a default argument; and raises in forget."""
+
+    name = "remembering"
+    seats: ClassVar[set[str]] = set()
+
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._bound: dict[ObjectKey, str] = {}
+
+    async def post_bind(self, ctx: BindContext) -> None:
+        self._bound[ctx.request.key] = ctx.spec.selected_node
+        self.seats.add(ctx.request.pod_uid)
+        self._note(ctx.request.pod_uid)
+
+    def _note(self, uid: str, uids: list[str] = []) -> None:  # noqa: B006 - the mistake
+        uids.append(uid)
+
+    async def forget(self, key: ObjectKey) -> None:
+        raise KeyError(key)
+
+
+class Trusting(Licence):
+    """Believes in its writes, and reads nothing of what was stored."""
+
+    name = "trusting"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        metadata = {"name": f"licence-{ctx.request.key.name}", "labels": {"example.com/seat": "1"}}
+        with suppress(KubeError):
+            await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, {"metadata": metadata})
+        return Status.ok()
+
+
+class Sweeping(Licence):
+    """Its release removes what other pods hold as well, and blocks the event loop."""
+
+    name = "sweeping"
+    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create", "list", "delete")),))
+
+    async def release(self, ctx: BindContext) -> Status:
+        time.sleep(0.1)  # noqa: ASYNC251 - the mistake
+        namespace = ctx.request.key.namespace
+        for item in await ctx.client.list_all(CONFIGMAPS, namespace):
+            if item["metadata"]["name"].startswith("licence-"):
+                await ctx.client.delete(CONFIGMAPS, namespace, item["metadata"]["name"])
+        return Status.ok()
+
+
+class FailingInAnOutage(Outside):
+    """Blames the pod, and hides at the end that the server has not answered."""
+
+    name = "failing_in_an_outage"
+    in_an_outage = Status.retry("the server is down")
+    release_in_an_outage = Status.ok()
+
+
+# --- one mistake each ---
 
 
 class RaisingInBind(BindingPlugin):
@@ -53,24 +222,6 @@ class RaisingInBind(BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         raise KeyError("seats")
-
-
-class Blocking(BindingPlugin):
-    name = "blocking"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        time.sleep(0.1)  # noqa: ASYNC251 - the mistake
-        return Status.ok()
-
-
-class Computing(BindingPlugin):
-    name = "computing"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        end = time.thread_time() + 1.6  # a machine that pauses computes nothing
-        while time.thread_time() < end:
-            pass
-        return Status.ok()
 
 
 class Hanging(BindingPlugin):
@@ -95,35 +246,6 @@ class CatchingAll(Outside):
             return Status.retry("not in time")
 
 
-class Leaking(BindingPlugin):
-    name = "leaking"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        _KEPT[:] = [asyncio.create_task(asyncio.sleep(30))]
-        return Status.ok()
-
-
-class Appending(AdmissionPlugin):
-    name = "appending"
-
-    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        pod.set_annotation(SEATS, pod.annotations.get(SEATS, "") + "1")
-
-
-class Sweeping(Licence):
-    """Its release removes what other pods hold as well."""
-
-    name = "sweeping"
-    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create", "list", "delete")),))
-
-    async def release(self, ctx: BindContext) -> Status:
-        namespace = ctx.request.key.namespace
-        for item in await ctx.client.list_all(CONFIGMAPS, namespace):
-            if item["metadata"]["name"].startswith("licence-"):
-                await ctx.client.delete(CONFIGMAPS, namespace, item["metadata"]["name"])
-        return Status.ok()
-
-
 class ReleasingThePod(Licence):
     """Its release does nothing when the pod is gone."""
 
@@ -131,13 +253,6 @@ class ReleasingThePod(Licence):
 
     async def release(self, ctx: BindContext) -> Status:
         return await super().release(ctx) if ctx.pod is not None else Status.skip()
-
-
-class WithoutSideEffects(Licence):
-    name = "without_side_effects"
-
-    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
-        return False
 
 
 class Counting(Licence):
@@ -162,31 +277,6 @@ class Counting(Licence):
         return list(await ctx.client.list_all(CONFIGMAPS, ctx.request.key.namespace))
 
 
-class Optimistic(Licence):
-    name = "optimistic"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        try:
-            return await super().pre_bind(ctx)
-        except KubeError:
-            return Status.ok()
-
-
-class Unread(Licence):
-    """Never reads what was stored of its labels."""
-
-    name = "unread"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        key = ctx.request.key
-        metadata = {"name": f"licence-{key.name}", "labels": {"example.com/seat": "1"}}
-        try:
-            await ctx.client.create(CONFIGMAPS, key.namespace, {"metadata": metadata})
-        except AlreadyExists:
-            return Status.ok()
-        return Status.ok()
-
-
 class Unconditional(Licence):
     """Writes its progress without a precondition: the first step of a former leader undoes the second of the next."""
 
@@ -202,42 +292,6 @@ class Unconditional(Licence):
         return status
 
 
-class Remembering(Licence):
-    name = "remembering"
-
-    def __init__(self, args: PluginConfig, settings: Settings) -> None:
-        super().__init__(args, settings)
-        self._bound: dict[ObjectKey, str] = {}
-
-    async def post_bind(self, ctx: BindContext) -> None:
-        self._bound[ctx.request.key] = ctx.spec.selected_node
-
-
-class Connecting(BindingPlugin):
-    name = "connecting"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", 9), timeout=1):
-            pass
-        return Status.ok()
-
-
-class OfAnotherName(Licence):
-    name = "of_another_name"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        with suppress(Forbidden):
-            await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, {"metadata": {"name": "seat"}})
-        return await super().pre_bind(ctx)
-
-
-class Anonymous(Licence):
-    """Does not declare the annotation that its Binding sets."""
-
-    name = "anonymous"
-    access = replace(Licence.access, binding_annotations=())
-
-
 class ReadingInSetup(BindingPlugin):
     name = "reading_in_setup"
 
@@ -246,35 +300,6 @@ class ReadingInSetup(BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         return Status.ok()
-
-
-class Dying(BindingPlugin):
-    name = "dying"
-
-    async def setup(self, handle: Handle) -> None:
-        self._enqueue = handle.worker("sweep", self._sweep)
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        self._enqueue(ctx.request.key)
-        return Status.ok()
-
-    async def _sweep(self, _: ObjectKey) -> None:
-        raise KeyError("seats")
-
-
-class ChangingRaw(AdmissionPlugin):
-    name = "changing_raw"
-
-    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        pod.raw["metadata"]["labels"] = {"example.com/seat": "1"}
-
-
-class IgnoringOld(AdmissionPlugin):
-    name = "ignoring_old"
-    rules = (Rule("ignoring_old/seat", "a pod has no seat"),)
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        yield FieldError(self.rules[0], "metadata.labels", None, "must have a seat")
 
 
 class Denying(Licence):
@@ -299,26 +324,11 @@ class IndexingOld(AdmissionPlugin):
             yield FieldError(self.rules[0], "metadata.annotations", None, "must not change")
 
 
-class ChangingThePod(BindingPlugin):
-    name = "changing_the_pod"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        ctx.pod["metadata"]["annotations"] = {SEATS: "1"}  # type: ignore[index]
-        return Status.ok()
-
-
 class Lying(BindingPlugin):
     name = "lying"
 
     async def bind(self, ctx: BindContext) -> Status:
         return Status.ok()
-
-
-class AppliesByText(BindingPlugin):
-    name = "applies_by_text"
-
-    def applies(self, pod: Object, request: BindRequest) -> bool:
-        return pod["metadata"].get("labels")  # type: ignore[no-any-return]
 
 
 class ConnectingAtOnce(BindingPlugin):
@@ -332,27 +342,12 @@ class ConnectingAtOnce(BindingPlugin):
             pass
 
 
-class MutatingInValidate(AdmissionPlugin):
-    name = "mutating_in_validate"
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        pod["metadata"]["labels"] = {}
-        return ()
-
-
-class ReturningAPatch(AdmissionPlugin):
-    name = "returning_a_patch"
-
-    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        return [{"op": "remove", "path": "/metadata/labels"}]  # type: ignore[return-value]
-
-
 class BindingInAnOutage(Outside):
     name = "binding_in_an_outage"
     in_an_outage = Status.ok()
 
 
-class Unconcerned(Raising, RaisingInBind):
+class Unconcerned(RaisingInBind):
     """Whatever it does wrong, the sample pod does not show it."""
 
     name = "unconcerned"
@@ -377,15 +372,6 @@ class Waiting(BindingPlugin):
 
 class Clashing(AdmissionPlugin):
     name = "gpu_request"
-
-
-class Networking(AdmissionPlugin):
-    name = "networking"
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", 9), timeout=1):
-            pass
-        return ()
 
 
 class RememberingWhatToUndo(Licence):
@@ -413,101 +399,6 @@ class OutageIsFatal(Licence):
             return await super().pre_bind(ctx)
         except InfrastructureError as error:
             return Status.fatal(str(error))
-
-
-class AppliesByIndexing(BindingPlugin):
-    """Every pod without annotations would wait."""
-
-    name = "applies_by_indexing"
-
-    def applies(self, pod: Object, request: BindRequest) -> bool:
-        return SEATS in pod["metadata"]["annotations"]
-
-
-class AppliesByChance(BindingPlugin):
-    name = "applies_by_chance"
-
-    def applies(self, pod: Object, request: BindRequest) -> bool:
-        return random.random() < 0.5  # noqa: S311 - the mistake
-
-
-class AppliesChanging(BindingPlugin):
-    name = "applies_changing"
-
-    def applies(self, pod: Object, request: BindRequest) -> bool:
-        pod["metadata"]["labels"] = {}
-        return True
-
-
-class Endless(BindingPlugin):
-    name = "endless"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        time.sleep(3600)  # noqa: ASYNC251 - the mistake
-        return Status.ok()
-
-
-class InTheClass(BindingPlugin):
-    name = "in_the_class"
-    seats: ClassVar[set[str]] = set()
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        self.seats.add(ctx.request.pod_uid)
-        return Status.ok()
-
-
-class InADefault(BindingPlugin):
-    name = "in_a_default"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        self._note(ctx.request.pod_uid)
-        return Status.ok()
-
-    def _note(self, uid: str, uids: list[str] = []) -> None:  # noqa: B006 - the mistake
-        uids.append(uid)
-
-
-class RaisingInForget(BindingPlugin):
-    name = "raising_in_forget"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        return Status.ok()
-
-    async def forget(self, key: ObjectKey) -> None:
-        raise KeyError(key)
-
-
-class Threading(BindingPlugin):
-    """Leaves a thread for each pod."""
-
-    name = "threading"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-        return Status.ok()
-
-
-class InOthersName(BindingPlugin):
-    name = "in_others_name"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        ctx.shared["gpu_sharing/devices"] = "all"
-        return Status.ok()
-
-
-class BlockingInRelease(Licence):
-    name = "blocking_in_release"
-
-    async def release(self, ctx: BindContext) -> Status:
-        time.sleep(0.1)  # noqa: ASYNC251 - the mistake
-        return await super().release(ctx)
-
-
-class OutlivingItsTerm(BindingPlugin):
-    name = "outliving_its_term"
-
-    async def run(self) -> None:
-        _KEPT[:] = [asyncio.create_task(asyncio.sleep(30))]
 
 
 class IndexingThePod(BindingPlugin):
@@ -582,80 +473,6 @@ class Generating(Outside):
         return Status.ok()
 
 
-class FailingInAnOutage(Outside):
-    name = "failing_in_an_outage"
-    in_an_outage = Status.retry("the server is down")
-
-
-class ReleasingInAnOutage(Outside):
-    """Hides that the server has not answered."""
-
-    name = "releasing_in_an_outage"
-    release_in_an_outage = Status.ok()
-
-
-class _Unclosed:
-    """A client as of HTTP."""
-
-    closed = False
-
-
-class Open(BindingPlugin):
-    """Has a client that is never closed."""
-
-    name = "open"
-
-    async def setup(self, handle: Handle) -> None:
-        self._sockets = [_Unclosed()]
-
-
-class DenyingByString(AdmissionPlugin):
-    name = "denying_by_string"
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        if "containers" in pod["spec"] and "resources" not in pod["spec"]["containers"][0]:
-            yield "must have resources"  # type: ignore[misc]
-
-
-class ReadingTheClock(AdmissionPlugin):
-    name = "reading_the_clock"
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        yield from () if time.perf_counter() > 0 else ("early",)  # type: ignore[misc]
-
-
-class RememberingPods(AdmissionPlugin):
-    """Denies a pod that it has reviewed: the API server may ask again."""
-
-    name = "remembering_pods"
-    rules = (Rule("remembering_pods/again", "a pod comes again"),)
-
-    def __init__(self, args: PluginConfig, settings: Settings) -> None:
-        super().__init__(args, settings)
-        self._pods: list[Object] = []
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        if pod in self._pods:
-            yield FieldError(self.rules[0], "metadata.name", None, "must be new")
-        self._pods.append(pod)
-
-
-class OfAnotherRule(AdmissionPlugin):
-    """Denies by a rule that is none of its own: nobody can look it up."""
-
-    name = "of_another_rule"
-
-    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        yield FieldError(Rule("gpu_request/seat", "a pod has no seat"), "metadata.labels", None, "must have a seat")
-
-
-class IndexingEphemeral(AdmissionPlugin):
-    name = "indexing_ephemeral"
-
-    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        return [*old["metadata"]["labels"]]
-
-
 class _LooseArguments(PluginConfig):
     model_config = ConfigDict(extra="allow")
 
@@ -682,18 +499,6 @@ class Overdeclaring(Licence):
         rules=(AccessRule("configmaps", ("create", "patch", "delete"), name_prefix="licence-"),),
         pod_conditions=("licence.example.com/Seated",),
     )
-
-
-class RaisingInAWatch(BindingPlugin):
-    """Believes that an object was there before each change."""
-
-    name = "raising_in_a_watch"
-
-    def event_sources(self) -> Iterable[EventSource]:
-        return (EventSource(NODES.as_metadata(), on_change=lambda old, _: old["metadata"]),)  # type: ignore[index]
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        return Status.ok()
 
 
 class Unwoken(Licence):

@@ -37,7 +37,6 @@ from bowline.localcluster.cluster import Cluster
 from bowline.testing import binding_checks, class_checks, life_checks
 from bowline.testing.admission import NotAdmittedError
 from bowline.testing.lab import Lab, lab_on
-from bowline.testing.purity import interrupted_loops
 from bowline.testing.subject import Subject
 
 __all__ = ["BINDING_CHECKS", "CLASS_CHECKS", "Mistake", "run", "suite"]
@@ -128,7 +127,7 @@ def run(
     for name, check in CLASS_CHECKS.items():
         if checks and name not in checks:
             continue
-        findings = [Mistake(name, message) for message in _class_messages(check, made)]
+        findings = [Mistake(name, message) for message in check(made)]
         yield from findings
         if findings and name == "class":  # it cannot be called
             return
@@ -157,8 +156,7 @@ def _messages(name: str, check: BindingCheck, lab: Lab, subject: Subject) -> lis
         return []
     lab.began.setdefault(subject, lab.proxy.latest())
     try:
-        with interrupted_loops(subject.files):
-            messages = _run(_all(check, lab, subject))
+        messages = _run(_all(check, lab, subject))
     except PluginError as error:
         messages = [f"the plugin's process fails: {error}"]
     except NotAdmittedError as error:
@@ -214,14 +212,9 @@ async def _all(check: BindingCheck, lab: Lab, subject: Subject) -> list[str]:
     return [message async for message in check(lab, subject)]
 
 
-def _class_messages(check: ClassCheck, subject: Subject) -> list[str]:
-    with interrupted_loops(subject.files):
-        return list(check(subject))
-
-
 def _class_test(check: ClassCheck, subject: Subject) -> Callable[..., None]:
     def test(_: object) -> None:
-        messages = _class_messages(check, subject)
+        messages = list(check(subject))
         assert not messages, "; ".join(messages)  # noqa: S101 - a test
 
     test.__doc__ = check.__doc__

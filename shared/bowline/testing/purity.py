@@ -4,7 +4,6 @@ An audit hook cannot be removed: one is installed at the first use and records o
 """
 
 import asyncio
-import signal
 import socket
 import sys
 import threading
@@ -12,7 +11,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import CodeType, FrameType
 
 _EVENTS = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "open")
@@ -24,10 +22,6 @@ _CLOCKS = (
 _WRITES = ("w", "a", "x", "+")
 # How often a blocked event loop is looked at.
 _POLL_S = 0.05
-# A method that is seen this often, half a second apart, in one and the same call does not return.
-_LOOK_S, _LOOKS = 0.5, 20
-_INTERRUPT = signal.SIGUSR2
-_FRAMEWORK = (f"{Path(__file__).parent}/", f"{Path(__file__).parents[1] / 'framework'}/")
 
 
 class _Recorder:
@@ -106,62 +100,6 @@ def blocked_places(limit_s: float, code: frozenset[str]) -> Iterator[list[str]]:
     finally:
         ended.set()
         watcher.join()
-
-
-class NotReturningError(BaseException):
-    """Raised in a method of a plugin that keeps its thread: without it the checks would not end."""
-
-    def __str__(self) -> str:
-        return f"it has not returned for {_LOOK_S * _LOOKS:g} s, nor awaited: the process would end"
-
-
-@contextmanager
-def interrupted_loops(files: frozenset[str]) -> Iterator[None]:
-    """Raise NotReturningError in a call of the plugin that does not end; after one, in others soon.
-
-    By a signal, which also ends a sleep or a wait for a lock; so only in the main thread, which receives it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    thread, ended = threading.get_ident(), threading.Event()
-    late: list[FrameType] = []
-
-    def look() -> None:
-        former, looks, limit = None, 0, _LOOKS
-        while not ended.wait(_LOOK_S):
-            call = _call_of(sys._current_frames().get(thread), files)
-            looks = looks + 1 if call is not None and call is former else 0
-            former = call
-            if call is not None and looks >= limit:
-                limit, late[:] = 1, [call]
-                signal.pthread_kill(thread, _INTERRUPT)
-
-    def interrupt(_: int, frame: FrameType | None) -> None:
-        if _call_of(frame, files) in late:  # it may have returned meanwhile
-            raise NotReturningError
-
-    former_handler = signal.signal(_INTERRUPT, interrupt)
-    watcher = threading.Thread(target=look, name="watch of the plugin", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
-        signal.signal(_INTERRUPT, former_handler)
-
-
-def _call_of(innermost: FrameType | None, files: frozenset[str]) -> FrameType | None:
-    """Return the frame of the plugin that the framework or a check has called."""
-    call = None
-    for frame, _ in traceback.walk_stack(innermost) if innermost is not None else ():
-        name = frame.f_code.co_filename
-        if name.startswith(_FRAMEWORK):
-            break
-        if name in files:
-            call = frame
-    return call
 
 
 def _place(thread: int, files: frozenset[str]) -> str:
