@@ -16,7 +16,6 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     ("ClusterRole", "bowline-webhook"): {
         (ADMISSION, "mutatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
         (ADMISSION, "validatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
-        ("", "nodes", ""): {"list", "watch"},
         ("scheduling.run.ai", "bindrequests", ""): {"list", "watch"},
         ("node.k8s.io", "runtimeclasses", ""): {"list", "watch"},
         ("nvidia.com", "clusterpolicies", ""): {"list", "watch"},
@@ -229,12 +228,12 @@ def test_without_its_policy_the_account_of_the_test_may_create_nothing(chart: Ch
 @pytest.mark.parametrize(
     ("values", "read"),
     [
-        pytest.param(NO_REPEATS, {key: {"list", "watch"} for key in ("nodes", "runtimeclasses", "clusterpolicies")},
-            id="the nodes' labels, for warnings, and the runtimes of shares"),
-        pytest.param({"config": {"admission": {"repeatBackoff": "0s"}, "plugins": WITHOUT_SHARES}},
-            {"nodes": {"list", "watch"}}, id="without shares the nodes' labels"),
-        pytest.param({"config": {"plugins": WITHOUT_SHARES}},
-            {"nodes": {"list", "watch"}, "bindrequests": {"list", "watch"}}, id="which decisions have failed"),
+        pytest.param(NO_REPEATS, {key: {"list", "watch"} for key in ("runtimeclasses", "clusterpolicies")},
+            id="the runtimes of shares"),
+        pytest.param({"config": {"admission": {"repeatBackoff": "0s"}, "plugins": WITHOUT_SHARES}}, {},
+            id="without shares nothing"),
+        pytest.param({"config": {"plugins": WITHOUT_SHARES}}, {"bindrequests": {"list", "watch"}},
+            id="which decisions have failed"),
     ],
 )  # fmt: skip
 def test_the_webhook_may_read(chart: Chart, values: Any, read: Any) -> None:

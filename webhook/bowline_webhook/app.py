@@ -1,7 +1,7 @@
 """The webhook process: its components, and the order in which they start and stop.
 
 The listener starts immediately; with a self-signed certificate the process becomes ready when API servers trust its
-CA. What needs an API server shares one client; with certificates from files, no ``--inventory`` and
+CA. What needs an API server shares one client; with certificates from files, no ``--gpu-runtime`` and
 ``admission.repeatBackoff: 0s``, nothing does.
 """
 
@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from bowline.api.gpu_operator import UNKNOWN
 from bowline.api.names import FIELD_MANAGER_WEBHOOK
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
@@ -36,7 +37,7 @@ from bowline.runtime.tasks import (
     shut_down,
 )
 from bowline.runtime.watchdog import EventLoopWatchdog
-from bowline_webhook.inventory import InventoryWatcher
+from bowline_webhook.gpu_runtime import RuntimeWatcher
 from bowline_webhook.metrics import WebhookMetrics
 from bowline_webhook.options import Options, parse_options
 from bowline_webhook.repeats import RepeatGuard
@@ -82,7 +83,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)
     kube_metrics = KubeMetrics(registry)
-    inventory = InventoryWatcher() if options.inventory else None
+    runtime = RuntimeWatcher() if options.gpu_runtime else None
     guard = RepeatGuard(settings.admission.repeat_backoff)
     server = AdmissionServer(
         options.listen,
@@ -90,12 +91,12 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         chain,
         metrics,
         mode=settings.admission.mode,
-        inventory=inventory.current if inventory is not None else lambda: None,
+        gpu_runtime=runtime.current if runtime is not None else lambda: UNKNOWN,
         stored_errors=guard.errors,
         allowed_names=options.client_names,
     )
     certificate_manager = _certificate_manager(options, files, certificates)
-    parts = [part.run for part in (certificate_manager, inventory) if part is not None]
+    parts = [part.run for part in (certificate_manager, runtime) if part is not None]
     if settings.admission.repeat_backoff and settings.admission.mode != "Off":
         parts.append(guard.run)
     no_access = certificate_manager.no_access if certificate_manager is not None else lambda _: None

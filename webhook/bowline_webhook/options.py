@@ -36,7 +36,7 @@ class Options:
     ca_secret: ObjectKey
     client_names: tuple[str, ...]
     drain: timedelta
-    inventory: bool
+    gpu_runtime: bool
     lifetimes: CertLifetimes = LIFETIMES  # shorter in tests
 
     @property
@@ -62,7 +62,7 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, flags.ca_secret),
         client_names=tuple(flags.client_allowed_name or ()),
         drain=flags.drain,
-        inventory=flags.inventory,
+        gpu_runtime=flags.gpu_runtime,
     )
 
 
@@ -105,9 +105,9 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
         "replica is not ready and closes connections (30s)",
     )
     add(
-        "--inventory",
+        "--gpu-runtime",
         action="store_true",
-        help="watch the nodes' GPU labels and warn of requests that no node can meet; needs list and watch on nodes",
+        help="watch RuntimeClasses and the mode of NVIDIA's GPU operator: for how a share sees its device",
     )
     add(
         "--client-ca-file",

@@ -16,11 +16,12 @@ from typing import Any, Final, Literal, cast, get_args
 import orjson
 
 from bowline.api.field_error import FieldError, format_value
+from bowline.api.gpu_operator import UNKNOWN, GpuRuntime
 from bowline.api.meta import Object
 from bowline.api.rule import PRODUCT_FIELD, DenialCause, Rule, Severity, page_of, rules_text
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
-from bowline.framework.interface.plugin import AdmissionInfo, Inventory
+from bowline.framework.interface.plugin import AdmissionInfo
 from bowline_webhook.hooks import Hook, Review
 
 TYPE: Final = Rule(
@@ -170,11 +171,10 @@ def _typed(source: dict[str, Any], types: Types, path: str, errors: list[FieldEr
     return fields
 
 
-def review_object(hook: Hook, review: Review, chain: AdmissionChain, inventory: Inventory | None = None) -> Verdict:
+def review_object(hook: Hook, review: Review, chain: AdmissionChain, gpu_runtime: GpuRuntime = UNKNOWN) -> Verdict:
     """Review the object. What the hook is not responsible for is allowed, with a warning if it is of another kind.
 
     During a rollout an old replica may receive kinds that only a newer one supports; that is no reason to deny them.
-    ``inventory``: None where it is not known.
     """
     if review.errors:
         return Verdict(review.errors)
@@ -185,7 +185,7 @@ def review_object(hook: Hook, review: Review, chain: AdmissionChain, inventory: 
         return Verdict(warnings=(FieldError(KIND, "", review.kind, message),))
     operation = cast(Operation, review.operation)
     info = AdmissionInfo(
-        operation, review.namespace, review.kind, hook.is_final, inventory, request_uid=review.uid, user=review.user
+        operation, review.namespace, review.kind, hook.is_final, gpu_runtime, request_uid=review.uid, user=review.user
     )
     try:
         return hook.call(chain, review, info)

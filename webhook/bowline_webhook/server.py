@@ -23,10 +23,10 @@ from typing import Any, Final
 from aiohttp import web
 
 from bowline.api.field_error import FieldError
+from bowline.api.gpu_operator import UNKNOWN, GpuRuntime
 from bowline.api.rule import DenialCause, Rule
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
 from bowline.framework.config import AdmissionMode
-from bowline.framework.interface.plugin import Inventory
 from bowline.runtime.address import ListenAddress
 from bowline.runtime.http_server import Answer, HttpServer, ServerLimits, connection_of
 from bowline_webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large
@@ -78,7 +78,7 @@ class ReviewedCall:
 class AdmissionServer:
     """Answers reviews with the verdicts of one chain.
 
-    - ``inventory``: returns the GPU inventory of the nodes, or None; called for every review.
+    - ``gpu_runtime``: returns what is known of the cluster; called for every review.
     - ``stored_errors``: returns errors that depend on what is stored; called for each object without others.
     - ``allowed_names``: client certificates must have one of these names; empty: no check.
     - ``mode``: Enforce denies, Warn turns denials into warnings, Off allows everything.
@@ -92,7 +92,7 @@ class AdmissionServer:
         metrics: WebhookMetrics,
         *,
         mode: AdmissionMode = "Enforce",
-        inventory: Callable[[], Inventory | None] = lambda: None,
+        gpu_runtime: Callable[[], GpuRuntime] = lambda: UNKNOWN,
         stored_errors: Callable[[Hook, Review], tuple[FieldError, ...]] = lambda *_: (),
         allowed_names: Collection[str] = (),
     ) -> None:
@@ -101,7 +101,7 @@ class AdmissionServer:
         self._chain = chain
         self._metrics = metrics
         self._mode = mode
-        self._inventory = inventory
+        self._gpu_runtime = gpu_runtime
         self._stored_errors = stored_errors
         self._allowed_names = frozenset(allowed_names)
         self._bodies = Bodies()
@@ -180,7 +180,7 @@ class AdmissionServer:
             verdict = ALLOWED
             if self._mode != "Off":
                 self._reviewing = review
-                verdict = review_object(hook, review, self._chain, self._inventory())
+                verdict = review_object(hook, review, self._chain, self._gpu_runtime())
                 stored_errors = () if verdict.errors else self._stored_errors(hook, review)
                 if stored_errors:
                     verdict = replace(verdict, errors=stored_errors)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.meta import Object, identity_of, key_of
@@ -65,6 +65,9 @@ class GpuRuntime:
     def gives_by_class(self, runtime_class: str) -> bool:
         """Return whether a share gets its devices under the class, as far as is known."""
         return bool(runtime_class) and self.mode is not OperatorMode.NRI and not self.lacks(runtime_class)
+
+
+UNKNOWN: Final = GpuRuntime()
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,6 @@ RESOURCE_MIG_PREFIX: Final = "nvidia.com/mig-"
 # For a container that limits this prefix + class, a DRA claim of that class is created (KEP-5004).
 RESOURCE_DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 NODE_HOSTNAME: Final = "kubernetes.io/hostname"
-NODE_GPU_COUNT: Final = "nvidia.com/gpu.count"
 NODE_GPU_MEMORY: Final = "nvidia.com/gpu.memory"
 # The condition of a node whose agents of GPU fractioning work.
 NODE_FRACTIONING_READY: Final = "gpu-fractioning.nvidia.com/Ready"

@@ -5,7 +5,6 @@ from typing import Any
 import orjson
 
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.interface.plugin import Inventory
 from bowline_webhook.hooks import Hook
 from bowline_webhook.review import MAX_ANSWER, decode_review, encode_answer, review_object
 
@@ -38,12 +37,10 @@ def encode(document: Any) -> bytes:
     return orjson.dumps(document)
 
 
-def response_of(
-    hook: Hook, document: Any, chain: AdmissionChain, inventory: Inventory | None = None
-) -> dict[str, Any]:
+def response_of(hook: Hook, document: Any, chain: AdmissionChain) -> dict[str, Any]:
     """Return the response that the listener would send to the review."""
     incoming = decode_review(encode(document))
-    body = encode_answer(incoming, review_object(hook, incoming, chain, inventory))
+    body = encode_answer(incoming, review_object(hook, incoming, chain))
     assert len(body) <= MAX_ANSWER
     answer = orjson.loads(body)
     assert (answer["kind"], answer["apiVersion"]) == ("AdmissionReview", document["apiVersion"])

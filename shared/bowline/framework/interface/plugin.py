@@ -10,7 +10,7 @@ the object continues; a validate method that raises denies the object.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError
-from bowline.api.gpu_operator import GpuRuntime
+from bowline.api.gpu_operator import UNKNOWN, GpuRuntime
 from bowline.api.meta import Object
 from bowline.api.rule import Rule
 from bowline.framework.config import Settings
@@ -33,25 +33,14 @@ class PluginConfig(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
-    """Cluster facts, known to the webhook. Warnings may use them.
-
-    Denials may not, except where the API server denies the same: a RuntimeClass that does not exist.
-    """
-
-    max_gpus_per_node: int
-    nodes_with_memory_label: int
-    gpu_runtime: GpuRuntime = field(default_factory=GpuRuntime)
-
-
-@dataclass(frozen=True, slots=True)
 class AdmissionInfo:
     """The admission request that the object is part of.
 
     - ``is_validating_webhook``: true in the validating hook of live objects, after all mutation, where a plugin also
       reports that its own mutation is missing; false for templates, offline lint and the mutating hook.
     - ``kind``: the submitted object's kind, which for a template is not Pod.
-    - ``inventory``: None where it is not known.
+    - ``gpu_runtime``: what the webhook knows of the cluster. A denial may use it only where the API server denies the
+      same: a RuntimeClass that does not exist.
     - ``is_partial``: the pod gets containers from elsewhere too, as a TrainJob's from its runtime; templates only.
     - ``request_uid``: unique per request; generated values are derived from it, so that the chain stays pure. Empty
       offline.
@@ -62,7 +51,7 @@ class AdmissionInfo:
     namespace: str = ""
     kind: str = "Pod"
     is_validating_webhook: bool = False
-    inventory: Inventory | None = None
+    gpu_runtime: GpuRuntime = UNKNOWN
     is_partial: bool = False
     request_uid: str = ""
     user: str = ""

@@ -29,4 +29,4 @@ class GpuRequest(AdmissionPlugin):
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         if old is not None:
             return update_errors(pod, old)
-        return request_errors(pod, self._policy, info.inventory, is_partial=info.is_partial)
+        return request_errors(pod, self._policy, is_partial=info.is_partial)

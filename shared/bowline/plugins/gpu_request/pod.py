@@ -14,8 +14,6 @@ from bowline.api.field_error import format_value
 from bowline.api.meta import Object
 from bowline.api.quantity import as_stored, parse_quantity
 
-# Upper bound of a count, so that sums stay small.
-_MOST = 2**63 - 1
 _MAX_DIGITS = 20
 _NOTHING: Mapping[str, "Amount"] = {}
 
@@ -35,11 +33,6 @@ class Amount:
         return self.quantity != 0
 
     @property
-    def count(self) -> int:
-        """The number of devices; 0 without a quantity."""
-        return 0 if self.quantity is None else int(max(Decimal(0), min(self.quantity, Decimal(_MOST))))
-
-    @property
     def text(self) -> str:
         """The quantity for messages: the same for 0.5, "0.5" and the form that the API server stores, 500m."""
         if self.quantity is None:
@@ -51,12 +44,11 @@ class Amount:
 
 # Tuples, because each review builds them: the constructor of a frozen dataclass takes several times as long.
 class Container(NamedTuple):
-    """The GPU fields of a container or init container. A sidecar is an init container that keeps running."""
+    """The GPU fields of a container or init container."""
 
     name: str
     path: str
     is_init: bool
-    is_sidecar: bool
     is_privileged: bool
     limits: Mapping[str, Amount]
     requests: Mapping[str, Amount]
@@ -95,20 +87,6 @@ class PodGpus(NamedTuple):
     target: Container | None
     pod_level: tuple[Amount, ...]
     spec: Mapping[str, Any]
-
-    @property
-    def whole_gpus(self) -> int:
-        """The whole GPUs that the pod occupies at its peak; sidecars keep running beside all later containers."""
-        sidecars = running = peak = 0
-        for container in self.containers:
-            count = next((a.count for a in container.effective_requests if a.resource == names.RESOURCE_GPU), 0)
-            if not container.is_init:
-                running += count
-            elif container.is_sidecar:
-                sidecars += count
-            else:
-                peak = max(peak, sidecars + count)
-        return max(peak, sidecars + running)
 
 
 def view_pod(pod: Object) -> PodGpus:
@@ -160,14 +138,11 @@ def _containers(spec: Object) -> Iterator[Container]:
         is_init = field == "initContainers"
         for index, container in enumerate(spec.get(field) or ()):
             path, resources = f"spec.{field}[{index}]", container.get("resources")
-            is_sidecar = is_init and container.get("restartPolicy") == "Always"
             is_privileged = bool((container.get("securityContext") or {}).get("privileged"))
             limits = _amounts(resources, "limits", path) if resources else _NOTHING
             requests = _amounts(resources, "requests", path) if resources else _NOTHING
             claims = _claims(resources) if resources else ()
-            yield Container(
-                container.get("name") or "", path, is_init, is_sidecar, is_privileged, limits, requests, claims
-            )
+            yield Container(container.get("name") or "", path, is_init, is_privileged, limits, requests, claims)
 
 
 def _amounts(resources: Object, part: str, path: str) -> Mapping[str, Amount]:

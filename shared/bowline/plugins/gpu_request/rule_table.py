@@ -96,11 +96,6 @@ MEMORY_SIZE: Final = Rule(
     invalid='annotations: {gpu-memory: "8"}',
     valid='annotations: {gpu-memory: "8192"}',
 )
-MEMORY_INVENTORY: Final = Rule(
-    "gpu_request/memory-inventory",
-    "`gpu-memory` is set and no node has the label `nvidia.com/gpu.memory`",
-    severity=Severity.WARNS,
-)
 NUM_DEVICES_FORMAT: Final = Rule(
     "gpu_request/num-devices-format",
     "`gpu-fraction-num-devices` is not a whole number from 1 to 1024 in plain digits",
@@ -123,11 +118,6 @@ NUM_DEVICES_ALONE: Final = Rule(
     remedy=f"add one, or for whole GPUs use limits {names.RESOURCE_GPU} instead",
     cel=CelForm(f"{_HAS_COUNT} && {_IS_NO_SHARE}", cel.text(names.GPU_FRACTION_NUM_DEVICES)),
     needs_whole=True,
-)
-NUM_DEVICES_INVENTORY: Final = Rule(
-    "gpu_request/num-devices-inventory",
-    "it is more than any node has (label `nvidia.com/gpu.count`; no warning if no node has the label)",
-    severity=Severity.WARNS,
 )
 CONTAINER_NAME: Final = Rule(
     "gpu_request/container-name",
@@ -266,11 +256,6 @@ POD_LEVEL: Final = Rule(
     invalid="resources: {limits: {nvidia.com/gpu: 1}}",
     valid="limits: {nvidia.com/gpu: 1}",
 )
-WHOLE_INVENTORY: Final = Rule(
-    "gpu_request/whole-inventory",
-    "all containers together request more whole GPUs than any node has (label `nvidia.com/gpu.count`)",
-    severity=Severity.WARNS,
-)
 ANNOTATION_NAME: Final = Rule(
     "gpu_request/annotation-name",
     "an annotation resembles one of a share (`gpu-fracton`, `GPU_Fraction`, `kai.scheduler/gpu-fraction`) and "
@@ -307,10 +292,8 @@ RULES: Final = (
     MEMORY_AND_FRACTION,
     MEMORY_FORMAT,
     MEMORY_SIZE,
-    MEMORY_INVENTORY,
     NUM_DEVICES_ALONE,
     NUM_DEVICES_FORMAT,
-    NUM_DEVICES_INVENTORY,
     CONTAINER_NAME,
     CONTAINER_NAME_UNUSED,
     MPS_ALONE,
@@ -327,7 +310,6 @@ RULES: Final = (
     REQUEST_DIFFERS,
     LIMIT_MISSING,
     POD_LEVEL,
-    WHOLE_INVENTORY,
     ANNOTATION_NAME,
     ANNOTATION_AS_LABEL,
     RESOURCE_NAME,

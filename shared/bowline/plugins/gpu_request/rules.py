@@ -23,7 +23,6 @@ from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path, format_value
 from bowline.api.meta import Object
 from bowline.api.rule import Rule
-from bowline.framework.interface.plugin import Inventory
 from bowline.plugins.gpu_request import rule_table
 from bowline.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
 from bowline.plugins.gpu_request.rule_table import EITHER_SHARE, FRACTION_GRAMMAR, MAX_DEVICES, MAX_INT64
@@ -45,15 +44,13 @@ class Policy:
     gpu_device_classes: frozenset[str] = frozenset()
 
 
-def request_errors(
-    raw: Object, policy: Policy, inventory: Inventory | None = None, *, is_partial: bool = False
-) -> list[FieldError]:
+def request_errors(raw: Object, policy: Policy, *, is_partial: bool = False) -> list[FieldError]:
     """Return every error and warning of a new pod. ``is_partial``: it may get further containers."""
     pod = view_pod(raw)
     return [
-        *(_share_errors(pod, inventory, is_partial=is_partial) if pod.annotations else ()),
+        *(_share_errors(pod, is_partial=is_partial) if pod.annotations else ()),
         *(_exclusion_errors(pod, policy) if pod.share else ()),
-        *_device_errors(pod, inventory),
+        *_device_errors(pod),
         *spelling_warnings(raw),
     ]
 
@@ -74,15 +71,15 @@ def update_errors(raw: Object, old: Object) -> list[FieldError]:
 # --- annotations ---
 
 
-def _share_errors(pod: PodGpus, inventory: Inventory | None, *, is_partial: bool) -> Iterator[FieldError]:
+def _share_errors(pod: PodGpus, *, is_partial: bool) -> Iterator[FieldError]:
     """Yield the errors of the annotations' values and of the annotations they depend on."""
     annotations = pod.annotations
     if names.GPU_FRACTION in annotations:
         yield from _fraction_errors(pod, annotations[names.GPU_FRACTION])
     if names.GPU_MEMORY in annotations:
-        yield from _memory_errors(pod, annotations[names.GPU_MEMORY], inventory)
+        yield from _memory_errors(pod, annotations[names.GPU_MEMORY])
     if names.GPU_FRACTION_NUM_DEVICES in annotations:
-        yield from _num_devices_errors(pod, annotations[names.GPU_FRACTION_NUM_DEVICES], inventory)
+        yield from _num_devices_errors(pod, annotations[names.GPU_FRACTION_NUM_DEVICES])
     if names.GPU_FRACTION_CONTAINER in annotations:
         yield from _container_name_errors(pod, is_partial=is_partial)
     if names.MPS in annotations:
@@ -156,27 +153,20 @@ def _mib_meant(text: str) -> str:
     return str(size // 1024**2) if size >= 1024**2 else ""
 
 
-def _memory_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
+def _memory_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     key = names.GPU_MEMORY
     if names.GPU_FRACTION in pod.annotations:
         yield _error(pod, rule_table.MEMORY_AND_FRACTION, key)
     if not _is_whole(text, MAX_INT64):
         yield _error(pod, rule_table.MEMORY_FORMAT, key, _with_value(rule_table.MEMORY_FORMAT, _mib_meant(text)))
-    elif inventory is not None and inventory.nodes_with_memory_label == 0:
-        message = (
-            f"no node is labelled {names.NODE_GPU_MEMORY}, so its part of a GPU is unknown; use {names.GPU_FRACTION}"
-        )
-        yield _error(pod, rule_table.MEMORY_INVENTORY, key, message)
 
 
-def _num_devices_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
+def _num_devices_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     key = names.GPU_FRACTION_NUM_DEVICES
     if not pod.share:
         yield _error(pod, rule_table.NUM_DEVICES_ALONE, key)
     if not _is_whole(text, MAX_DEVICES):
         yield _error(pod, rule_table.NUM_DEVICES_FORMAT, key)
-    elif inventory is not None and Decimal(text) > inventory.max_gpus_per_node > 0:
-        yield _error(pod, rule_table.NUM_DEVICES_INVENTORY, key, f"is {_too_many(inventory)}")
 
 
 def _container_name_errors(pod: PodGpus, *, is_partial: bool) -> Iterator[FieldError]:
@@ -199,12 +189,6 @@ def _mps_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
         yield _error(pod, rule_table.MPS_ALONE, key)
     elif text != "true" and text.strip().lower() not in _NOT_MPS:
         yield _error(pod, rule_table.MPS_SPELLING, key, 'has no effect: only "true" switches MPS on')
-
-
-def _too_many(inventory: Inventory) -> str:
-    """Return what is wrong with more devices than the largest node has; a warning, because nodes may be added."""
-    most = inventory.max_gpus_per_node
-    return f"more GPUs than any node is labelled with ({most}); ask for fewer, or the pod waits for a larger node"
 
 
 def _is_whole(text: str, most: int) -> bool:
@@ -275,7 +259,7 @@ def _claim_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
 # --- resources ---
 
 
-def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldError]:
+def _device_errors(pod: PodGpus) -> Iterator[FieldError]:
     """Yield the errors of every resource entry that names devices."""
     for amount in pod.pod_level:
         message = "GPUs cannot be requested at pod level; move this to the resources of the container that uses them"
@@ -283,18 +267,6 @@ def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldE
     for container in pod.containers:
         if not container.is_plain:
             yield from _container_errors(container, is_share=bool(pod.share))
-    if inventory is not None and pod.whole_gpus > inventory.max_gpus_per_node > 0:
-        yield _whole_warning(pod, inventory)
-
-
-def _whole_warning(pod: PodGpus, inventory: Inventory) -> FieldError:
-    """Return the warning about a pod of too many GPUs, at the largest amount of its containers."""
-    amounts = [a for c in pod.containers for a in c.effective_requests if a.resource == names.RESOURCE_GPU]
-    largest = max(amounts, key=lambda amount: amount.count)
-    message = f"is {_too_many(inventory)}"
-    if largest.count <= inventory.max_gpus_per_node:
-        message = f"with the pod's other containers is {pod.whole_gpus}, {_too_many(inventory)}"
-    return FieldError(rule_table.WHOLE_INVENTORY, largest.path, largest.raw_value, message)
 
 
 def _container_errors(container: Container, *, is_share: bool) -> Iterator[FieldError]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from bowline.api.field_error import FieldError
-from bowline.api.gpu_operator import GpuRuntime, runtime_problem
+from bowline.api.gpu_operator import runtime_problem
 from bowline.api.gpu_share import wants_share
 from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule, Severity
@@ -46,13 +46,13 @@ class RuntimeClass(AdmissionPlugin):
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         name = self.settings.gpu_sharing.runtime_class_name
-        if self._lacks_class(pod.raw) and _runtime(info).gives_by_class(name):
+        if self._lacks_class(pod.raw) and info.gpu_runtime.gives_by_class(name):
             pod.set(name, "spec", "runtimeClassName")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         if old is not None or not self._lacks_class(pod):
             return
-        name, runtime, path = self.settings.gpu_sharing.runtime_class_name, _runtime(info), "spec.runtimeClassName"
+        name, runtime, path = self.settings.gpu_sharing.runtime_class_name, info.gpu_runtime, "spec.runtimeClassName"
         problem = runtime_problem(runtime, name, are_fractioned=bool(self.settings.nv_fractions))
         if problem is not None:
             yield FieldError(ABSENT if problem.denies else MODE, path, None, str(problem))
@@ -65,7 +65,3 @@ class RuntimeClass(AdmissionPlugin):
 
     def _lacks_class(self, pod: Object) -> bool:
         return self.settings.gpu_sharing.enabled and wants_share(pod) and not pod["spec"].get("runtimeClassName")
-
-
-def _runtime(info: AdmissionInfo) -> GpuRuntime:
-    return info.inventory.gpu_runtime if info.inventory is not None else GpuRuntime()

@@ -4,7 +4,6 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.field_error import FieldError
-from bowline.framework.interface.plugin import Inventory
 from bowline.plugins.gpu_request.rules import Policy, request_errors
 
 GPU = names.RESOURCE_GPU
@@ -14,7 +13,6 @@ COUNT = names.GPU_FRACTION_NUM_DEVICES
 NAME = names.GPU_FRACTION_CONTAINER
 LIMIT = f"spec.containers[0].resources.limits[{GPU}]"
 REQUEST = f"spec.containers[0].resources.requests[{GPU}]"
-INVENTORY = Inventory(max_gpus_per_node=8, nodes_with_memory_label=4)
 DEFAULT = Policy()
 
 Json = dict[str, Any]
@@ -52,6 +50,6 @@ def brief(errors: list[FieldError]) -> Found:
     return rules_and_paths
 
 
-def violations(raw: Json, policy: Policy = DEFAULT, inventory: Inventory | None = None) -> Found:
+def violations(raw: Json, policy: Policy = DEFAULT) -> Found:
     """Validate a new pod."""
-    return brief(request_errors(raw, policy, inventory))
+    return brief(request_errors(raw, policy))

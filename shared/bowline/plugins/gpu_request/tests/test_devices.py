@@ -4,13 +4,10 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.interface.plugin import Inventory
 from bowline.plugins.gpu_request.rules import Policy, request_errors
 from bowline.plugins.gpu_request.tests.builders import (
     CLASS,
-    COUNT,
     GPU,
-    INVENTORY,
     LIMIT,
     MIG,
     REQUEST,
@@ -84,45 +81,6 @@ def test_gpus_at_pod_level() -> None:
         ("pod-level", f"spec.resources.limits[{MIG}]"),
         ("pod-level", f"spec.resources.requests[{GPU}]"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [
-        pytest.param(pod({}, container(limits={GPU: 8})), [], id="as many as the largest node has"),
-        pytest.param(pod({}, container(limits={GPU: 9})), ["[whole-inventory]"], id="more in one container"),
-        pytest.param(pod({}, container(limits={GPU: 5}), container(limits={GPU: 4})), ["[whole-inventory]"],
-            id="more together"),
-        pytest.param(pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 8})] * 2), [],
-            id="init containers come one after the other"),
-        pytest.param(pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 5}, restartPolicy="Always")]),
-            ["[whole-inventory]"], id="a sidecar keeps its devices"),
-        pytest.param(pod({}, init=[container(limits={GPU: 4}, restartPolicy="Always"), container(limits={GPU: 5})]),
-            ["[whole-inventory]"], id="a sidecar keeps its devices for a later init container"),
-        pytest.param(pod({}, init=[container(limits={GPU: 5}), container(limits={GPU: 4}, restartPolicy="Always")]),
-            [], id="but not for an earlier one"),
-        pytest.param(pod({}, container(limits={GPU: "1e2147483647"})), ["[whole-inventory]"], id="more than all"),
-        pytest.param(pod({}, container(limits={GPU: "-9"})), ["quantity-integer"],
-            id="a negative number is no warning"),
-        pytest.param(pod({"gpu-fraction": "0.5", COUNT: "8"}), [], id="shares of as many"),
-        pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), ["[num-devices-inventory]"], id="shares of more"),
-        pytest.param(pod({"gpu-memory": "1000"}), [], id="memory, and some node is labelled"),
-    ],
-)  # fmt: skip
-def test_more_than_any_node_has(raw: Json, expected: list[str]) -> None:
-    assert [rule for rule, _ in violations(raw, inventory=INVENTORY)] == expected
-
-
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [
-        pytest.param(pod({}, container(limits={GPU: 9})), [], id="no count to compare with"),
-        pytest.param(pod({"gpu-memory": "1000"}), ["[memory-inventory]"], id="unknown memory"),
-    ],
-)
-def test_no_node_is_labelled(raw: Json, expected: list[str]) -> None:
-    inventory = Inventory(max_gpus_per_node=0, nodes_with_memory_label=0)
-    assert [rule for rule, _ in violations(raw, inventory=inventory)] == expected
 
 
 @pytest.mark.parametrize(

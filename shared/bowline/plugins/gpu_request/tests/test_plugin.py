@@ -6,7 +6,7 @@ import pytest
 
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.interface.plugin import AdmissionInfo, Inventory, PluginConfig
+from bowline.framework.interface.plugin import AdmissionInfo, PluginConfig
 from bowline.framework.templates import Template
 from bowline.plugins.gpu_request import GpuRequest
 from bowline.plugins.gpu_request.tests.builders import CLASS, GPU, Json, container, pod
@@ -49,20 +49,18 @@ def test_errors_of_a_template_have_paths_into_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "inventory", "expected"),
+    ("settings", "expected"),
     [
-        pytest.param(Settings(), None, ["[share-and-claim]"], id="nothing set"),
-        pytest.param(Settings(gpu_device_classes=("gpu.example.com",)), None, ["share-and-dra"],
+        pytest.param(Settings(), ["[share-and-claim]"], id="nothing set"),
+        pytest.param(Settings(gpu_device_classes=("gpu.example.com",)), ["share-and-dra"],
             id="the class is a GPU"),
-        pytest.param(Settings(gpu_sharing=GpuSharingSettings(enabled=False)), None, ["sharing-disabled",
+        pytest.param(Settings(gpu_sharing=GpuSharingSettings(enabled=False)), ["sharing-disabled",
             "[share-and-claim]"], id="sharing is switched off"),
-        pytest.param(Settings(), Inventory(max_gpus_per_node=1, nodes_with_memory_label=0),
-            ["[num-devices-inventory]", "[share-and-claim]"], id="small nodes"),
     ],
 )  # fmt: skip
-def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, expected: list[str]) -> None:
+def test_settings(settings: Settings, expected: list[str]) -> None:
     raw = ours({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, container(limits={CLASS: 1}))
-    verdict = chain(settings).admit_pod(raw, AdmissionInfo(inventory=inventory))
+    verdict = chain(settings).admit_pod(raw, AdmissionInfo())
     rules: dict[str, Any] = {fault.rule.id.removeprefix("gpu_request/"): fault for fault in verdict.errors}
     warnings = [f"[{fault.rule.id.removeprefix('gpu_request/')}]" for fault in verdict.warnings]
     assert [*rules, *warnings] == expected

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.plugins.gpu_request.rules import Policy, request_errors
-from bowline.plugins.gpu_request.tests.builders import COUNT, INVENTORY, NAME, Found, Json, container, pod, violations
+from bowline.plugins.gpu_request.tests.builders import COUNT, NAME, Found, Json, container, pod, violations
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_other_fractions(value: Any, rule: str) -> None:
 @pytest.mark.parametrize("value", ["1", "4096", "007", "9223372036854775807", "0" * 5000 + "1"])
 def test_memory_is_a_whole_number_of_mib(value: str) -> None:
     expected = [("[memory-size]", "gpu-memory")] if len(value) < 4 or value.startswith("9") else []
-    assert violations(pod({"gpu-memory": value}), inventory=INVENTORY) == expected
+    assert violations(pod({"gpu-memory": value})) == expected
 
 
 NOT_POSITIVE = [

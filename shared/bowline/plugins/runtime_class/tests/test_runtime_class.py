@@ -7,7 +7,7 @@ import pytest
 from bowline.api.gpu_operator import GpuRuntime, OperatorMode
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.interface.plugin import AdmissionInfo, Inventory, PluginConfig
+from bowline.framework.interface.plugin import AdmissionInfo, PluginConfig
 from bowline.plugins.runtime_class import RuntimeClass
 
 
@@ -66,7 +66,7 @@ def test_only_the_last_hook_requires_it() -> None:
 
 def info(mode: str, *classes: str, is_final: bool = False) -> AdmissionInfo:
     runtime = GpuRuntime(OperatorMode(mode), frozenset(classes))
-    return AdmissionInfo(inventory=Inventory(0, 0, runtime), is_validating_webhook=is_final)
+    return AdmissionInfo(gpu_runtime=runtime, is_validating_webhook=is_final)
 
 
 @pytest.mark.parametrize(

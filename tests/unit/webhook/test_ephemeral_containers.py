@@ -1,4 +1,4 @@
-"""The webhook's view of the cluster, and how the rules use it."""
+"""Ephemeral containers: their hooks, and plugins that fail."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,42 +11,10 @@ from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
 from bowline.framework.interface.mutable import MutablePod
-from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
+from bowline.framework.interface.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from bowline_webhook.hooks import Hook
-from bowline_webhook.inventory import inventory_of, transform_node
 from bowline_webhook.review import decode_review, review_object
 from tests.unit.webhook.reviews import encode, pod, response_of, review
-
-COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
-
-
-def node(**labels: str) -> dict[str, Any]:
-    metadata = {"name": "n", "uid": "u", "resourceVersion": "1", "annotations": {"a": "b"}}
-    label_names = {"count": COUNT, "memory": MEMORY}
-    return {"metadata": metadata | {"labels": {label_names.get(key, key): value for key, value in labels.items()}}}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "most", "with_memory_label"),
-    [
-        pytest.param([], 0, 0, id="no nodes"),
-        pytest.param([{"metadata": {}}, node(role="web")], 0, 0, id="nodes without GPUs"),
-        pytest.param([node(count="8", memory="81920"), node(count="4")], 8, 1, id="the largest counts"),
-        pytest.param([node(count="10"), node(count="9")], 10, 0, id="as numbers, not as words"),
-        pytest.param([node(count="eight"), node(count=""), node(count="-1")], 0, 0, id="values that are not numbers"),
-        pytest.param([node(count="9" * 30)], 0, 0, id="an impossible number"),
-        pytest.param([node(memory="")], 0, 0, id="an empty label means nothing"),
-    ],
-)
-def test_the_inventory_of_nodes(nodes: list[dict[str, Any]], most: int, with_memory_label: int) -> None:
-    assert inventory_of(nodes) == Inventory(most, with_memory_label)
-
-
-def test_only_a_nodes_identity_and_two_labels_are_cached() -> None:
-    labels = {COUNT: "8", MEMORY: "1"}
-    identity = {"name": "n", "uid": "u", "resourceVersion": "1"}
-    assert transform_node(node(count="8", memory="1", role="web")) == {"metadata": identity | {"labels": labels}}
-    assert transform_node({"metadata": dict(identity)}) == {"metadata": identity | {"labels": {}}}
 
 
 class Validates(AdmissionPlugin):
@@ -60,9 +28,6 @@ class Validates(AdmissionPlugin):
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
         point = "final" if info.is_validating_webhook else "first"
         yield FieldError(Rule(f"validates/{point}", "a test's", Severity.WARNS), "", None, "is odd")
-
-
-# --- through the review ---
 
 
 def validating_chain() -> AdmissionChain:
