@@ -101,7 +101,8 @@ def test_retries_end_at_the_limit(spec: dict[str, Any], failures: int, final: bo
     end = action_for(Status.retry("no"), request({"failedAttempts": failures}, **spec))
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
-        assert end.status.reason is Reason.BACKOFF_LIMIT_EXCEEDED
+        reason, suggestion = Reason.BACKOFF_LIMIT_EXCEEDED, Suggestion.RESCHEDULE_ELSEWHERE
+        assert (end.status.reason, end.status.suggestion) == (reason, suggestion)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,10 @@ def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     status = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p")
     fail = action_for(status)
     assert fail == Fail(status)
-    assert failure_report(request(), fail, False, None, NOW).status["reason"] == "DeviceConflict: taken [p]"
+    report = failure_report(request(), fail, False, None, NOW)
+    assert report.status["reason"] == "DeviceConflict: taken [p]"
+    assert report.event is not None
+    assert report.event.note.endswith("(suggestion: RescheduleElsewhere)")
 
 
 def test_a_transient_failure_uses_no_attempt() -> None:
@@ -219,7 +223,10 @@ def test_an_expired_wait_has_the_suggestion_of_the_plugin_whose_time_is_over() -
     ],
 )  # fmt: skip
 def test_a_wait_expires_by_how_long_it_has_lasted(times: Times, expired: bool) -> None:
-    assert isinstance(action_for(Status.wait("unbound"), times=times), Fail) is expired
+    end = action_for(Status.wait("unbound"), times=times)
+    assert isinstance(end, Fail) is expired
+    if isinstance(end, Fail):
+        assert end.status.suggestion is Suggestion.RETRY_SAME_NODE
 
 
 def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_wait() -> None:
