@@ -9,14 +9,12 @@ plugin's own.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import chain, islice
 from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import (
     IMMUTABLE,
-    SPEC_FIELDS,
     BindRequest,
     changed_fields,
     decode_bind_request,
@@ -36,13 +34,6 @@ from bowline.framework.templates import Template
 from bowline.framework.workloads import resolve_workloads
 
 POD_UID: Final = Rule("bindrequest/pod-uid", "`spec.podUID` of a BindRequest is not the UID of the pod that owns it")
-FIELD_NAME: Final = Rule(
-    "bindrequest/field-name",
-    "an unknown field of a BindRequest's spec resembles a known one",
-    severity=Severity.WARNS,
-    invalid="{podName: p, selectedNode: node-1, backofLimit: 3}",
-    valid="{podName: p, selectedNode: node-1, backoffLimit: 3}",
-)
 TEMPLATE_PATH: Final = Rule(
     "workload/template-path",
     "a path of the configuration's `workloads` leads to a pod spec instead of a pod template, or the reverse: "
@@ -58,7 +49,6 @@ MORE_ERRORS: Final = Rule("admission/more", "a denial has reached the number of 
 
 RULES: Final = (
     POD_UID,
-    FIELD_NAME,
     *scope.RULES,
     TEMPLATE_PATH,
     PLUGIN_OFF,
@@ -66,8 +56,6 @@ RULES: Final = (
 )
 
 
-# How alike a misspelt field is to the one that is meant.
-_LIKENESS = 0.85
 # (plugin, extension point, exception): the caller logs and counts it; the chain itself stays pure.
 OnPluginError = Callable[[str, str, BaseException], None]
 
@@ -320,9 +308,8 @@ class AdmissionChain:
                 [[FieldError(IMMUTABLE, f"spec.{name}", value, IMMUTABLE.message) for name, value in values]]
             )
         errors = request_errors(raw, old)
-        if any(not error.is_warning for error in errors):  # plugins receive only requests that can be decoded
-            return verdict_of([errors])
-        return verdict_of(chain([errors], self._errors_of(self._validate_request, raw, old, info)))
+        # Plugins receive only requests that can be decoded.
+        return verdict_of([errors] if errors else self._errors_of(self._validate_request, raw, old, info))
 
     def _complete(self, request: MutableObject, info: AdmissionInfo) -> None:
         decoded_request = decode_bind_request(_named(request.raw))
@@ -409,16 +396,7 @@ def request_errors(raw: Object, old: Object | None) -> list[FieldError]:
     if spec.pod_uid and owner and spec.pod_uid != owner:
         message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"
         return [FieldError(POD_UID, "spec.podUID", spec.pod_uid, message)]
-    return list(_misspelt_fields(raw["spec"]))
-
-
-def _misspelt_fields(spec: Object) -> Iterator[FieldError]:
-    """Yield a warning for each unknown field that resembles a known one; the API server stores any."""
-    for field in islice((field for field in spec if field not in SPEC_FIELDS), structure.MAX_ERRORS):
-        matches = get_close_matches(field, SPEC_FIELDS, 1, _LIKENESS)
-        if matches:
-            message = f"is not read; did you mean {matches[0]}?"
-            yield FieldError(FIELD_NAME, f"spec.{field}", spec[field], message)
+    return []
 
 
 def _is_ending(raw: Object, info: AdmissionInfo) -> bool:

@@ -28,19 +28,10 @@ SCHEDULER_NAME: Final = Rule(
     invalid="schedulerName: kai-schedular",
     valid="schedulerName: kai-scheduler",
 )
-SCHEDULER_PLACE: Final = Rule(
-    "scope/scheduler-place",
-    "a scheduler of `schedulerNames` is named elsewhere than in the spec of the pod, which another one schedules",
-    severity=Severity.WARNS,
-    invalid="labels: {schedulerName: kai-scheduler}\nschedulerName: default-scheduler",
-    valid="schedulerName: kai-scheduler",
-)
-RULES: Final = (SCHEDULER, SCHEDULER_NAME, SCHEDULER_PLACE)
+RULES: Final = (SCHEDULER, SCHEDULER_NAME)
 
 # How alike a misspelt scheduler name is to the one that is meant: kai-schedular, not another scheduler.
 _LIKENESS: Final = 0.85
-# Keys of labels and annotations that are meant as a pod's scheduler; Kubernetes 1.5 had the second one.
-_SCHEDULER_KEYS: Final = ("schedulerName", "scheduler.alpha.kubernetes.io/name")
 
 
 def warnings(settings: Settings, scheduler: str, metadata: Object, field: str) -> Iterator[FieldError]:
@@ -55,12 +46,6 @@ def warnings(settings: Settings, scheduler: str, metadata: Object, field: str) -
     for name in () if is_default else get_close_matches(scheduler, candidates, 1, _LIKENESS):
         message = f"a pod of an unknown scheduler stays Pending without a message; did you mean {name}?"
         yield FieldError(SCHEDULER_NAME, "spec.schedulerName", scheduler, message)
-    for part in ("labels", "annotations"):
-        for key in _SCHEDULER_KEYS:
-            value = (metadata.get(part) or {}).get(key)
-            if isinstance(value, str) and settings.schedules(value):
-                message = f"has no effect here, the pod has scheduler {scheduler}; set {field}"
-                yield FieldError(SCHEDULER_PLACE, f"metadata.{part}[{key}]", value, message)
     annotations = metadata.get("annotations") or {}
     message = f"ignored by {scheduler}; for a GPU share set {field} to {' or '.join(ours)}"
     for key in names.SHARE_ANNOTATIONS:
