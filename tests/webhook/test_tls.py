@@ -62,61 +62,38 @@ async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
 
 
 @pytest.mark.parametrize(
-    "version",
-    [pytest.param(ssl.TLSVersion.TLSv1_2, id="TLS 1.2"), pytest.param(ssl.TLSVersion.TLSv1_3, id="TLS 1.3")],
+    ("version", "allowed_names"),
+    [
+        pytest.param(ssl.TLSVersion.TLSv1_2, (), id="TLS 1.2, any name"),
+        pytest.param(ssl.TLSVersion.TLSv1_3, ("kube-apiserver", "other"), id="TLS 1.3, two names"),
+    ],
 )
-async def test_callers_need_a_certificate_if_a_client_ca_is_configured(
-    listener: Served, tmp_path: Path, version: ssl.TLSVersion
+async def test_callers_need_a_certificate_of_the_client_ca_with_an_allowed_name(
+    listener: Served, tmp_path: Path, version: ssl.TLSVersion, allowed_names: tuple[str, ...]
 ) -> None:
-    ours, theirs = LocalAuthority(), LocalAuthority("other-ca")
-    now = datetime.now(UTC)
-    signer = make_authority(now, LIFE)
-    serving = ServingContext(ours.pem)
-    serving.swap(sign_leaf(signer, ["127.0.0.1"], now, LIFE).pem())
-    server = AdmissionServer(listener.server.address, serving.context, marking(), listener.metrics)
-    await listener.server.stop()
-    await server.start()
-    try:
-        url = f"https://{server.address}"
-
-        def caller(known_to: LocalAuthority | None) -> ssl.SSLContext:
-            trust = ssl.create_default_context(cadata=to_pem([signer.certificate]).decode())
-            trust.maximum_version = version
-            if known_to is not None:
-                trust.load_cert_chain(*write_pair(tmp_path, "caller", known_to.client(Identity("apiserver"))))
-            return trust
-
-        assert await review_over_tls(url, caller(ours)) == 200
-        for stranger in (None, theirs):
-            with pytest.raises(aiohttp.ClientError):
-                await review_over_tls(url, caller(stranger))
-        serving.set_client_ca(theirs.pem)
-        assert await review_over_tls(url, caller(theirs)) == 200
-        with pytest.raises(aiohttp.ClientError):
-            await review_over_tls(url, caller(ours))
-    finally:
-        await server.stop()
-
-
-async def test_only_the_allowed_names_of_a_client_ca_are_accepted(listener: Served, tmp_path: Path) -> None:
-    ours, now = LocalAuthority(), datetime.now(UTC)
+    ours, theirs, now = LocalAuthority(), LocalAuthority("other-ca"), datetime.now(UTC)
     signer = make_authority(now, LIFE)
     serving = ServingContext(ours.pem)
     serving.swap(sign_leaf(signer, ["127.0.0.1"], now, LIFE).pem())
     listen = listener.server.address
+    server = AdmissionServer(listen, serving.context, marking(), listener.metrics, allowed_names=allowed_names)
     await listener.server.stop()
-    server = AdmissionServer(
-        listen, serving.context, marking(), listener.metrics, allowed_names=("kube-apiserver", "other")
-    )
     await server.start()
+
+    async def is_answered(known_to: LocalAuthority | None, name: str = "kube-apiserver") -> bool:
+        trust = ssl.create_default_context(cadata=to_pem([signer.certificate]).decode())
+        trust.maximum_version = version
+        if known_to is not None:
+            trust.load_cert_chain(*write_pair(tmp_path, "caller", known_to.client(Identity(name))))
+        try:
+            return await review_over_tls(f"https://{server.address}", trust) == 200
+        except (aiohttp.ClientError, OSError):
+            return False
+
     try:
-        for name, is_accepted in (("kube-apiserver", True), ("system:node:n1", False)):
-            trust = ssl.create_default_context(cadata=to_pem([signer.certificate]).decode())
-            trust.load_cert_chain(*write_pair(tmp_path, "caller", ours.client(Identity(name))))
-            if is_accepted:
-                assert await review_over_tls(f"https://{server.address}", trust) == 200
-            else:
-                with pytest.raises((aiohttp.ClientError, OSError)):
-                    await review_over_tls(f"https://{server.address}", trust)
+        assert [await is_answered(authority) for authority in (ours, theirs, None)] == [True, False, False]
+        assert await is_answered(ours, "system:node:n1") is not bool(allowed_names)
+        serving.set_client_ca(theirs.pem)
+        assert [await is_answered(authority) for authority in (theirs, ours)] == [True, False]
     finally:
         await server.stop()

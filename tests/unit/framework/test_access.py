@@ -1,13 +1,9 @@
 """What a plugin declares of its needs: mistakes are errors of its class, the rest becomes values of the chart."""
 
-from typing import Any
-
 import pytest
 
 from bowline.framework.interface.access import Access, AccessRule, access_errors, is_declared
-from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.plugin import AdmissionPlugin, PluginConfig, access_value
-from bowline.framework.plugin_class import class_errors
 
 RBAC = "rbac.authorization.k8s.io"
 READ = ("get", "list", "watch")
@@ -93,14 +89,6 @@ def test_labels_and_conditions_are_patches_of_pods() -> None:
     assert is_declared(Access(pod_labels=("seats.example/x",)), {}, *patch)
     assert is_declared(Access(pod_conditions=("seats.example/x",)), {}, *status)
     assert not is_declared(Access(pod_conditions=("seats.example/x",)), {}, *patch)
-
-
-def test_a_mistake_is_an_error_of_the_plugins_class() -> None:
-    members: dict[str, Any] = {"name": "seats", "access": Access(rules=(AccessRule("configmaps", ("create",)),))}
-    (error,) = class_errors(type("Seats", (BindingPlugin,), members), "seats", "plugins[0].name")
-    assert (error.rule.id, error.value) == ("plugin/access", "seats.access")
-    (error,) = class_errors(type("Seats", (BindingPlugin,), {**members, "access": ()}), "seats", "plugins[0].name")
-    assert (error.rule.id, error.path, error.value) == ("config/plugin", "plugins[0].name", "seats")
 
 
 def test_the_values_have_the_charts_keys_the_arguments_and_nothing_empty() -> None:

@@ -64,6 +64,12 @@ class Raises(AdmissionPlugin):
         yield FieldError(Rule("raises/one", "a test's"), "", None, "first")
         raise LookupError("bug")
 
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
+        self.mutate_pod(pod, info)
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        raise LookupError("bug")
+
     def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
         request.set("x", "metadata", "labels", "half")
         raise LookupError("bug")
@@ -253,6 +259,13 @@ class TestPluginsThatFail:
         assert rules(verdict) == ["raises/internal", "labels/bad"]
         assert "LookupError" in verdict.errors[0].message
         assert calls == [("raises", "validate_pod", "LookupError")]
+
+    def test_a_plugin_that_fails_for_ephemeral_containers_denies_and_leaves_no_change(self) -> None:
+        raw = pod()
+        failing, calls = self.recording_chain(Raises)
+        verdict = failing.admit_ephemeral_containers(raw, pod(), UPDATE)
+        assert (rules(verdict), verdict.patch, raw) == (["raises/internal"], (), pod())
+        assert [point for _, point, _ in calls] == ["mutate_ephemeral_containers", "validate_ephemeral_containers"]
 
     def test_a_plugin_that_returns_another_type_denies(self) -> None:
         failing, calls = self.recording_chain(Strings)

@@ -10,6 +10,7 @@ import bowline_cli.main
 import bowline_reconciler.app
 import bowline_webhook.app
 from bowline.api.rule import Rule
+from bowline.framework.interface.access import Access, AccessRule
 from bowline.framework.interface.binding_plugin import BindingPlugin
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import AdmissionPlugin, Plugin, PluginConfig
@@ -74,8 +75,22 @@ MISTAKES: list[Any] = [
         id="an argument too few"),
     pytest.param({"bind": Status.ok()}, (BindingPlugin,), "plugin/method", ("licence.bind", "must be a method",
         "`async def bind(self, ctx)`"), id="a value for a method"),
-    pytest.param({"budgets": 60}, (BindingPlugin,), "config/plugin", ("`budgets` must be a Budgets, not 60",),
-        id="budgets"),
+    *(
+        pytest.param({attribute: value}, (BindingPlugin,), "config/plugin", (f"`{attribute}` must be {expected}",),
+            id=attribute)
+        for attribute, value, expected in (
+            ("budgets", 60, "a Budgets, not 60"),
+            ("requires", "base", "a tuple of names"),
+            ("before", ["base"], "a tuple of names"),
+            ("config_model", dict, "a subclass of PluginConfig"),
+            ("rules", ["licence/seat"], "a tuple of Rule"),
+            ("access", (), "an Access"),
+        )
+    ),
+    pytest.param({"rules": (Rule("acme/value", "x"),)}, (AdmissionPlugin,), "config/plugin",
+        ('acme/value must begin with "licence/"',), id="another's rule"),
+    pytest.param({"access": Access(rules=(AccessRule("configmaps", ("create",)),))}, (BindingPlugin,),
+        "plugin/access", ("licence.access", "any of the configmaps"), id="any object"),
 ]  # fmt: skip
 
 
@@ -92,6 +107,7 @@ def test_a_mistake_is_one_error_that_names_method_and_remedy(
     "candidate",
     [
         pytest.param(plugin_class({}), id="no method"),
+        pytest.param(plugin_class({"rules": (Rule("licence/seat", "x"),)}), id="its own rule"),
         pytest.param(plugin_class({"pre_bind": binding, "_seats": binding}), id="a private helper"),
         pytest.param(plugin_class({}, Helper, BindingPlugin), id="a property and a nested class"),
         pytest.param(plugin_class({"rollback": undo}), id="a rollback"),
@@ -112,13 +128,6 @@ def test_a_correct_class_has_no_errors(candidate: type) -> None:
 def test_what_is_no_plugin_of_that_name_is_one_error(candidate: Any) -> None:
     (error,) = class_errors(candidate, "licence", PATH)
     assert (error.rule.id, error.path, error.value) == ("config/plugin", PATH, "licence")
-
-
-def test_the_rules_of_a_plugin_begin_with_its_name() -> None:
-    assert messages(plugin_class({"rules": (Rule("licence/seat", "x"),)})) == []
-    for rules in ((Rule("acme/value", "x"),), ["licence/seat"]):
-        ((rule, _),) = messages(plugin_class({"rules": rules}))
-        assert rule == "config/plugin"
 
 
 @pytest.mark.parametrize("point", sorted(POINTS))

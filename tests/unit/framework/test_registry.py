@@ -11,7 +11,7 @@ from bowline.api.field_error import FieldError
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
 from bowline.framework.interface.access import Access, AccessRule
 from bowline.framework.interface.binding_plugin import BindingPlugin
-from bowline.framework.interface.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.interface.plugin import AdmissionPlugin, PluginConfig
 from bowline.framework.plugin_order import PluginClass
 from bowline.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
 from bowline.framework.registry import LAST_PLUGIN as LAST
@@ -141,6 +141,10 @@ WRONG_SETTINGS: list[Any] = [
         id="one that is not a class"),
     pytest.param(settings_of({"name": "alias"}), ("config/plugin", "plugins[0].name"), "must name a subclass of",
         id="one of another name"),
+    pytest.param(settings_of({"name": "fails"}), ("config/plugin", "plugins[0]"),
+        "cannot be created: ValueError: needs a socket", id="one whose constructor raises"),
+    pytest.param(settings_of({"name": "wrong"}), ("config/plugin", "plugins[0].name"),
+        "class attribute `requires` must be a tuple of names", id="one whose class is invalid"),
     pytest.param(settings_of(plugin_order=("one",)), ("config/plugin-order", "pluginOrder"), f"missing: {LAST}",
         id="an order that leaves one out"),
     pytest.param(settings_of(plugin_order=("one", LAST, "off")), ("config/plugin-order", "pluginOrder"),
@@ -159,7 +163,18 @@ def test_an_error_of_the_configuration_is_reported(
     assert expectation in str(fault)
 
 
-OFFERS = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
+def _fails(*_: object) -> None:
+    raise ValueError("needs a socket")
+
+
+OFFERS: dict[str, Callable[[], Any]] = {
+    "broken": _broken,
+    "exits": _exits,
+    "function": lambda: len,
+    "alias": lambda: plugin("another"),
+    "fails": lambda: depends("fails", __init__=_fails),
+    "wrong": lambda: depends("wrong", requires="base"),
+}
 
 
 @pytest.mark.parametrize(
@@ -259,34 +274,3 @@ def test_args_of_a_disabled_plugin_are_checked(args: dict[str, Any], expectation
     assert (
         [fault.path for fault in errors(registry, settings)] if expectation else plugin_names(registry, settings)
     ) == (expectation or [LAST])
-
-
-def fails(self: Plugin, args: Any, settings: Settings) -> None:
-    raise ValueError("needs a socket")
-
-
-WRONG_PLUGINS: list[Any] = [
-    pytest.param({"__init__": fails}, "cannot be created: ValueError: needs a socket",
-        id="a constructor that raises"),
-    pytest.param({"requires": "base"}, "class attribute `requires` must be a tuple of names", id="requires"),
-    pytest.param({"before": ["base"]}, "class attribute `before` must be a tuple of names", id="before"),
-    pytest.param({"budgets": {"call_s": 1}}, "class attribute `budgets` must be a Budgets", id="budgets"),
-    pytest.param({"config_model": dict}, "class attribute `config_model` must be a subclass", id="config_model"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("attributes", "expectation"), WRONG_PLUGINS)
-def test_a_mistake_of_the_plugin_is_an_error_with_its_path(attributes: dict[str, Any], expectation: str) -> None:
-    first, second = errors_of_two(attributes)
-    assert expectation in str(first)
-    assert "class attribute `name`" in str(second)
-    assert (first.rule.id, first.path.partition(".")[0]) == ("config/plugin", "plugins[0]")
-    assert (second.rule.id, second.path) == ("config/plugin", "plugins[1].name")
-
-
-def errors_of_two(attributes: dict[str, Any]) -> list[FieldError]:
-    """The errors of a plugin with these attributes and of one without a name, in this order."""
-    registry = registry_of(
-        offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (BindingPlugin,), {})}
-    )
-    return sorted(errors(registry, settings_of({"name": "mine"}, {"name": "two"})), key=lambda fault: fault.path)

@@ -51,31 +51,6 @@ def test_ephemeral_containers_have_hooks_of_their_own(hook: Hook, subresource: s
     assert ("patch" in response) is (rule == "validates/first")
 
 
-class Fails(AdmissionPlugin):
-    """Has a bug at each of its points, the first one within a change."""
-
-    name = "fails"
-
-    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
-        pod.set("half", "metadata", "labels", "done")
-        raise RuntimeError
-
-    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        raise RuntimeError
-
-
-def test_a_plugins_bug_leaves_no_change_and_denies() -> None:
-    errors: list[tuple[str, str]] = []
-    settings = Settings()
-    fails = Fails(PluginConfig(), settings)
-    chain = AdmissionChain([fails], settings, on_error=lambda plugin, point, _: errors.append((plugin, point)))
-    document = review(pod(), pod(), subResource="ephemeralcontainers")
-    response = response_of(Hook.MUTATE_EPHEMERAL_CONTAINERS, document, chain)
-    assert not response["allowed"]
-    assert "patch" not in response
-    assert errors == [("fails", "mutate_ephemeral_containers"), ("fails", "validate_ephemeral_containers")]
-
-
 class Reads(AdmissionPlugin):
     """Reads fields of the old pod that every stored pod has."""
 
