@@ -140,7 +140,7 @@ class Careless(Licence):
         return False
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        ctx.pod["metadata"]["annotations"] = {SEATS: "1"}  # type: ignore[index]
+        ctx.pod["metadata"]["labels"] = {SEATS: "1"}  # type: ignore[index]
         ctx.shared["gpu_sharing/devices"] = "all"
         return await super().pre_bind(ctx)
 
