@@ -29,59 +29,57 @@ TestLicence = conformance.suite(Licence, limit_s=LIMIT_S)
 
 # Plugin, check, and words of each of its findings.
 WRONG: list[tuple[str, str, *tuple[str, ...]]] = [
-    ("wrong_dependency:Dependent", "import", "bowline_no_such_dependency"),
-    ("wrong_exits:Exits", "import", "SystemExit: 3"),
-    ("wrong_plugins:Clashing", "class", "built-in plugin"),
-    ("wrong_plugins:Loose", "class", "accept unknown keys"),
-    ("wrong_plugins:ConnectingAtOnce", "class", "constructor does I/O"),
-    ("wrong_plugins:Guessing", "queries", "raises KeyError: 'annotations'", "different answers", "changes the pod",
+    ("Clashing", "class", "built-in plugin"),
+    ("Loose", "class", "accept unknown keys"),
+    ("ConnectingAtOnce", "class", "constructor does I/O"),
+    ("Guessing", "queries", "raises KeyError: 'annotations'", "different answers", "changes the pod",
         "must return True or False"),
-    ("wrong_plugins:Unruly", "admission_results", "mutate_pod must return None", "must return FieldErrors",
+    ("Unruly", "admission_results", "mutate_pod must return None", "must return FieldErrors",
         "none of its `rules`", "mutate_ephemeral_containers raises KeyError", "validate_ephemeral_containers raises"),
-    ("wrong_plugins:Impure", "admission_is_pure", "socket", "the clock is read", "that it validates",
+    ("Impure", "admission_is_pure", "socket", "the clock is read", "that it validates",
         "different results", "changes nothing", "its own result", "changes `raw` itself"),
     # An attempt.
-    ("wrong_plugins:RaisingInBind", "binds", "pre_bind: KeyError"),
-    ("wrong_plugins:Untidy", "binds", "time.sleep", "event loop for more than 1 s: pre_bind",
+    ("RaisingInBind", "binds", "pre_bind: KeyError"),
+    ("Untidy", "binds", "time.sleep", "event loop for more than 1 s: pre_bind",
         "blocking socket.connect", "leaves the task sleep behind", "leaves the thread", "untidy/sweep raises",
         "untidy/on_change raises", "when its term has ended", "leaves self._sockets open"),
-    ("wrong_plugins:Hanging", "binds", "has not ended after 1.5 s"),
-    ("wrong_plugins:ReadingInSetup", "binds", "setup raised Forbidden"),
-    ("wrong_plugins:NotSetUp", "binds", "a setup ignores its cancellation"),
-    ("wrong_plugins:Denying", "binds", "webhook denies the Pod"),
-    ("wrong_plugins:Lying", "binds", "the pod is on no node"),
-    ("wrong_plugins:EndingItsTask", "binds", "ends with SystemExit: 3"),
-    ("wrong_plugins:Unwoken", "binds", "no event has ended the wait"),
-    ("wrong_plugins:NotEnding", "binds", "not_ending/run: does not end"),
-    ("wrong_plugins:Unserved", "binds", "event source reports nothing"),
-    ("wrong_plugins:Waiting", "binds", "still waits after 1.5 s: no seat is free"),
-    ("wrong_plugins:Careless", "declared_writes", "has_side_effects is False", "in ctx.shared", "changes ctx.pod"),
-    ("wrong_plugins:Undeclared", "declared_writes", "name_prefix='licence-': ", "no other annotation of a pod"),
+    ("Hanging", "binds", "has not ended after 1.5 s"),
+    ("ReadingInSetup", "binds", "setup raised Forbidden"),
+    ("NotSetUp", "binds", "a setup ignores its cancellation"),
+    ("Denying", "binds", "webhook denies the Pod"),
+    ("Lying", "binds", "the pod is on no node"),
+    ("EndingItsTask", "binds", "ends with SystemExit: 3"),
+    ("Unwoken", "binds", "no event has ended the wait"),
+    ("NotEnding", "binds", "not_ending/run: does not end"),
+    ("Unserved", "binds", "event source reports nothing"),
+    ("Waiting", "binds", "still waits after 1.5 s: no seat is free"),
+    ("Careless", "declared_writes", "has_side_effects is False", "in ctx.shared", "changes ctx.pod"),
+    ("Undeclared", "declared_writes", "name_prefix='licence-': ", "no other annotation of a pod"),
     # Crashes, rejections, other leaders, cancellations, outages; a second pod.
-    ("wrong_plugins:CatchingAll", "cancellation", "ignores its cancellation"),
-    ("wrong_plugins:Shielding", "cancellation", "leaves outside: seat of POD"),
-    ("wrong_plugins:Counting", "interrupted_writes", "also has configmaps"),
-    ("wrong_plugins:Generating", "interrupted_writes", "also has outside: seat UUID"),
-    ("wrong_plugins:OutageIsFatal", "interrupted_writes", "FATAL"),
-    ("wrong_plugins:Trusting", "rejected_writes", "was rejected with", "stored without metadata.labels"),
-    ("wrong_plugins:Unconditional", "overtaking_leader", "has another content in configmaps"),
-    ("wrong_plugins:Sharing", "two_pods", "the first pod's metadata"),
-    ("wrong_plugins:CheckingThenActing", "two_pods", "also has outside: seat"),
-    ("wrong_plugins:FailingInAnOutage", "outage", "ends RETRY", "release returns OK"),
-    ("wrong_plugins:BindingInAnOutage", "outage", "without its effect"),
+    ("CatchingAll", "cancellation", "ignores its cancellation"),
+    ("Shielding", "cancellation", "leaves outside: seat of POD"),
+    ("Counting", "interrupted_writes", "also has configmaps"),
+    ("Generating", "interrupted_writes", "also has outside: seat UUID"),
+    ("OutageIsFatal", "interrupted_writes", "FATAL"),
+    ("Trusting", "rejected_writes", "was rejected with", "stored without metadata.labels"),
+    ("Unconditional", "overtaking_leader", "has another content in configmaps"),
+    ("Sharing", "two_pods", "the first pod's metadata"),
+    ("CheckingThenActing", "two_pods", "also has outside: seat"),
+    ("FailingInAnOutage", "outage", "ends RETRY", "release returns OK"),
+    ("BindingInAnOutage", "outage", "without its effect"),
     # The end of a request.
-    ("wrong_plugins:RememberingWhatToUndo", "rollback", "leaves configmaps"),
-    ("wrong_plugins:ReleasingThePod", "rollback", "a pod that is gone"),
-    ("wrong_plugins:ReleasingThePod", "release", "licence-pod for ever"),
-    ("wrong_plugins:Sweeping", "release", "licence-pod-beside, which another pod", "time.sleep"),
-    ("wrong_plugins:Remembering", "forgets", "self._bound keeps a request", "Remembering.seats keeps",
+    ("RememberingWhatToUndo", "rollback", "leaves configmaps"),
+    ("ReleasingThePod", "rollback", "a pod that is gone"),
+    ("ReleasingThePod", "release", "licence-pod for ever"),
+    ("Sweeping", "release", "licence-pod-beside, which another pod", "time.sleep"),
+    ("Remembering", "forgets", "self._bound keeps a request", "Remembering.seats keeps",
         "Remembering._note keeps", "forget: KeyError"),
-    ("wrong_plugins:Overdeclaring", "unused_rights", "declares patch of configmaps",
+    ("Overdeclaring", "unused_rights", "declares patch of configmaps",
         "licence.example.com/Seated on pods"),
     # Nothing of these was checked, and it said: no findings.
-    ("wrong_plugins:IndexingThePod", "concerned", "pre_bind: KeyError"),
-    ("wrong_plugins:Unconcerned", "concerned", "not checked: applies is False"),
-    ("wrong_plugins:Skipping", "concerned", "not checked: every method returns SKIP"),
+    ("IndexingThePod", "concerned", "pre_bind: KeyError"),
+    ("Unconcerned", "concerned", "not checked: applies is False"),
+    ("Skipping", "concerned", "not checked: every method returns SKIP"),
 ]  # fmt: skip
 
 
@@ -94,7 +92,7 @@ def test_each_mistake_of_a_wrong_plugin_is_named(
     SERVER.clear()
     checks = () if check == "unused_rights" else [check]  # it looks at what all others have done
     outside: Any = {"effects": lambda: list(SERVER), "outage": outage}
-    run = conformance.run(f"tests.testing.{target}", bowline_cluster, checks=checks, limit_s=limit_s, **outside)
+    run = conformance.run(getattr(wrong_plugins, target), bowline_cluster, checks=checks, limit_s=limit_s, **outside)
     messages = [finding.message for finding in run if finding.check == check]
     assert [part for part in words if not any(part in message for message in messages)] == [], messages
 
@@ -102,7 +100,7 @@ def test_each_mistake_of_a_wrong_plugin_is_named(
 def test_a_pod_that_had_no_annotation_is_tried() -> None:
     pod = builders.pod()
     pod["metadata"]["annotations"] = {SEATS: "1"}
-    run = conformance.run("tests.testing.wrong_plugins:IndexingOld", None, checks=["admission_results"], pods=[pod])
+    run = conformance.run(wrong_plugins.IndexingOld, None, checks=["admission_results"], pods=[pod])
     assert [str(finding) for finding in run] == [
         "admission_results: validate_pod raises KeyError: 'annotations'; it must return an iterable of FieldErrors"
     ]
@@ -220,6 +218,6 @@ def test_volume_binding_conforms_beside_the_pv_controller(bowline_cluster: Clust
 def test_every_wrong_plugin_is_in_the_table() -> None:
     values = vars(wrong_plugins).items()
     classes = {name for name, value in values if getattr(value, "__module__", "") == wrong_plugins.__name__}
-    tested = {target.partition(":")[2] for target, *_ in WRONG}
+    tested = {target for target, *_ in WRONG}
     tested.add(wrong_plugins.IndexingOld.__name__)  # by a test of its own, because it needs a pod with the annotation
     assert {name for name in classes if name[0] != "_"} <= tested

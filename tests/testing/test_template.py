@@ -18,7 +18,8 @@ def test_a_new_plugin_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.syspath_prepend(folder)
     try:
         pod = run_path(str(folder / "tests" / "test_conformance.py"))["POD"]
-        run = conformance.run("bowline_my_checks:MyChecks", bowline_cluster, pods=[pod], limit_s=LIMIT_S)
+        plugin = sys.modules["bowline_my_checks"].MyChecks
+        run = conformance.run(plugin, bowline_cluster, pods=[pod], limit_s=LIMIT_S)
         assert list(run) == []
     finally:
         sys.modules.pop("bowline_my_checks", None)

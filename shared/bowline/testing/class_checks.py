@@ -1,7 +1,6 @@
 """Checks of a plugin's class and admission methods, without a cluster. Each yields a sentence per mistake."""
 
 import copy
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,15 +21,6 @@ from bowline.testing.purity import recorded
 from bowline.testing.subject import Subject
 
 _REPETITIONS = 5
-
-
-def loads(module: str) -> str:
-    """Return why the module cannot be imported; empty if it can."""
-    try:
-        importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of the plugin is a finding
-        return f"{module} cannot be imported: {type(error).__name__}: {error}"
-    return ""
 
 
 def can_be_loaded(subject: Subject) -> Iterator[str]:

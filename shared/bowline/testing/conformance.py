@@ -9,7 +9,6 @@ The class has one test for each check, for pytest. Checks of binding need a real
 """
 
 import asyncio
-import importlib
 import traceback
 from collections.abc import (
     AsyncIterator,
@@ -111,18 +110,9 @@ def suite(  # noqa: PLR0913 - the keywords of Subject
 
 
 def run(
-    target: type[Plugin] | str, cluster: Cluster | None, *, checks: Collection[str] = (), **subject: Any
+    plugin: type[Plugin], cluster: Cluster | None, *, checks: Collection[str] = (), **subject: Any
 ) -> Iterator[Mistake]:
-    """Yield the findings of the named checks, or of all. ``target`` may be ``module:Class``.
-    Without a cluster nothing is bound.
-    """
-    plugin = target
-    if isinstance(plugin, str):
-        module = plugin.partition(":")[0]
-        if why := class_checks.loads(module):
-            yield Mistake("import", why)
-            return
-        plugin = _loaded(module, plugin.partition(":")[2])
+    """Yield the findings of the named checks, or of all. Without a cluster nothing is bound."""
     made = Subject(plugin, **subject)
     for name, check in CLASS_CHECKS.items():
         if checks and name not in checks:
@@ -174,11 +164,6 @@ def _messages(name: str, check: BindingCheck, lab: Lab, subject: Subject) -> lis
 def _is_raised_in(error: BaseException, files: frozenset[str]) -> bool:
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and frames[-1] in files
-
-
-def _loaded(module: str, name: str) -> type[Plugin]:
-    plugin: type[Plugin] = getattr(importlib.import_module(module), name)
-    return plugin
 
 
 def _run(work: Coroutine[Any, Any, list[str]]) -> list[str]:

@@ -1,5 +1,0 @@
-"""Ends the process at import."""
-
-import sys
-
-sys.exit(3)
