@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -17,6 +17,7 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle
 from bowline.framework.config import Settings
 from bowline.framework.interface.binding_plugin import BindingPlugin, Budgets
+from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.handle import EventSource, Handle
 from bowline.framework.interface.plugin import Plugin, PluginConfig
 from bowline.kube.client import KubeClient
@@ -32,17 +33,19 @@ NO_CLIENT = cast(KubeClient, SimpleNamespace(random=Random(0)))  # noqa: S311 - 
 
 
 class TwoQueues(BindingPlugin):
-    """Has two workers; each key is requeued after a minute, the reconciles of the key fault fail."""
+    """Has two workers and a counter; each key is requeued after a minute, the reconciles of the key fault fail."""
 
     name = "two_queues"
 
     async def setup(self, handle: Handle) -> None:
         self.reconciled_keys: list[str] = []
+        self.counter = handle.metrics.counter("passes_total", "Passes of its queues.")
         self.first = handle.worker("first", self._reconcile)
         self.second = handle.worker("second", self._reconcile)
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         self.reconciled_keys.append(key.name)
+        self.counter.inc()
         if key.name == "fault":
             raise ValueError("a fault")
         return timedelta(minutes=1)
@@ -52,6 +55,7 @@ async def start_lifecycle(registry: CollectorRegistry | None = None) -> tuple[Pl
     plugin = TwoQueues(PluginConfig(), Settings())
     lifecycle = PluginLifecycle([plugin], NO_CLIENT, SystemClock(), registry or CollectorRegistry())
     await lifecycle.setup()
+    plugin.first(ObjectKey("", "before the leader"))
     await lifecycle.start()
     return lifecycle, plugin
 
@@ -67,6 +71,7 @@ async def test_a_failed_pass_is_counted_and_repeated_and_is_no_failure_of_the_wo
     plugin.first(ObjectKey("", "fault"))
     await asyncio.sleep(600)
     assert errors(labels) == plugin.reconciled_keys.count("fault") > 2
+    assert registry.get_sample_value("bowline_two_queues_passes_total") == len(plugin.reconciled_keys)
     assert not failure.done()
     failure.cancel()
     await lifecycle.stop()
@@ -379,3 +384,35 @@ async def test_a_name_of_a_worker_is_not_free_for_another() -> None:
 
     with pytest.raises(PluginError, match="registers worker 'same' twice"):
         await lifecycle_of(Twice(PluginConfig(), Settings())).setup()
+
+
+class Remembering(BuiltinBindingPlugin):
+    """A plugin that remembers requests; without any it cannot state how many."""
+
+    name = "remembering"
+
+    async def setup(self, handle: Handle) -> None:
+        self.requests: dict[str, int] | None = {}
+
+    def sizes(self) -> Mapping[str, int]:
+        assert self.requests is not None
+        return {"requests": len(self.requests)}
+
+
+async def test_what_a_plugin_remembers_is_a_metric_also_if_it_cannot_be_stated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = CollectorRegistry()
+    plugin, silent = Remembering(PluginConfig(), Settings()), Watching(PluginConfig(), Settings())
+    lifecycle = PluginLifecycle([plugin, silent], NO_CLIENT, SystemClock(), registry)
+    await lifecycle.setup()
+
+    def size() -> float | None:
+        return registry.get_sample_value("bowline_plugin_remembered", {"plugin": "remembering", "state": "requests"})
+
+    assert (size(), lifecycle.sizes) == (0, {"remembering": {"requests": 0}})
+    plugin.requests = {"a": 1, "b": 2}
+    assert (size(), lifecycle.sizes) == (2, {"remembering": {"requests": 2}})
+    plugin.requests = None
+    assert (size(), lifecycle.sizes) == (0, {})
+    assert {(record.plugin, record.point) for record in caplog.records} == {("remembering", "sizes")}  # type: ignore[attr-defined]
