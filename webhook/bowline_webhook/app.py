@@ -1,7 +1,7 @@
 """The webhook process: its components, and the order in which they start and stop.
 
 The listener starts immediately; with a self-signed certificate the process becomes ready when API servers trust its
-CA. What needs an API server shares one client; with certificates from files, no ``--gpu-runtime`` and
+CA. What needs an API server shares one client; with certificates from files, no plugin ``gpu_sharing`` and
 ``admission.repeatBackoff: 0s``, nothing does.
 """
 
@@ -13,7 +13,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from bowline.api.gpu_operator import UNKNOWN
 from bowline.api.names import FIELD_MANAGER_WEBHOOK
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
@@ -83,7 +82,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)
     kube_metrics = KubeMetrics(registry)
-    runtime = RuntimeWatcher() if options.gpu_runtime else None
+    runtime = RuntimeWatcher()
     guard = RepeatGuard(settings.admission.repeat_backoff)
     server = AdmissionServer(
         options.listen,
@@ -91,12 +90,14 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         chain,
         metrics,
         mode=settings.admission.mode,
-        gpu_runtime=runtime.current if runtime is not None else lambda: UNKNOWN,
+        gpu_runtime=runtime.current,
         stored_errors=guard.errors,
         allowed_names=options.client_names,
     )
     certificate_manager = _certificate_manager(options, files, certificates)
-    parts = [part.run for part in (certificate_manager, runtime) if part is not None]
+    parts: list[Part] = [certificate_manager.run] if certificate_manager is not None else []
+    if any(plugin.name == "gpu_sharing" for plugin in plugins):
+        parts.append(runtime.run)
     if settings.admission.repeat_backoff and settings.admission.mode != "Off":
         parts.append(guard.run)
     no_access = certificate_manager.no_access if certificate_manager is not None else lambda _: None

@@ -36,7 +36,6 @@ class Options:
     ca_secret: ObjectKey
     client_names: tuple[str, ...]
     drain: timedelta
-    gpu_runtime: bool
     lifetimes: CertLifetimes = LIFETIMES  # shorter in tests
 
     @property
@@ -62,7 +61,6 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, flags.ca_secret),
         client_names=tuple(flags.client_allowed_name or ()),
         drain=flags.drain,
-        gpu_runtime=flags.gpu_runtime,
     )
 
 
@@ -103,11 +101,6 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
         default=timedelta(seconds=30),
         help="after a stop signal, how long to serve until other replicas have started; in the last quarter the "
         "replica is not ready and closes connections (30s)",
-    )
-    add(
-        "--gpu-runtime",
-        action="store_true",
-        help="watch RuntimeClasses and the mode of NVIDIA's GPU operator: for how a share sees its device",
     )
     add(
         "--client-ca-file",
