@@ -18,7 +18,6 @@ import pytest
 import yaml
 
 from bowline.api.quantity import parse_quantity
-from bowline.localcluster.certs import Identity, LocalAuthority, write_pair
 from bowline_webhook.bodies import MAX_BODY, MAX_HELD
 from bowline_webhook.tls.ca import Leaf, to_pem
 from tests.unit.webhook.reviews import encode, pod, review
@@ -27,7 +26,6 @@ from tests.webhook.process import Running, running
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKER, CALLER = "127.0.0.66", "127.0.0.2"
-API_SERVER = "kube-apiserver"
 SHARE = encode(review(pod({"gpu-fraction": "0.5"})))
 _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
@@ -68,30 +66,13 @@ def limit_process_memory() -> Iterator[Callable[[int], None]]:
 
 
 @pytest.fixture(scope="module")
-def callers() -> LocalAuthority:
-    """The CA of the callers' certificates, where they are required."""
-    return LocalAuthority()
-
-
-# Most tests need one process: what a caller without a certificate may send ends in the handshake.
-OPEN = pytest.param(False, id="open to all")
-
-
-@pytest.fixture(scope="module", params=[OPEN])
 def process(
-    request: pytest.FixtureRequest,
-    leaf: Leaf,
-    callers: LocalAuthority,
-    limit_process_memory: Callable[[int], None],
-    tmp_path_factory: pytest.TempPathFactory,
+    leaf: Leaf, limit_process_memory: Callable[[int], None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("attacked")
     (folder / "tls.crt").write_bytes(to_pem([leaf.certificate]))
     (folder / "tls.key").write_bytes(leaf.private_key)
-    (folder / "callers.crt").write_bytes(callers.pem)
     flags = [f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"]
-    if request.param:
-        flags += [f"--client-ca-file={folder / 'callers.crt'}", f"--client-allowed-name={API_SERVER}"]
     with running(folder, *flags) as webhook:
         limit_process_memory(webhook.popen.pid)
         webhook.wait_for_line("answering reviews")
@@ -101,17 +82,14 @@ def process(
 class Attack:
     """Connections of an attack, which have their own source address."""
 
-    def __init__(self, port: int, metrics_port: int, trust: ssl.SSLContext, caller: ssl.SSLContext) -> None:
-        self.port, self.metrics_port, self.trust, self.caller = port, metrics_port, trust, caller
+    def __init__(self, port: int, metrics_port: int, trust: ssl.SSLContext) -> None:
+        self.port, self.metrics_port, self.trust = port, metrics_port, trust
         self.writers: list[asyncio.StreamWriter] = []
 
-    async def connect(
-        self, source: str = ATTACKER, context: ssl.SSLContext | None = None
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a TLS connection; without a context only the other address presents a client certificate."""
-        context = context or (self.caller if source == CALLER else self.trust)
+    async def connect(self, source: str = ATTACKER) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a TLS connection from this address."""
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=context, local_addr=(source, 0), limit=2**20
+            "127.0.0.1", self.port, ssl=self.trust, local_addr=(source, 0), limit=2**20
         )
         self.writers.append(writer)
         return reader, writer
@@ -170,11 +148,10 @@ def long_strings() -> bytes:
 
 
 @pytest.fixture
-async def attack(process: Running, leaf: Leaf, callers: LocalAuthority, tmp_path: Path) -> AsyncIterator[Attack]:
-    trust, caller = (ssl.create_default_context(cadata=to_pem([leaf.signer]).decode()) for _ in range(2))
-    caller.load_cert_chain(*write_pair(tmp_path, "caller", callers.client(Identity(API_SERVER))))
+async def attack(process: Running, leaf: Leaf) -> AsyncIterator[Attack]:
+    trust = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())
     metrics = process.wait_for_line("serving probes and metrics")["address"].rpartition(":")[2]
-    attack = Attack(process.port, int(metrics), trust, caller)
+    attack = Attack(process.port, int(metrics), trust)
     yield attack
     for writer in attack.writers:
         writer.transport.abort()
@@ -204,50 +181,6 @@ async def test_another_caller_is_answered_during(attack: Attack, parts: tuple[by
     await sending
     assert await attack.review_status() == 200
     assert await attack.review_status(encode(review(pod({"note": "x" * 500_000})))) == 200
-
-
-MANY_SOURCES = [f"127.0.{number // 200}.{number % 200 + 3}" for number in range(620)]
-
-
-@pytest.mark.parametrize(
-    ("process", "sources"),
-    [
-        pytest.param(True, MANY_SOURCES, id="from 620 addresses, client certificates required"),
-    ],
-    indirect=["process"],
-    scope="module",
-)
-async def test_heads_without_bodies_displace_no_caller_that_completes_its_reviews(
-    attack: Attack, sources: list[str]
-) -> None:
-    """25 connections send reviews, as an API server's, while 620 heads are sent and then stay open."""
-    heads_sent = asyncio.Event()
-    callers = [await attack.connect(CALLER) for _ in range(25)]
-
-    async def send_head(source: str, limit: asyncio.Semaphore) -> None:
-        async with limit:
-            with contextlib.suppress(OSError):
-                _, writer = await attack.connect(source, attack.trust)
-                writer.write(head(9, "?timeout=30s"))
-
-    async def review_until_sent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[int]:
-        statuses: list[int] = []
-        while not heads_sent.is_set() or len(statuses) < 40:
-            writer.write(with_headers(SHARE))
-            answer = await reader.readuntil(b"\r\n\r\n")
-            length = next(int(line[15:]) for line in answer.split(b"\r\n") if line.startswith(b"Content-Length:"))
-            await reader.readexactly(length)
-            statuses.append(int(answer.split()[1]))
-        return statuses
-
-    reviewing = [asyncio.create_task(review_until_sent(*caller)) for caller in callers]
-    limit = asyncio.Semaphore(32)
-    await asyncio.gather(*(send_head(sources[number % len(sources)], limit) for number in range(620)))
-    heads_sent.set()
-    statuses = [status for caller_statuses in await asyncio.gather(*reviewing) for status in caller_statuses]
-    assert set(statuses) == {200}
-    # Also of callers that connect now.
-    assert [await attack.review_status() for _ in range(10)] == [200] * 10
 
 
 async def test_denials_are_logged_with_the_callers_address_and_at_a_limited_rate(

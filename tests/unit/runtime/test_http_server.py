@@ -32,9 +32,9 @@ class Callers:
         self._port = port
         self.writers: list[asyncio.StreamWriter] = []
 
-    async def send(self, text: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Send the text on a new connection."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+    async def send(self, text: bytes, source: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Send the text on a new connection, from this address."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(source, 0))
         self.writers.append(writer)
         writer.write(text)
         return reader, writer
@@ -93,11 +93,12 @@ async def test_late_requests_are_displaced_before_a_new_caller(callers: Callers)
     assert await status(reader) == 200
 
 
-async def test_incomplete_requests_displace_no_caller_that_completes_one(callers: Callers) -> None:
+@pytest.mark.parametrize("addresses", [pytest.param(1, id="its own address"), pytest.param(200, id="many addresses")])
+async def test_incomplete_requests_displace_no_caller_that_completes_one(callers: Callers, addresses: int) -> None:
     reader, writer = await callers.send(HEAD + b"{}")
     assert await status(reader) == 200
-    for _ in range(3 * LIMITS.connections):
-        await callers.send(HEAD)
+    for number in range(3 * LIMITS.connections):
+        await callers.send(HEAD, f"127.0.0.{number % addresses + 1}")
     writer.write(HEAD + b"{}")
     assert await status(reader) == 200
 
