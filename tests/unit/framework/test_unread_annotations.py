@@ -1,4 +1,4 @@
-"""Annotations without effect: of plugins that are off, and look-alikes of other projects' names."""
+"""Annotations without effect, because their plugin is off."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ Json = dict[str, Any]
 HALF = {"gpu-fraction": "0.5"}
 
 
-def warnings(settings: Settings, annotations: Json, labels: Json | None = None) -> dict[str, str]:
+def warnings(settings: Settings, annotations: Json) -> dict[str, str]:
     """The message of each warning by its path; the pod is admitted."""
     plugins = Registry(BUILTINS, discover=dict).build(settings)
     chain = AdmissionChain(plugins, settings, unread=unread_annotations(plugins))
     raw = {
-        "metadata": {"name": "p", "annotations": dict(annotations), "labels": labels or {}},
+        "metadata": {"name": "p", "annotations": dict(annotations)},
         "spec": {"schedulerName": "example-scheduler", "containers": [{"name": "main"}]},
     }
     verdict = chain.admit_pod(raw, AdmissionInfo(request_uid="s"))
@@ -59,47 +59,3 @@ def test_a_share_without_the_plugin_that_gives_it_is_named() -> None:
     message = warnings(off, HALF)["metadata.annotations[gpu-fraction]"]
     assert "plugin gpu_sharing is off" in message
     assert "config.plugins.gpu_sharing.enabled: true switches it on" in message
-
-
-ALIKE = [
-    ("nvidia.com/gpu-fraction", "gpu-fraction"),
-    ("nvidia.com/gpu-memory", "gpu-memory"),
-    ("nvidia.com/gpu.memory", "gpu-memory"),
-    ("nvidia.com/gpumem", "annotation gpu-memory, in MiB"),
-    ("nvidia.com/gpumem-percentage", "annotation gpu-fraction"),
-    ("nvidia.com/gpucores", "annotation gpu-fraction"),
-    ("nvidia.com/gpu.shared", "annotation gpu-fraction or gpu-memory"),
-    ("nvidia.com/gpu", "limits nvidia.com/gpu of a container"),
-    ("gpu-memory-limit", "annotation gpu-memory.limit"),
-    ("gpu-fraction-limit", "annotation gpu-fraction.limit"),
-    ("run.ai/gpu-fraction", "gpu-fraction"),
-    ("runai/gpu-memory-limit", "annotation gpu-memory.limit"),
-]
-
-
-@pytest.mark.parametrize(("annotation", "meaning"), ALIKE)
-def test_a_name_of_another_project_gets_the_right_spelling_and_place(annotation: str, meaning: str) -> None:
-    messages = warnings(Settings(), {annotation: "1"})
-    assert list(messages) == [f"metadata.annotations[{annotation}]"]
-    assert f"did you mean {meaning}" in next(iter(messages.values()))
-
-
-@pytest.mark.parametrize("annotation", ["kai.scheduler/queue", "runai/queue"])
-def test_a_queue_as_an_annotation_is_a_label(annotation: str) -> None:
-    messages = warnings(Settings(), {annotation: "team-a"})
-    assert "set the label kai.scheduler/queue" in messages[f"metadata.annotations[{annotation}]"]
-    assert warnings(Settings(), {annotation: "team-a"}, {"kai.scheduler/queue": "team-a"}) == {}
-
-
-NO_WARNING = [
-    "nvidia.com/gpu-driver-upgrade-state",
-    "nvidia.com/use-gpuuuid",
-    "nvidia.com/gpu-product",
-    "kai.scheduler/topology",
-    "hami.io/gpu-scheduler-policy",
-]
-
-
-@pytest.mark.parametrize("annotation", NO_WARNING)
-def test_other_names_are_no_warnings(annotation: str) -> None:
-    assert warnings(Settings(), {annotation: "x"}) == {}

@@ -12,7 +12,7 @@ def intended(raw: Json) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("key", "annotation"),
+    ("key", "meaning"),
     [
         ("gpu-fracton", "gpu-fraction"),
         ("gpu_fraction", "gpu-fraction"),
@@ -21,10 +21,34 @@ def intended(raw: Json) -> list[str]:
         ("runai/gpu-fraction", "gpu-fraction"),
         ("gpu-mem", "gpu-memory"),
         ("gpu-fraction-num-device", "gpu-fraction-num-devices"),
+        # Names of other projects.
+        ("nvidia.com/gpu-fraction", "gpu-fraction"),
+        ("nvidia.com/gpu-memory", "gpu-memory"),
+        ("nvidia.com/gpu.memory", "gpu-memory"),
+        ("nvidia.com/gpumem", "annotation gpu-memory, in MiB"),
+        ("nvidia.com/gpumem-percentage", "annotation gpu-fraction"),
+        ("nvidia.com/gpucores", "annotation gpu-fraction"),
+        ("nvidia.com/gpu.shared", "annotation gpu-fraction or gpu-memory"),
+        ("nvidia.com/gpu", "limits nvidia.com/gpu of a container"),
+        ("gpu-memory-limit", "annotation gpu-memory.limit"),
+        ("gpu-fraction-limit", "annotation gpu-fraction.limit"),
+        ("run.ai/gpu-fraction", "gpu-fraction"),
+        ("runai/gpu-memory-limit", "annotation gpu-memory.limit"),
     ],
 )
-def test_a_misspelt_annotation_is_reported_with_the_correct_name(key: str, annotation: str) -> None:
-    assert intended(pod({key: "0.5"})) == [annotation]
+def test_a_name_that_resembles_one_of_a_share_gets_the_right_spelling_and_place(key: str, meaning: str) -> None:
+    (warning,) = spelling_warnings(pod({key: "1"}))
+    assert warning.path == f"metadata.annotations[{key}]"
+    assert f"did you mean {meaning}" in warning.message
+
+
+@pytest.mark.parametrize("key", ["kai.scheduler/queue", "runai/queue"])
+def test_a_queue_as_an_annotation_is_a_label(key: str) -> None:
+    raw = pod({key: "team-a"})
+    (warning,) = spelling_warnings(raw)
+    assert "set the label kai.scheduler/queue" in warning.message
+    raw["metadata"]["labels"] = {"kai.scheduler/queue": "team-a"}
+    assert list(spelling_warnings(raw)) == []
 
 
 @pytest.mark.parametrize(
@@ -36,6 +60,11 @@ def test_a_misspelt_annotation_is_reported_with_the_correct_name(key: str, annot
         "gpu-product",
         "cloud.google.com/gke-accelerator",
         "prometheus.io/scrape",
+        "nvidia.com/gpu-driver-upgrade-state",
+        "nvidia.com/use-gpuuuid",
+        "nvidia.com/gpu-product",
+        "kai.scheduler/topology",
+        "hami.io/gpu-scheduler-policy",
     ],
 )
 def test_other_annotations_are_not_reported(key: str) -> None:
