@@ -23,10 +23,6 @@ RULES: Final = (RULE,)
 TEMPLATE_PATH: Final = re.compile(r"spec(\.([A-Za-z_][A-Za-z0-9_]*(\[\*\])?|\*))+")
 _FORM: Final = "names of fields, [*] for each item of a list, * for each value of an object"
 _PATH_RULE: Final = f"must lead from spec to a pod template, such as spec.groups[*].template: {_FORM}"
-_BELOW: Final = {
-    "containers": "containers that are not in its list, such as mainContainer",
-    "resources": "a field `resources` of a container that is not described otherwise",
-}
 _SPEC_RULE: Final = f"must lead from spec to a pod's spec, such as spec.groups[*].podSpec: {_FORM}"
 
 
@@ -37,10 +33,6 @@ class PodSpecEntry(ConfigModel):
     """Of the pod specs, such as spec.groups[*].podSpec."""
     metadata: str = ""
     """Of the objects with the labels and annotations of those pods, such as spec.groups[*]; empty without any."""
-    containers: tuple[str, ...] = ()
-    """From the pod spec to containers that are not in its list, such as mainContainer."""
-    resources: tuple[str, ...] = ()
-    """From the pod spec to resources of containers that are not described otherwise, such as resources."""
 
 
 class WorkloadEntry(ConfigModel):
@@ -88,10 +80,7 @@ def resolve_workloads(entries: Iterable[WorkloadEntry]) -> tuple[Mapping[Workloa
 
 def _own_kind(entry: WorkloadEntry) -> Workload:
     templates = (TemplatePath.of(path) for path in entry.templates)
-    pod_specs = (
-        TemplatePath.of_spec(spec.path, spec.metadata, dict.fromkeys(spec.containers, ""), spec.resources)
-        for spec in entry.pod_specs
-    )
+    pod_specs = (TemplatePath.of_spec(spec.path, spec.metadata) for spec in entry.pod_specs)
     return Workload(entry.group, entry.kind, entry.resource, (*templates, *pod_specs))
 
 
@@ -140,11 +129,6 @@ def _pod_spec_errors(spec: PodSpecEntry, path: str) -> Iterator[FieldError]:
     if spec.path != "spec" and not TEMPLATE_PATH.fullmatch(spec.path):
         yield FieldError(RULE, f"{path}.path", spec.path, _SPEC_RULE)
         return
-    for field, below, end in (("containers", spec.containers, ""), ("resources", spec.resources, "resources")):
-        for index, text in enumerate(below):
-            if not TEMPLATE_PATH.fullmatch(f"spec.{text}") or (end and steps_of(text)[-1] != end):
-                message = f"must lead from the pod spec to {_BELOW[field]}: {_FORM}"
-                yield FieldError(RULE, f"{path}.{field}[{index}]", text, message)
     if not spec.metadata:
         return
     place, steps = TemplatePath.of_spec(spec.path), steps_of(spec.metadata)
