@@ -42,15 +42,6 @@ def test_a_name_that_resembles_one_of_a_share_gets_the_right_spelling_and_place(
     assert f"did you mean {meaning}" in warning.message
 
 
-@pytest.mark.parametrize("key", ["kai.scheduler/queue", "runai/queue"])
-def test_a_queue_as_an_annotation_is_a_label(key: str) -> None:
-    raw = pod({key: "team-a"})
-    (warning,) = spelling_warnings(raw)
-    assert "set the label kai.scheduler/queue" in warning.message
-    raw["metadata"]["labels"] = {"kai.scheduler/queue": "team-a"}
-    assert list(spelling_warnings(raw)) == []
-
-
 @pytest.mark.parametrize(
     "key",
     [
