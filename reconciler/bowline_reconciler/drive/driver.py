@@ -6,9 +6,9 @@ the events of the caches (``requeue.WatchEvents``), which are not read once more
 preconditions cover the rest.
 
 **Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
-and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
-requeued with low priority; that lane always has a share of the workers. Losing this state is safe: after a restart
-the pod is found on its node, and the request is completed.
+and the pod starts without it. So while other request keys are ready, a bound request is requeued with low priority;
+that lane always has a share of the workers. Losing this state is safe: after a restart the pod is found on its node,
+and the request is completed.
 """
 
 import logging
@@ -67,7 +67,7 @@ class Work:
 class Driver:
     """Executes decisions. Methods raise the client's errors; repeating an effect after an error or a crash is safe.
 
-    ``is_busy`` returns whether more keys are ready than there are workers, ``jitter`` a random number in [0, 1).
+    ``is_busy`` returns whether other keys are ready, ``jitter`` a random number in [0, 1).
     """
 
     reads: Reads

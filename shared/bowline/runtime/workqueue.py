@@ -129,8 +129,8 @@ class WorkQueue(Generic[K]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether more keys of normal priority are ready than there are workers, or any without ``workers``."""
-        return len(self._normal) > (self._workers or 0)
+        """Whether a key of normal priority is ready."""
+        return bool(self._normal)
 
     @property
     def processing(self) -> int:

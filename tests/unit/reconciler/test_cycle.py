@@ -165,8 +165,8 @@ async def test_what_was_read_before_a_former_request_has_ended_is_not_decided_on
 @pytest.mark.parametrize(
     ("is_busy", "deferred_count", "is_deferred"),
     [
-        pytest.param(False, 0, False, id="a worker for each waiting request"),
-        pytest.param(True, 0, True, id="more waiting requests than workers"),
+        pytest.param(False, 0, False, id="no other request is ready"),
+        pytest.param(True, 0, True, id="another request is ready"),
         pytest.param(True, MAX_DEFERRED - 1, True, id="the last one there is room for"),
         pytest.param(True, MAX_DEFERRED, False, id="too many are deferred already"),
     ],

@@ -213,6 +213,16 @@ async def test_a_key_added_with_low_priority_while_it_is_processed_keeps_that_pr
     assert [await queue.get(), await queue.get()] == ["a", "b"], "the priorities alternate"
 
 
+async def test_a_queue_is_busy_while_a_key_of_normal_priority_is_ready() -> None:
+    queue = fair(workers=64, low_priority_limit=8)
+    queue.add("a/late", low_priority=True)
+    assert not queue.is_busy
+    queue.add("a/fresh")
+    assert queue.is_busy, "a single one of them, however many workers there are"
+    assert [await queue.get(), await queue.get()] == ["a/late", "a/fresh"]
+    assert not queue.is_busy
+
+
 async def test_an_event_raises_a_keys_priority() -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
     for key in ("late-1", "late-2", "late-3"):
