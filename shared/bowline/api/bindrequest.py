@@ -386,15 +386,15 @@ class BindRequest:
         return parse_time(self.status.get("nextAttemptTime"))
 
 
-def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, tuple[FieldError, ...]]:
+def decode_spec(spec: Any) -> tuple[BindRequestSpec | None, tuple[FieldError, ...]]:
     """Decode a raw spec. Returns it, or None and all errors with their paths."""
     if not isinstance(spec, dict):
-        return None, (FieldError(SCHEMA, path, spec, "must be an object with podName and selectedNode"),)
+        return None, (FieldError(SCHEMA, "spec", spec, "must be an object with podName and selectedNode"),)
     try:
         decoded_spec = BindRequestSpec.model_validate(spec)
         ALLOCATION_FORM.model_validate(spec)
     except ValidationError as error:
-        return None, tuple(schema_errors(SCHEMA, path, error.errors()))
+        return None, tuple(schema_errors(SCHEMA, "spec", error.errors()))
     return decoded_spec, ()
 
 

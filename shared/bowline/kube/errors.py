@@ -206,10 +206,6 @@ class Unreadable(ApiError):
         super().__init__(ApiStatus(0, "Unreadable", what))
 
 
-class UnsupportedMediaType(ApiError):
-    """415."""
-
-
 class Invalid(ApiError):
     """422: the content is rejected."""
 
@@ -235,7 +231,6 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
     404: NotFound,
     409: Conflict,
     410: Expired,
-    415: UnsupportedMediaType,
     422: Invalid,
 }
 

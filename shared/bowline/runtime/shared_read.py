@@ -48,10 +48,6 @@ class SharedReads(Generic[K, V]):
             return None
         return task.result()
 
-    def clear(self) -> None:
-        """Drop all results; reads in progress still return to their callers."""
-        self._reads.clear()
-
     def _expire(self) -> None:
         oldest = self._now() - self._ttl_s
         for key in [key for key, (at, task) in self._reads.items() if at <= oldest and task.done()]:

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from bowline.kube.accounting import TimeAccount, accounting, api_time, current_account
+from bowline.kube.accounting import Connections, TimeAccount, accounting, api_time, current_account
+from bowline.kube.errors import ConnectionFailed
 
 # The events, second by second: "q" and "Q" enter and leave a queue, "a" and "A" enter and leave the API server.
 STEPS = {"q": "enter_queue", "Q": "leave_queue", "a": "enter_api", "A": "leave_api"}
@@ -46,3 +47,16 @@ async def test_the_account_follows_the_caller_into_its_tasks_and_ends_with_the_b
     assert current_account() is not account
     await at_api(5)
     assert account.api_s == pytest.approx(3)
+
+
+@pytest.mark.looptime
+async def test_a_request_that_gets_no_connection_in_time_is_not_sent_and_its_wait_is_charged_to_nobody() -> None:
+    connections, account = Connections(2, 3), TimeAccount(asyncio.get_running_loop().time)
+    for _ in range(2):
+        await connections.acquire(account)
+    with pytest.raises(ConnectionFailed, match="all 2 connections") as failure:
+        await connections.acquire(account)
+    assert not failure.value.may_have_been_applied
+    assert [account.caller_s, account.api_s] == [0, 0]
+    connections.release()
+    await connections.acquire(account)
