@@ -5,26 +5,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from bowline.kube.config import REREAD_AFTER_S, ApiServer, load_access, wait_for_access
 from bowline.kube.errors import CredentialsError
-from bowline.testing.clock import START, SteppedClock
+from bowline.localcluster.certs import LocalAuthority
+from bowline.testing.clock import SteppedClock
 
 STEP = timedelta(seconds=REREAD_AFTER_S)
 URL = "https://127.0.0.1:6443"
-
-
-def authority() -> bytes:
-    """A certificate authority that signs nothing."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(START).not_valid_after(START + timedelta(days=1))
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 @pytest.fixture
@@ -33,7 +21,7 @@ def service_account(tmp_path: Path) -> Path:
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     (folder / "token").write_text("pod-token")
-    (folder / "ca.crt").write_bytes(authority())
+    (folder / "ca.crt").write_bytes(LocalAuthority().pem)
     return folder
 
 
