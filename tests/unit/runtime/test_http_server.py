@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -40,14 +41,20 @@ class Callers:
         return reader, writer
 
 
-@pytest.fixture
-async def callers() -> AsyncIterator[Callers]:
-    server = HttpServer(respond, LIMITS, lambda status, error: None)
+@asynccontextmanager
+async def serving(limits: ServerLimits) -> AsyncIterator[Callers]:
+    server = HttpServer(respond, limits, lambda status, error: None)
     callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
     yield callers
     for writer in callers.writers:
         writer.close()
     await server.stop(0)
+
+
+@pytest.fixture
+async def callers() -> AsyncIterator[Callers]:
+    async with serving(LIMITS) as callers:
+        yield callers
 
 
 async def status(reader: asyncio.StreamReader) -> int:
@@ -115,16 +122,12 @@ async def test_callers_of_one_request_displace_no_new_caller(callers: Callers) -
 
 
 async def test_a_caller_that_sends_nothing_for_long_is_displaced_before_one_that_completes() -> None:
-    server = HttpServer(respond, replace(LIMITS, fresh_s=0), lambda status, error: None)
-    callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
-    silent, _ = await callers.send(b"")
-    connections = [await callers.send(HEAD + b"{}") for _ in range(LIMITS.connections)]
-    assert await silent.read() == b""
-    for reader, _ in connections:
-        assert await status(reader) == 200
-    for writer in callers.writers:
-        writer.close()
-    await server.stop(0)
+    async with serving(replace(LIMITS, fresh_s=0)) as callers:
+        silent, _ = await callers.send(b"")
+        connections = [await callers.send(HEAD + b"{}") for _ in range(LIMITS.connections)]
+        assert await silent.read() == b""
+        for reader, _ in connections:
+            assert await status(reader) == 200
 
 
 def test_a_connection_without_a_request_is_kept_longer_than_by_an_api_server() -> None:
@@ -133,13 +136,9 @@ def test_a_connection_without_a_request_is_kept_longer_than_by_an_api_server() -
 
 
 async def test_a_connection_without_a_request_is_closed_when_it_was_idle_for_too_long() -> None:
-    server = HttpServer(respond, replace(LIMITS, idle_s=0.1), lambda status, error: None)
-    callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
-    silent, _ = await callers.send(b"")
-    assert await silent.read() == b""
-    for writer in callers.writers:
-        writer.close()
-    await server.stop(0)
+    async with serving(replace(LIMITS, idle_s=0.1)) as callers:
+        silent, _ = await callers.send(b"")
+        assert await silent.read() == b""
 
 
 async def test_a_plain_server_displaces_its_oldest_connection() -> None:
