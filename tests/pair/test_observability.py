@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.workload import LocalProcess
 from tests.live import LiveCluster
@@ -132,7 +133,8 @@ def test_the_page_has_an_address_of_its_own_and_names_the_leader(
 ) -> None:
     assert live.process.get("/debug")[0] == 404
     leases = live.cluster.api.get("/apis/coordination.k8s.io/v1/leases")["items"]
-    (holder,) = [lease["spec"]["holderIdentity"] for lease in leases if "bowline" in lease["metadata"]["name"]]
+    own_leases = [lease for lease in leases if names.LEASE_LABEL in (lease["metadata"].get("labels") or ())]
+    (holder,) = [lease["spec"]["holderIdentity"] for lease in own_leases]
     standby = Watched(live.cluster, "default", bare_reconcilers.start("standby", CONFIG))
     try:
         standby.until("it knows the leader", lambda: standby.page()["leader"] == holder or None)
