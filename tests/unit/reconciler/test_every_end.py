@@ -348,6 +348,8 @@ class Explored:
                 is_success = isinstance(work.action, Complete)
                 is_early = is_success and "has_run_post_bind" not in dict(work.learnt)
                 self.fail_if(is_early, "finalizer dropped before post_bind", state)
+                is_silent = isinstance(work.action, Rollback) and "has_reported" not in dict(work.learnt)
+                self.fail_if(is_silent, "finalizer dropped before the rollback is reported", state)
                 self.fail_if(
                     is_success and world.is_held, "finalizer dropped although the pod holds something", state
                 )
