@@ -264,7 +264,7 @@ def _review(chain: AdmissionChain, manifest: Manifest, info: AdmissionInfo) -> V
             spec.pop("nodeName", None)  # set by its scheduler
         return chain.validate_pod(raw, None, info)
     if key == _BIND_REQUEST:
-        return chain.validate_bind_request(raw, None, info) if is_stored else chain.admit_bind_request(raw, info)
+        return chain.admit_bind_request(raw, info)
     if key in chain.workloads:
         return review_workload(chain, chain.workloads[key], raw, None, info)
     return None

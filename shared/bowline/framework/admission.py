@@ -279,7 +279,8 @@ class AdmissionChain:
         """Fill fields from the owner reference, add the finalizer, let the plugins mutate, then validate a new
         BindRequest, or one whose spec has changed.
 
-        Modifies ``raw`` in place. On UPDATE only the plugins' mutations apply.
+        Modifies ``raw`` in place. On UPDATE only the plugins' mutations apply, and another decision is denied: no
+        foreign CRD does it, and it may have no schema.
         """
         early = _early_request_verdict(raw, info)
         if early is not None:
@@ -290,12 +291,6 @@ class AdmissionChain:
         for call in self._mutate_request:
             self._mutate(call, request, info)
         return self._review_request(raw, old, info).after(request)
-
-    def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
-        """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE, deny
-        another decision: no foreign CRD does.
-        """
-        return _early_request_verdict(raw, info) or self._review_request(raw, old, info)
 
     def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         if old is not None and old.get("spec") == raw.get("spec"):

@@ -384,7 +384,7 @@ class TestBindRequests:
         old = request(selectedNode="bad")
         new = copy.deepcopy(old)
         change(new)
-        assert rules(chain(Effects).validate_bind_request(new, old, UPDATE)) == expectation
+        assert rules(chain(Effects).admit_bind_request(new, UPDATE, old)) == expectation
 
     def test_a_changed_request_is_validated_and_an_unchanged_one_is_not(self) -> None:
         old, new = with_owner(request()), with_owner(request(backoffLimit=-1))
@@ -405,4 +405,3 @@ class TestBindRequests:
     )  # fmt: skip
     def test_a_malformed_request_is_denied_with_its_path(self, raw: dict[str, Any], path: str) -> None:
         assert [fault.path for fault in chain(Effects).admit_bind_request(raw, CREATE).errors] == [path]
-        assert [fault.path for fault in chain(Effects).validate_bind_request(raw, None, CREATE).errors] == [path]
