@@ -102,11 +102,18 @@ async def test_the_first_attempt_for_a_request_of_an_earlier_term_is_fenced(is_o
     assert cycle.log[:2] == (["fence", "pre_bind"] if is_of_an_earlier_term else ["pre_bind", "bind"])
 
 
-async def test_a_withdrawn_request_is_rolled_back_and_leaves_no_nomination() -> None:
+@pytest.mark.parametrize("is_of_an_earlier_term", [True, False])
+async def test_a_withdrawn_request_is_rolled_back_and_leaves_no_nomination(is_of_an_earlier_term: bool) -> None:
+    """The writes of a former leader may land first."""
     cycle = Cycle()
     raw = cycle.held().raw
     metadata = {**raw["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     cycle.show(decode_bind_request({**raw, "metadata": metadata}))
+    if is_of_an_earlier_term:
+        cycle.in_flight.start_term(cycle.clock.monotonic(), cycle.request.created)
+        assert (await cycle.attempt()).requeue_after == timedelta(seconds=60)
+        cycle.clock.step(timedelta(seconds=60))
+        cycle.log.clear()
     await cycle.attempt()
     assert cycle.log == ["read pod", "rollback", "end the nomination to node-0", "drop finalizer"]
 
