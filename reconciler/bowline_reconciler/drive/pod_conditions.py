@@ -26,8 +26,9 @@ from bowline.kube.calls import PatchType
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from bowline.kube.resources import PODS
+from bowline.runtime.backoff import ItemBackoff
 from bowline.runtime.workers import DONE, ReconcileError, Result, run_workers
-from bowline.runtime.workqueue import WorkQueue
+from bowline.runtime.workqueue import RETRY_BACKOFF, WorkQueue
 from bowline_reconciler.decide.actions import Nomination, PodBound
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,10 @@ class PodConditions:
         self._client = client
         self._pending: dict[_PodID, _Report] = {}
         self._queue: WorkQueue[_PodID] = WorkQueue(
-            group=lambda pod_id: pod_id[0].namespace, workers=WORKERS, is_open=False
+            group=lambda pod_id: pod_id[0].namespace,
+            workers=WORKERS,
+            backoff=ItemBackoff(*RETRY_BACKOFF, random=client.random.random),
+            is_open=False,
         )
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
 """A write that is accepted and not stored is a failure; otherwise it would be repeated in a loop."""
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ class Storing(KubeClient):
     """Stores each patch of metadata and status, except the field that a webhook removes."""
 
     def __init__(self, removed: str = "") -> None:
-        self.clock = SteppedClock()
+        self.clock, self.random = SteppedClock(), Random(0)  # noqa: S311 - jitter
         self.removed = removed
 
     async def patch(self, *args: Any, essential: Body | None = None, **options: Any) -> dict[str, Any]:
