@@ -6,7 +6,8 @@ could not for the renew deadline, stops leading before another process may start
 resourceVersion of the record it was decided on, so that of two concurrent writers one gets a Conflict.
 
 Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires.
-One that was deleted counts as it was last read: its holder, which may be suspended, leads until then.
+A Lease that is deleted may still have a holder that leads, whom this process need not have read. So a process that
+has read the Lease, in whatever term, creates it again only after it was missing for the lease duration.
 
 A process that is restarted in its pod does not wait for the Lease of the process before it: kubelet starts a
 container again only after its previous process has ended. The pod's UID in both identities proves it.
@@ -166,6 +167,10 @@ class LeaseVersions:
     def __init__(self) -> None:
         self._newest = ResourceVersion("")
 
+    def __bool__(self) -> bool:
+        """Return whether the process has read a Lease."""
+        return bool(self._newest)
+
     def check(self, lease: Object) -> None:
         """Record the version of a Lease that was read or written. Raises StorageRestoredError if it is older."""
         version = version_of(lease)
@@ -206,6 +211,7 @@ class LeaderElector:
         self._metadata = metadata or {}
         self._owners: list[Object] = []  # until they are read
         self._lease: Object | None = None
+        self._missing_since: float | None = None  # by the local monotonic clock
         # When the present record was first observed, by the local monotonic clock.
         self._seen_at = 0.0
         # When the write that last acquired or renewed the Lease was started, by the same clock. Not when it was
@@ -317,8 +323,7 @@ class LeaderElector:
         try:
             lease = await self._client.get(LEASES, self._key.namespace, self._key.name)
         except NotFound:
-            is_free = self._lease is None or self._is_free(holder_of(self._lease))
-            return is_free and await self._create()
+            return self._may_create() and await self._create()
         self._observe(lease)
         if not self._is_free(holder_of(lease)):
             return False
@@ -332,13 +337,22 @@ class LeaderElector:
         """Return whether this process may acquire or renew the observed record."""
         return holder in ("", self.identity) or is_earlier_term(holder, self.identity) or self._runs_out_in() <= 0
 
+    def _may_create(self) -> bool:
+        """Return whether no other process may lead, now that there is no Lease."""
+        now = self._client.clock.monotonic()
+        if self._missing_since is None:
+            self._missing_since = now
+        if not self._versions or (self.leader == self.identity and self.left_s > 0):
+            return True
+        return now - self._missing_since >= self._timings.lease_duration.total_seconds()
+
     async def _create(self) -> bool:
         key, now = {"name": self._key.name, "namespace": self._key.namespace}, self._client.clock.now()
         body = {
             "metadata": {**key, **self._metadata, "ownerReferences": self._owners},
             "spec": spec_of_holder({}, self.identity, now, self._timings.lease_duration),
         }
-        inherits_writes = self._lease is not None and may_have_left_writes(self._lease, now, self._in_flight)
+        inherits_writes = bool(self._versions)
         started_at = self._client.clock.monotonic()
         try:
             essential = {"spec": body["spec"]}
@@ -400,7 +414,7 @@ class LeaderElector:
         self._versions.check(lease)
         if self._lease is None or lease.get("spec") != self._lease.get("spec"):
             self._seen_at = self._client.clock.monotonic()
-        self._lease = lease
+        self._lease, self._missing_since = lease, None
         self.leader = holder_of(lease)
 
     def _runs_out_in(self) -> float:

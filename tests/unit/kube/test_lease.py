@@ -57,6 +57,13 @@ class LateReplies(KubeClient):
         return {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
 
 
+def read_lease() -> LeaseVersions:
+    """Return what an earlier term of the process has read."""
+    versions = LeaseVersions()
+    versions.check({"metadata": {"name": "lease", "namespace": "default", "resourceVersion": "1"}})
+    return versions
+
+
 async def test_of_fifteen_seconds_nine_are_left_after_a_reply_that_took_six() -> None:
     client, stop = LateReplies(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -75,6 +82,20 @@ async def test_a_deleted_lease_is_created_again_when_its_holder_has_stopped_lead
         await until(lambda: client.elector.leader == "two")
         client.lease, reads = None, client.reads
         await until(lambda: client.reads >= reads + 3)
+        assert not client.elector.is_leader.is_set()
+        client.clock.step(TIMINGS.lease_duration)
+        await until(client.elector.is_leader.is_set)
+        assert client.elector.inherits_writes
+        stop.set()
+
+
+async def test_a_former_leader_awaits_whoever_has_led_since_before_it_creates_a_deleted_lease() -> None:
+    """It was suspended: another one took the Lease, which was then deleted, and leads."""
+    client, stop = LateReplies(), asyncio.Event()
+    client.elector = LeaderElector(client, ObjectKey("default", "lease"), "later term", TIMINGS, read_lease())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(client.elector.run(stop))
+        await until(lambda: client.reads >= 3)
         assert not client.elector.is_leader.is_set()
         client.clock.step(TIMINGS.lease_duration)
         await until(client.elector.is_leader.is_set)
