@@ -155,7 +155,7 @@ _FOCUSES: Mapping[str, Focus] = {
             "pods": 4,
             "deed_every_s": 3.0,
             "chaos_s": 60.0,
-            "deeds": ("delete request", "remake request", "remake pod"),
+            "deeds": ("delete request", "remake request", "remake pod", "redecide"),
         },
         {
             "rates": {

@@ -41,7 +41,7 @@ KINDS_OF_PODS = (
 DEEDS = (
     "delete pod", "remake pod", "force delete", "delete request", "remake request", "node goes",
     "taint", "end pod", "open gate", "touch", "claim touched", "revise request", "ill node",
-    "reservation ends", "reservation goes", "namespace goes",
+    "reservation ends", "reservation goes", "namespace goes", "redecide",
 )  # fmt: skip
 
 
@@ -247,6 +247,7 @@ class World:
             "delete request": (pending or requests, self._delete),
             "remake request": (pending or requests, self._remake_request),
             "revise request": (pending, self._revise),
+            "redecide": (pending, self._redecide),
             "node goes": (self.server.objects("nodes"), self._lose_node),
             "taint": (self.server.objects("nodes"), partial(self._taint, key="x", seconds=30)),
             "ill node": (self.server.objects("nodes"), partial(self._taint, key=_NOT_READY, seconds=80)),
@@ -280,6 +281,13 @@ class World:
 
     def _revise(self, request: Object, draw: float) -> None:
         self.server.call("user", "PATCH", path_of(request), {"spec": {"backoffLimit": int(draw * 4)}})
+
+    def _redecide(self, request: Object, draw: float) -> None:
+        """Choose another node in place, as another project's CRD permits."""
+        nodes = [node["metadata"]["name"] for node in self.server.objects("nodes")]
+        if nodes:
+            node = nodes[int(draw * len(nodes))]
+            self.server.call("scheduler", "PATCH", path_of(request), {"spec": {"selectedNode": node}})
 
     def _lose_node(self, node: Object, draw: float) -> None:
         self.server.call("user", "DELETE", path_of(node))
