@@ -77,7 +77,7 @@ class Api:
             if may_repeat and not isinstance(error, TimeoutError):
                 return self.send(method, path, body, accept)
             raise self._unreachable(str(error)) from error
-        if answer.status >= 500 and JSON not in answer.headers.get("Content-Type", JSON):
+        if answer.status >= 500 and "text/plain" in answer.headers.get("Content-Type", ""):
             raise self._unreachable(answer.body.decode(errors="replace").strip())  # kubectl's reply, not the server's
         self._date = answer.headers.get("Date") or ""
         return answer
@@ -116,6 +116,7 @@ def connected(options: argparse.Namespace) -> Iterator[Api]:
         try:
             with reported_errors(api):
                 call(api, "GET", "/version")
+            access.logged_in()
             yield api
         finally:
             access.connection.close()

@@ -25,8 +25,10 @@ DEFAULT_FILE = "~/.kube/config"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # In seconds: a create waits for all admission webhooks, up to 30 s.
 READ_TIMEOUT_S = 40
+# In seconds, of the first request: kubectl's plugin may ask its user to log in.
+LOGIN_TIMEOUT_S = 300
 # Ends kubectl and removes its folder as soon as this process has ended, however it did: then its input is closed.
-_WATCHED = 'folder=$1; shift; "$@" & exec >/dev/null; cat; kill $!; rm -rf "$folder"'
+_WATCHED = 'folder=$1; shift; "$@" & exec >/dev/null; cat; kill $! 2>/dev/null; rm -rf "$folder"'
 # Of a message that kubectl logs for a request whose reply says the same.
 _LOGGED = "Error while proxying request"
 
@@ -46,17 +48,23 @@ class ServerAccess:
     connection: HTTPConnection
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def logged_in(self) -> None:
+        """Bound the requests after the first one, which may have waited for a login."""
+        self.connection.timeout = READ_TIMEOUT_S
+        if self.connection.sock is not None:
+            self.connection.sock.settimeout(READ_TIMEOUT_S)
+
 
 class _SocketConnection(HTTPConnection):
     """A connection to a local socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=READ_TIMEOUT_S)
+        super().__init__("localhost", timeout=LOGIN_TIMEOUT_S)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(READ_TIMEOUT_S)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
 
 
@@ -96,7 +104,7 @@ def _view(files: str, options: Sequence[str]) -> str:
     command = ["kubectl", *options, "config", "view", "--minify", "--output=json"]
     try:
         return subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    except FileNotFoundError as error:
+    except OSError as error:
         raise ClusterError("kubectl is not in PATH, by which the cluster is reached; install it") from error
     except subprocess.CalledProcessError as error:
         text = " ".join(error.stderr.split()).removeprefix("error: ")
@@ -108,7 +116,7 @@ def _proxy(options: Sequence[str]) -> Iterator[Path]:
     """Yield the socket of a `kubectl proxy` that ends with the block."""
     folder = tempfile.mkdtemp(prefix="bowline-")  # only the user may enter it
     path = Path(folder, "socket")
-    command = ["kubectl", *options, "proxy", f"--unix-socket={path}", "--reject-paths=^$"]
+    command = ["kubectl", *options, "proxy", f"--unix-socket={path}", "--reject-paths=^$", "--append-server-path"]
     process = subprocess.Popen(
         ["/bin/sh", "-c", _WATCHED, "sh", folder, *command],
         stdin=subprocess.PIPE,

@@ -30,9 +30,12 @@ def test_a_pod_uses_its_account(tmp_path: Path) -> None:
         service_account(environment, tmp_path)
 
 
-def test_without_kubectl_the_remedy_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("is_a_file", [False, True])
+def test_without_a_kubectl_that_runs_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_a_file: bool
 ) -> None:
+    if is_a_file:
+        (tmp_path / "kubectl").touch(0o600)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["explain", "--kubeconfig=x"]) == 2
     assert capsys.readouterr().err == "kubectl is not in PATH, by which the cluster is reached; install it\n"
