@@ -96,7 +96,7 @@ class ProgressReports:
         if not self.availability.available:
             return
         stages = [(key, state.stage) for key, state in self.states.items()]
-        due = [(key, stage) for key, stage in stages if isinstance(stage, Progress) and now >= stage.report_at]
+        due = [(key, stage) for key, stage in stages if isinstance(stage, Progress) and stage.is_due(now)]
         if not due:
             return
         calls: Mapping[ObjectKey | None, list[PluginCall]] = defaultdict(list)
@@ -106,7 +106,7 @@ class ProgressReports:
             cause = unfinished_by(calls[key], entry.calls, entry.answer, now)
             # In turn with the reports of waits.
             if cause.why != entry.last_report and not self.requeue.report_turns.reserve(key, key.namespace, now):
-                entry.cause, entry.report_at = cause, now + REPORT_AFTER_S
+                entry.cause = cause
                 self.queue.add(key)
 
     async def _report(self, key: ObjectKey) -> Result:
@@ -115,7 +115,7 @@ class ProgressReports:
         entry = state.stage if state is not None else None
         if state is None or not isinstance(entry, Progress) or entry.cause is None:
             return DONE
-        why, request, cause, entry.cause = "", self.reads.latest(key, state), entry.cause, None
+        why, request, cause = "", self.reads.latest(key, state), entry.cause
         try:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.
@@ -128,7 +128,7 @@ class ProgressReports:
             log.info("a report is not stored", extra={"bindRequest": str(key), "error": str(error)})
         finally:
             # Empty if nothing was reported. Another cause is reported after a pause that grows.
-            entry.last_report, entry.reports = why, entry.reports + 1
+            entry.cause, entry.last_report, entry.reports = None, why, entry.reports + 1
             entry.report_at = self.clock.monotonic() + report_pause(entry.reports).total_seconds()
         return DONE
 

@@ -41,9 +41,13 @@ class Progress:
     decision: str = ""
     calls: list[OpenCall] = field(default_factory=list)
     answer: Unfinished | None = None  # of the last reconcile
-    cause: Unfinished | None = None  # whose report is queued
+    cause: Unfinished | None = None  # whose report is queued, or being written
     last_report: str = ""
     reports: int = 0
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a report may be queued."""
+        return self.cause is None and now >= self.report_at
 
 
 @dataclass(frozen=True, slots=True)

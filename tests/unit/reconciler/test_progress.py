@@ -1,5 +1,6 @@
 """Which cause an unfinished request is reported with, and which requests are unfinished."""
 
+import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -8,16 +9,20 @@ from typing import cast
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectUID
-from bowline.framework.binding.calls import PluginCall
+from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.kube.accounting import OpenCall, open_calls
+from bowline.kube.availability import Availability
 from bowline.kube.calls import Call
+from bowline.kube.errors import NoResponse
 from bowline.kube.resources import NODES, PODS
-from bowline.runtime.workers import DONE, ReconcileError, Result
+from bowline.runtime.workers import DONE, ReconcileError, Result, run_workers
 from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.drive.driver import Driver
-from bowline_reconciler.drive.progress import unfinished_by
+from bowline_reconciler.drive.progress import ProgressReports, unfinished_by
+from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.state import Progress
 from tests.unit.reconciler.cycle import Cycle
+from tests.waiting import until
 
 KEY = ObjectKey("default", "train")
 ANSWER = Unfinished("Retrying", "429 TooManyRequests: busy")
@@ -85,3 +90,32 @@ async def test_a_request_is_unfinished_until_a_reconcile_has_a_result(
     assert not isinstance(stage, Progress) or (stage.answer and stage.answer.why.startswith(answer))
     await reconciler.reconcile(KEY)
     assert cycle.state.stage is None
+
+
+async def test_a_report_is_not_repeated_while_it_is_written() -> None:
+    """Whoever repeats one that hangs writes without a pause, and for as long as it hangs occupies a worker."""
+    cycle, released, written = Cycle(), asyncio.Event(), list[str]()
+
+    class Hanging(Reporter):
+        async def unfinished(self, _: object, __: object, cause: Unfinished, *, is_isolated: bool) -> None:
+            written.append(cause.why)
+            await released.wait()
+            raise NoResponse("no reply")
+
+    reporter = Hanging(cycle.driver.writer, cycle.driver.observation.metrics, cycle.clock)
+    caller, availability = PluginCaller(cycle.driver.observation), Availability(cycle.clock)
+    services = (cycle.states, cycle.reads, reporter, cycle.driver.requeue, availability, caller, cycle.clock)
+    reports = ProgressReports(*services)
+    cycle.state.stage = Progress(0.0, answer=ANSWER)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(run_workers(reports.queue, reports._report, reports._on_error))
+        await until(lambda: reports.queue.is_open)
+        reports.scan()
+        await until(lambda: written)
+        for _ in range(3):
+            cycle.clock.step(timedelta(seconds=6))
+            reports.scan()
+        released.set()
+        await until(lambda: not reports.queue.depth and not reports.queue.processing)
+        running.cancel()
+    assert written == [ANSWER.why]
