@@ -35,6 +35,7 @@ CHOICES = {
     names.GPU_FRACTION_CONTAINER: [
         *(*CONTAINERS, *INIT_CONTAINERS, "none", "", "a\\b", 'a"b', "\r\n", "\U0001f40c" * 70)
     ],
+    names.DEFAULT_CONTAINER: [*CONTAINERS, *INIT_CONTAINERS, "none", ""],
     names.MPS: ["true", "True", "false", "", " true", "true\n"],
     names.SHARED_GPU_CONFIGMAP: ["x"],
 }

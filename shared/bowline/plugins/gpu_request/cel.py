@@ -69,11 +69,16 @@ def some_container(condition: str) -> str:
 
 def variables() -> Mapping[str, str]:
     """Return the policy's variables that the rules refer to, in the order in which they build on one another."""
-    spec, name = "object.spec", names.GPU_FRACTION_CONTAINER
+    spec, name, default = "object.spec", names.GPU_FRACTION_CONTAINER, names.DEFAULT_CONTAINER
+    is_prepared = f"({has(names.SHARED_GPU_CONFIGMAP)} && {value(names.SHARED_GPU_CONFIGMAP)} != '')"
+    is_default = f"{has(default)} && !{is_prepared} && {spec}.containers.exists(c, c.name == {value(default)})"
     share = "".join(f"{has(key)} ? {text(key)} : " for key in names.SHARE_ANNOTATIONS)
     return {
         "annotations": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
         "shareKey": f"{share}''",
         "containers": f"(has({spec}.initContainers) ? {spec}.initContainers : []) + {spec}.containers",
-        "target": f"{has(name)} ? variables.containers.filter(c, c.name == {value(name)}) : [{spec}.containers[0]]",
+        "target": (
+            f"{has(name)} ? variables.containers.filter(c, c.name == {value(name)}) : {is_default} ? "
+            f"{spec}.containers.filter(c, c.name == {value(default)}) : [{spec}.containers[0]]"
+        ),
     }

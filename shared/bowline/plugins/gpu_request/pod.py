@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from bowline.api import names
 from bowline.api.field_error import format_value
+from bowline.api.gpu_share import share_target
 from bowline.api.meta import Object
 from bowline.api.quantity import as_stored, parse_quantity
 
@@ -96,7 +97,7 @@ def view_pod(pod: Object) -> PodGpus:
     share = next(filter(annotations.__contains__, names.SHARE_ANNOTATIONS), "")
     containers = tuple(_containers(spec))
     pod_level = _pod_level(spec["resources"]) if spec.get("resources") else ()
-    return PodGpus(annotations, share, containers, _target(annotations, containers), pod_level, spec)
+    return PodGpus(annotations, share, containers, _target(pod, containers) if annotations else None, pod_level, spec)
 
 
 def owned_annotations(pod: Object) -> dict[str, str]:
@@ -117,11 +118,10 @@ def is_device(resource: str) -> bool:
     return resource == names.RESOURCE_GPU or resource.startswith(names.RESOURCE_MIG_PREFIX)
 
 
-def _target(annotations: Mapping[str, str], containers: tuple[Container, ...]) -> Container | None:
-    if names.GPU_FRACTION_CONTAINER in annotations:
-        name = annotations[names.GPU_FRACTION_CONTAINER]
-        return next((container for container in containers if name and container.name == name), None)
-    return next((container for container in containers if not container.is_init), None)
+def _target(pod: Object, containers: tuple[Container, ...]) -> Container | None:
+    target = share_target(pod)
+    path = f"spec.{target.field}[{target.index}]" if target is not None else ""
+    return next((container for container in containers if container.path == path), None)
 
 
 def _pod_level(resources: Object) -> tuple[Amount, ...]:
