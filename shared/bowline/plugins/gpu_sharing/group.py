@@ -58,6 +58,11 @@ class Group:
         return reservation.is_unreported and self.unreported.get(reservation.uid, latest + 1) <= latest
 
     @property
+    def is_held(self) -> bool:
+        """Whether a reservation pod that was read has the group's device."""
+        return any(reservation.holds for reservation in self.reservations)
+
+    @property
     def is_reserved(self) -> bool:
         """Whether the watch shows a reservation pod that has the group's device."""
         return any(reservation.holds for reservation in self.watched.values())

@@ -376,10 +376,11 @@ class GroupController:
         """Recover the group's device if pods use it and no reservation holds it; returns the wait of a request for
         it, None if there is nothing to recover.
 
-        ``node``: where a new device would be reserved otherwise, so that pods are read which no watch shows.
+        ``node``: where a new device would be reserved otherwise, so that pods are read which no watch shows. So they
+        are before a silent reservation is deleted: its report may have been removed.
         """
-        is_held = any(reservation.holds for reservation in group.reservations)
-        is_read = group.loss is not None if is_held else bool(node or group.users)
+        is_held, is_silent = group.is_held, any(group.is_silent(entry, self._latest) for entry in group.reservations)
+        is_read = group.loss is not None if is_held else bool(node or group.users or is_silent)
         on_node = node if node and not group.users else None
         users = running_users(await self._client.users(group.name, on_node)) if is_read else []
         if is_held or not users:

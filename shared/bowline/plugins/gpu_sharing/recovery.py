@@ -110,15 +110,17 @@ def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str
 def leftovers(group: Group, latest: float) -> list[Reservation]:
     """Return the reservations that serve nobody, whoever uses the group's device.
 
-    Blockers, unless a search is on; what an abandoned search has reserved; those that are silent since ``latest``.
+    Blockers, unless a search is on; what a search that is over has reserved; those that are silent since ``latest``,
+    unless a device is lost: one that no search has created may have it, if somebody has removed its report.
     """
-    is_abandoned = group.loss is not None and not group.is_searched
+    is_held, is_abandoned = group.is_held, group.loss is not None and not group.is_searched
     return [
         entry
         for entry in group.reservations
         if (entry.is_blocker and not group.is_searched)
-        or group.is_silent(entry, latest)
-        or (is_abandoned and entry.expected_devices and (entry.is_unreported or entry.is_rejected))
+        or (group.loss is None and group.is_silent(entry, latest))
+        or (is_abandoned and entry.expected_devices and entry.is_unreported)
+        or ((is_abandoned or is_held) and entry.expected_devices and entry.is_rejected)
     ]
 
 

@@ -1,7 +1,7 @@
 """The controller of the groups, pass by pass. All else needs a real API server."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -424,15 +424,16 @@ async def test_an_unused_device_of_another_binder_is_released_while_shares_are_o
     owner(site, passes, releases_foreign=releases_foreign).enqueue(["g1"])
     await passes.results()
     assert site.count("remove") == is_released
-    # So is one whose agent is silent.
-    clock, silent, watched = SteppedClock(), Site((reservation(is_foreign=is_foreign),), (user(),)), Groups()
-    watched.reservation_changed(None, cached(silent.reservations[0]))
+    # So is one whose agent is silent, beside the one that has the device.
+    second = replace(reservation(is_foreign=is_foreign), key=ObjectKey("res", "second"), uid=ObjectUID("r2"))
+    clock, silent, watched = SteppedClock(), Site((HELD, second), (user(),)), Groups()
+    watched.reservation_changed(None, cached(second))
     controller = owner(silent, passes, clock, watched, releases_foreign=releases_foreign)
     for _ in range(2):
         controller.enqueue(["g1"])
         await passes.results()
         clock.step(TIMEOUT)
-    assert bool(silent.removals) is is_released
+    assert silent.removals == ["second"] * is_released
 
 
 async def test_a_silent_reservation_is_released_with_the_last_request_for_it() -> None:
@@ -469,6 +470,31 @@ async def test_a_silent_reservation_is_released_once_a_request_has_waited_for_it
     await controller.claim(claim("b"))
     await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
     assert site.removals == [reservation().key.name] * is_removed
+
+
+@dataclass(frozen=True, slots=True)
+class LosingClient(SiteClient):
+    """The ConfigMaps of the pods do not show their device."""
+
+    async def lost_device(self, group: str, users: Sequence[User]) -> DeviceRequest:
+        return claim()
+
+    async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
+        self.site.calls.append(reason)
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_a_silent_reservation_stays_while_pods_may_run_with_its_device(is_shown: bool) -> None:
+    """Somebody has removed its report, and perhaps the label by which the watch would show the pods."""
+    site, clock, watched = Site((reservation(),), (user(),)), SteppedClock(), Groups()
+    watched.reservation_changed(None, cached(reservation()))
+    if is_shown:
+        watched.user_changed(None, sharing("a"))
+    controller = owner(site, NoPasses(), clock, watched, client_class=LosingClient)
+    for _ in range(3):
+        await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
+        clock.step(TIMEOUT)
+    assert site.removals == []
 
 
 @dataclass(frozen=True, slots=True)

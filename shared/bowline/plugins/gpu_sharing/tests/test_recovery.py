@@ -87,6 +87,27 @@ def test_a_search_without_success_releases_what_it_blocks(
     assert leftovers(Group("g1", reservations=reservations, loss=Loss(last_uid=NEW.uid)), 0.0) == []
 
 
+HOLDER = reservation(device="GPU-1", expected_devices=WANTED)
+
+
+@pytest.mark.parametrize(
+    ("reservations", "loss", "releases"),
+    [
+        pytest.param([HOLDER, NEW], None, [NEW], id="a silent one beside the one that holds the device"),
+        pytest.param([reservation()], None, [reservation()], id="one that no pod can use yet"),
+        pytest.param([reservation()], Loss("it is silent"), [],
+            id="never the one whose report was removed: it may have the device that pods use"),
+        pytest.param([reservation()], Loss(last_uid=NEW.uid), [], id="nor during the search"),
+        pytest.param([HOLDER, REFUSED], None, [REFUSED],
+            id="what the kubelet rejected: the next search would take it for its answer"),
+        pytest.param([REFUSED], None, [], id="not before a request has read why it was rejected"),
+    ],
+)  # fmt: skip
+def test_what_serves_nobody(reservations: list[Reservation], loss: Loss | None, releases: list[Reservation]) -> None:
+    silent = {entry.uid: 0.0 for entry in reservations}
+    assert leftovers(Group("g1", reservations=reservations, unreported=silent, loss=loss), 0.0) == releases
+
+
 @pytest.mark.parametrize(
     ("reservations", "why", "pause"),
     [
