@@ -330,7 +330,7 @@ class GroupController:
         """Delete the targets and, if that is due, unused reservations; returns one that cannot be deleted now."""
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
         failure = next((Unreleased(entry, entry.deletion) for entry in deleting), None)
-        releasable = [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
+        releasable = self._releasable(group)
         targets = [entry for entry in targets if entry in releasable]
         idle = unused_reservations(releasable, (), group.claimed_nodes, ()) if is_due else []
         nodes = {reservation.node for reservation in idle}
@@ -360,6 +360,10 @@ class GroupController:
                 failure = Unreleased(reservation, "it has changed meanwhile", REQUEUE_DELAY)
         return failure
 
+    def _releasable(self, group: Group) -> list[Reservation]:
+        """Return the group's reservations without those of another binder, which are its own while shares are off."""
+        return [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
+
     async def _adopt(self, users: Iterable[User]) -> None:
         """Add the labels for watch and schedulers to pods of another binder."""
         for user in users:
@@ -379,7 +383,8 @@ class GroupController:
         ``node``: where a new device would be reserved otherwise, so that pods are read which no watch shows. So they
         are before a silent reservation is deleted: its report may have been removed.
         """
-        is_held, is_silent = group.is_held, any(group.is_silent(entry, self._latest) for entry in group.reservations)
+        is_held = group.is_held
+        is_silent = any(group.is_silent(entry, self._latest) for entry in self._releasable(group))
         is_read = group.loss is not None if is_held else bool(node or group.users or is_silent)
         on_node = node if node and not group.users else None
         users = running_users(await self._client.users(group.name, on_node)) if is_read else []

@@ -104,6 +104,17 @@ class SiteClient(ReservationClient):
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class LosingClient(SiteClient):
+    """The ConfigMaps of the pods do not show their device."""
+
+    async def lost_device(self, group: str, users: Sequence[User]) -> DeviceRequest:
+        return claim()
+
+    async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
+        self.site.calls.append(reason)
+
+
 class Patched:
     """A client that records the metadata that is patched."""
 
@@ -434,6 +445,15 @@ async def test_an_unused_device_of_another_binder_is_released_while_shares_are_o
         await passes.results()
         clock.step(TIMEOUT)
     assert silent.removals == ["second"] * is_released
+    # Another binder's is not even searched for while shares are off.
+    alone = Site((reservation(is_foreign=is_foreign),), (user(),))
+    controller = owner(
+        alone, NoPasses(), clock, watched, releases_foreign=releases_foreign, client_class=LosingClient
+    )
+    for _ in range(2):
+        await controller.release(claim().request, ObjectUID("a"), ["g1"])
+        clock.step(TIMEOUT)
+    assert ("SharedGPUUnreserved" in alone.calls) is is_released
 
 
 async def test_a_silent_reservation_is_released_with_the_last_request_for_it() -> None:
@@ -470,17 +490,6 @@ async def test_a_silent_reservation_is_released_once_a_request_has_waited_for_it
     await controller.claim(claim("b"))
     await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
     assert site.removals == [reservation().key.name] * is_removed
-
-
-@dataclass(frozen=True, slots=True)
-class LosingClient(SiteClient):
-    """The ConfigMaps of the pods do not show their device."""
-
-    async def lost_device(self, group: str, users: Sequence[User]) -> DeviceRequest:
-        return claim()
-
-    async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
-        self.site.calls.append(reason)
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
