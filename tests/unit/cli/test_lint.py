@@ -509,6 +509,35 @@ def test_an_object_of_an_unknown_kind_that_names_a_gpu_is_not_checked(lint: Any,
     assert f"not checked ({place} names a GPU; " in lint(text)[1]
 
 
+MANIFEST = "apiVersion: v1, kind: Pod, metadata: {name: p, annotations: {gpu-fraction: '2'}}, spec: {" + (
+    "schedulerName: example-scheduler, containers: [{name: main, image: x}]}"
+)
+RESOURCES = f'templates: [{{name: a, resource: {{action: create, manifest: "{{{MANIFEST}}}"}}}}]'
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "spec"),
+    [
+        ("workload.codeflare.dev/v1beta2", "AppWrapper", f"components: [{{template: {{{MANIFEST}}}}}]"),
+        ("argoproj.io/v1alpha1", "Workflow", RESOURCES),
+        ("argoproj.io/v1alpha1", "WorkflowTemplate", RESOURCES),
+        ("argoproj.io/v1alpha1", "ClusterWorkflowTemplate", RESOURCES),
+        ("argoproj.io/v1alpha1", "CronWorkflow", f"workflowSpec: {{{RESOURCES}}}"),
+    ],
+)
+def test_objects_within_an_object_are_reviewed(lint: Any, group: str, kind: str, spec: str) -> None:
+    status, out, _ = lint(f"apiVersion: {group}\nkind: {kind}\nmetadata: {{name: w}}\nspec: {{{spec}}}")
+    assert status == 1
+    assert "0.yaml:4: Pod p: denied\n  metadata.annotations[gpu-fraction]: " in out
+
+
+def test_an_embedded_manifest_that_is_not_read_is_named(lint: Any) -> None:
+    templates = "templates: [{name: a, resource: {manifest: '{{=x: ['}}]"
+    text = f"apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {{name: w}}\nspec: {{{templates}}}"
+    status, out, _ = lint(text, options=("--fail-on", "unchecked"))
+    assert (status, "not checked (spec.templates[*].resource.manifest)" in out) == (1, True)
+
+
 def test_a_taint_for_gpu_nodes_is_no_sign_of_pods(lint: Any) -> None:
     text = f"apiVersion: nvidia.com/v1\nkind: Own\nmetadata: {{name: own}}\nspec: {{{NODES}}}"
     assert lint(text, options=("--fail-on", "unchecked"))[0] == 0

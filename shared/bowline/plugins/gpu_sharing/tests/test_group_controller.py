@@ -168,8 +168,10 @@ def owner(
     releases_foreign: bool = True,
     kube: Any = NO_CLIENT,
     client_class: type[SiteClient] = SiteClient,
+    overcommit: str = "1",
 ) -> GroupController:
-    client = client_class(kube, GpuSharingSettings(enabled=releases_foreign), GpuSharingConfig(), site)
+    args = GpuSharingConfig(overcommit=Decimal(overcommit))
+    client = client_class(kube, GpuSharingSettings(enabled=releases_foreign), args, site)
     worker = (passes or Passes()).worker
     handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock or SystemClock()), worker=worker)
     return GroupController(handle, client, watched or Groups(), timedelta(seconds=60))
@@ -237,11 +239,12 @@ class ScalingPods:
 
 
 async def test_a_wait_for_a_scaling_pod_is_short_and_those_that_cannot_be_listed_block_nothing() -> None:
-    def client(*, is_forbidden: bool) -> ReservationClient:
+    def client(*, is_forbidden: bool, **args: str) -> ReservationClient:
         kube: Any = ScalingPods(is_forbidden)
-        return ReservationClient(kube, GpuSharingSettings(), GpuSharingConfig())
+        return ReservationClient(kube, GpuSharingSettings(), GpuSharingConfig.model_validate(args))
 
     assert await client(is_forbidden=True).scaling_up() is None
+    assert await client(is_forbidden=False, scaleAdjustNamespace="").scaling_up() is None
     status = await client(is_forbidden=False).scaling_up()
     assert status is not None
     by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
@@ -309,6 +312,13 @@ async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
         assert part in full.message
     controller.release_claims(first.request)
     assert isinstance(await controller.claim(second), Held)
+
+
+async def test_a_device_may_be_over_packed() -> None:
+    controller = owner(Site(users=(replace(user("bound"), portion=Decimal("0.8")),)), overcommit="1.5")
+    first, second = (replace(claim(name), portion=Decimal(portion)) for name, portion in (("a", "0.7"), ("b", "0.1")))
+    assert isinstance(await controller.claim(first), Held)
+    assert isinstance(await controller.claim(second), Fatal)
 
 
 async def test_a_pod_that_a_former_leader_may_still_bind_has_its_portion() -> None:
