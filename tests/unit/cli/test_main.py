@@ -5,7 +5,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,12 @@ def test_each_program_prints_the_version_of_the_wheel_and_of_python(
     with contextlib.suppress(SystemExit):
         print_version()
     assert capsys.readouterr().out == f"bowline {version('bowline-binder')}, Python {platform.python_version()}\n"
+
+
+def test_both_names_are_one_program() -> None:
+    """kubectl finds a program `kubectl-bowline` as `kubectl bowline`."""
+    programs = entry_points(group="console_scripts")
+    assert [programs[name].load() for name in ("bowline", "kubectl-bowline")] == [main, main]
 
 
 def test_a_wait_that_is_no_duration_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
