@@ -15,6 +15,7 @@ from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.plugin import PluginConfig
 from bowline.framework.interface.status import Status
 from bowline.kube.resources import NAMESPACES, PODS
+from bowline.runtime.logging import fields_of
 from bowline.testing.builders import pod
 from bowline_reconciler.term.uninstall import Uninstall
 from tests.reconciler.stage import Stage
@@ -111,14 +112,20 @@ async def test_an_uninstall_returns_the_seats_of_ended_pods_and_reports_those_of
     await end_pod(stage)
     seats = Seats()
     async with stage.working(seats, uninstalling=True) as working:
-        gone = ObjectKey(stage.namespace, "none")
+        gone, reports = ObjectKey(stage.namespace, "none"), list[tuple[Any, Any]]()
+
+        def report(record: logging.LogRecord) -> bool:
+            fields = fields_of(record)
+            reports.append((fields.get("bindRequest"), fields.get("plugins")))
+            return True
+
+        caplog.handler.addFilter(report)
         with caplog.at_level(logging.INFO, "bowline_reconciler.term.releases"):
             await Uninstall(stage.client, gone, stage.namespace).run()
         assert await finalizers(stage) is None
         assert await finalizers(stage, "runs") is None
         await until_awaited(partial(stage.events, "runs"), lambda reasons: "NotReleased" in reasons)
     assert seats.calls == [("release", uid, True)]
-    reports = [(vars(record).get("bindRequest"), vars(record).get("plugins")) for record in caplog.records]
     assert (f"{stage.namespace}/runs", "seats") in reports
 
 

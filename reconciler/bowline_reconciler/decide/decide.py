@@ -152,9 +152,9 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
     if pod.uid != request.pod_uid:
         why = f"pod {name} is another one now (UID {pod.uid}, asked for {request.pod_uid})"
         return Fail(Status.fatal(why, Reason.POD_GONE))
-    if is_bound_as_asked(request, pod):
-        return Complete()
     if pod.node:
+        if is_bound_as_asked(request, pod):
+            return Complete()
         why = f"pod {name} runs on node {pod.node}, not on {request.selected_node}"
         return Fail(Status.fatal(why, Reason.BOUND_ELSEWHERE))
     if pod.deleting:
