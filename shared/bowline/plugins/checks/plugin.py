@@ -7,7 +7,6 @@ has. Nothing waits for that finalizer: the name of an object belongs to one requ
 """
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, Final
@@ -17,7 +16,7 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, key_of, uid_of
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.status import UNLIMITED, merge_statuses
-from bowline.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, UnrecognizedReply, with_failure
+from bowline.kube.errors import Conflict, KubeError, NotFound, UnrecognizedReply, with_failure
 from bowline.kube.resources import BINDCHECKS
 from bowline.plugin import (
     Access,
@@ -99,14 +98,12 @@ class Checks(AdmissionPlugin[ChecksConfig], BuiltinBindingPlugin[ChecksConfig]):
         return answer_status(check, stored, question)
 
     async def _stored(self, client: ObjectClient, question: Mapping[str, Any]) -> Object:
-        """Return the object that asks, which is created if there is none."""
+        """Return the object that asks, which is created if there is none. Raises AlreadyExists after a late write."""
         namespace, name = question["metadata"]["namespace"], question["metadata"]["name"]
         try:
             return await client.get(BINDCHECKS, namespace, name)
         except NotFound:
-            with suppress(AlreadyExists):
-                return await client.create(BINDCHECKS, namespace, question, essential=question)
-            return await client.get(BINDCHECKS, namespace, name)
+            return await client.create(BINDCHECKS, namespace, question, essential=question)
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         return await self.release(ctx)

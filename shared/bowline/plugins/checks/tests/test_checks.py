@@ -2,14 +2,21 @@
 
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pydantic import ValidationError
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
-from bowline.framework.interface.status import Done, Status, Waiting
+from bowline.framework.binding.calls import PluginCaller
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Settings
+from bowline.framework.interface.status import Done, Status, Transient, Waiting
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import AlreadyExists, ApiStatus, NotFound
 from bowline.plugins.checks.config import Check, ChecksConfig
+from bowline.plugins.checks.plugin import Checks
 from bowline.plugins.checks.rules import (
     CHANGED,
     MAX_ANNOTATION,
@@ -20,6 +27,7 @@ from bowline.plugins.checks.rules import (
     required_checks,
 )
 from bowline.testing import builders
+from bowline.testing.handles import context_for
 
 CHECKS = (Check(name="network"), Check(name="audit", namespaces=("payments",)), Check(name="all", namespaces=("*",)))
 
@@ -115,3 +123,22 @@ def test_the_configuration_names_each_check_once_and_has_durations() -> None:
     for checks in invalid:
         with pytest.raises(ValidationError):
             ChecksConfig.model_validate({"checks": checks})
+
+
+class Deleted(KubeClient):
+    """Another process has created the object, and another client has deleted it since."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def get(self, *args: Any, **options: Any) -> dict[str, Any]:
+        raise NotFound(ApiStatus(404, "NotFound", "it does not exist"))
+
+    async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
+        raise AlreadyExists(ApiStatus(409, "AlreadyExists", "it exists"))
+
+
+async def test_an_object_that_is_deleted_while_it_is_asked_ends_no_decision() -> None:
+    plugin, request = Checks(ChecksConfig(checks=CHECKS), Settings()), builders.stored(builders.bind_request("train"))
+    ctx = context_for(request, pod("network"), client=Deleted())
+    assert isinstance(await Runner((plugin,), PluginCaller(Mock())).run_pre_bind(ctx), Transient)
