@@ -110,12 +110,15 @@ class ProgressReports:
                 self.queue.add(key)
 
     async def _report(self, key: ObjectKey) -> Result:
-        """Report one request. A report that fails is repeated after a pause, and concerns no one else."""
+        """Report one request. A report that fails is repeated after a pause, and concerns no one else.
+
+        While the former request of its name ends, the present one has the report: it waits for that.
+        """
         state = self.states.get(key)
         entry = state.stage if state is not None else None
         if state is None or not isinstance(entry, Progress) or entry.cause is None:
             return DONE
-        why, request, cause = "", self.reads.latest(key, state), entry.cause
+        why, request, cause = "", self.reads.latest(key), entry.cause
         try:
             if request is not None:
                 # In an outage all calls fail, and none is the request's own: then no event without a stored status.

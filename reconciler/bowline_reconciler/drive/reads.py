@@ -59,10 +59,9 @@ class Reads:
     jitter: Callable[[], float]
     uninstalling: bool = False
 
-    def latest(self, key: ObjectKey, state: RequestState) -> BindRequest | None:
-        """Return the newest known version of the state's request; None if it is not cached, or another one is."""
-        request = self.informers.request_cache.get(key)
-        return request if request is not None and request.uid == state.uid else None
+    def latest(self, key: ObjectKey) -> BindRequest | None:
+        """Return the newest known version of the request of this name; None if none is cached."""
+        return self.informers.request_cache.get(key)
 
     async def read(
         self, key: ObjectKey, request: BindRequest | None, state: RequestState | None

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.calls import PluginCall, PluginCaller
 from bowline.kube.accounting import OpenCall, open_calls
@@ -16,6 +17,7 @@ from bowline.kube.calls import Call
 from bowline.kube.errors import NoResponse
 from bowline.kube.resources import NODES, PODS
 from bowline.runtime.workers import DONE, ReconcileError, Result, run_workers
+from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.progress import ProgressReports, unfinished_by
@@ -92,6 +94,13 @@ async def test_a_request_is_unfinished_until_a_reconcile_has_a_result(
     assert cycle.state.stage is None
 
 
+def reports_of(cycle: Cycle, reporter: Reporter) -> ProgressReports:
+    caller, availability = PluginCaller(cycle.driver.observation), Availability(cycle.clock)
+    return ProgressReports(
+        cycle.states, cycle.reads, reporter, cycle.driver.requeue, availability, caller, cycle.clock
+    )
+
+
 async def test_a_report_is_not_repeated_while_it_is_written() -> None:
     """Whoever repeats one that hangs writes without a pause, and for as long as it hangs occupies a worker."""
     cycle, released, written = Cycle(), asyncio.Event(), list[str]()
@@ -102,10 +111,7 @@ async def test_a_report_is_not_repeated_while_it_is_written() -> None:
             await released.wait()
             raise NoResponse("no reply")
 
-    reporter = Hanging(cycle.driver.writer, cycle.driver.observation.metrics, cycle.clock)
-    caller, availability = PluginCaller(cycle.driver.observation), Availability(cycle.clock)
-    services = (cycle.states, cycle.reads, reporter, cycle.driver.requeue, availability, caller, cycle.clock)
-    reports = ProgressReports(*services)
+    reports = reports_of(cycle, Hanging(cycle.driver.writer, cycle.driver.observation.metrics, cycle.clock))
     cycle.state.stage = Progress(0.0, answer=ANSWER)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(run_workers(reports.queue, reports._report, reports._on_error))
@@ -119,3 +125,21 @@ async def test_a_report_is_not_repeated_while_it_is_written() -> None:
         await until(lambda: not reports.queue.depth and not reports.queue.processing)
         running.cancel()
     assert written == [ANSWER.why]
+
+
+async def test_the_next_request_of_a_name_says_that_a_write_for_the_former_one_may_take_effect() -> None:
+    cycle = Cycle()
+    cycle.state.begun_request = cycle.request
+    cycle.state.attempt.writes.lose(cycle.clock.monotonic(), is_binding=True)
+    cycle.show(decode_bind_request(stored(bind_request("train", uid="pod-uid"), uid="next", version="9")))
+    assert (await cycle.reconciler.reconcile(KEY)).pending
+    cycle.clock.step(timedelta(seconds=6))
+    reports = reports_of(cycle, cycle.driver.reporter)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(run_workers(reports.queue, reports._report, reports._on_error))
+        await until(lambda: reports.queue.is_open)
+        reports.scan()
+        await until(lambda: not reports.queue.depth and not reports.queue.processing)
+        running.cancel()
+    assert cycle.request.uid == "next"
+    assert "may still take effect" in cycle.request.status["reason"]
