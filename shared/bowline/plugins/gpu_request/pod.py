@@ -120,8 +120,10 @@ def is_device(resource: str) -> bool:
 
 def _target(pod: Object, containers: tuple[Container, ...]) -> Container | None:
     target = share_target(pod)
-    path = f"spec.{target.field}[{target.index}]" if target is not None else ""
-    return next((container for container in containers if container.path == path), None)
+    if target is None:
+        return None
+    before = len(pod["spec"].get("initContainers") or ()) if target.field == "containers" else 0
+    return containers[before + target.index]
 
 
 def _pod_level(resources: Object) -> tuple[Amount, ...]:
