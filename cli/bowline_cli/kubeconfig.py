@@ -25,7 +25,7 @@ DEFAULT_FILE = "~/.kube/config"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # In seconds: a create waits for all admission webhooks, up to 30 s.
 READ_TIMEOUT_S = 40
-# In seconds, of the first request: kubectl's plugin may ask its user to log in.
+# In seconds, of the first request of a user with a plugin: it may ask for a login.
 LOGIN_TIMEOUT_S = 300
 # Ends kubectl and removes its folder as soon as this process has ended, however it did: then its input is closed.
 _WATCHED = 'folder=$1; shift; "$@" & exec >/dev/null; cat; kill $! 2>/dev/null; rm -rf "$folder"'
@@ -58,8 +58,8 @@ class ServerAccess:
 class _SocketConnection(HTTPConnection):
     """A connection to a local socket."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=LOGIN_TIMEOUT_S)
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
         self._path = path
 
     def connect(self) -> None:
@@ -82,8 +82,10 @@ def opened_access(file: str | None, context: str | None) -> Iterator[ServerAcces
     content = json.loads(_view(file or os.environ.get("KUBECONFIG") or DEFAULT_FILE, options))
     server = (content.get("clusters") or [{}])[0].get("cluster", {}).get("server", "")
     namespace = content["contexts"][0]["context"].get("namespace") or "default"
+    user = (content.get("users") or [{}])[0].get("user") or {}
     with _proxy(options) as path:
-        yield ServerAccess(server, namespace, _SocketConnection(path))
+        connection = _SocketConnection(path, LOGIN_TIMEOUT_S if user.get("exec") else READ_TIMEOUT_S)
+        yield ServerAccess(server, namespace, connection)
 
 
 def service_account(environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> ServerAccess:
