@@ -11,13 +11,14 @@ is on its node, the CPU time of each process and the calls that the API server h
 
 import asyncio
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from bowline.api import names
 from bowline.api.meta import Object
@@ -43,7 +44,7 @@ from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import NAMESPACE, POLL_S, READY_S, rig
 
 SCHEDULER, BOWLINE = "kube-scheduler", "Bowline"
-CALL = re.compile(r'apiserver_request_total\{.*resource="(.*?)".*subresource="(.*?)",verb="(.*?)".*\} (\S+)')
+CALLS = "apiserver_request_total"
 # Of which fewer than this for each pod are made: leases, and lists and watches.
 SELDOM = 0.1
 DEVICECLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
@@ -141,8 +142,11 @@ async def _drain(need: Need, sizes: SchedulerSizes, *, by_scheduler: bool) -> Dr
 def _calls(cluster: Cluster) -> Counter[str]:
     """The calls that the API server has answered so far, by verb and resource."""
     calls: Counter[str] = Counter()
-    for resource, subresource, verb, count in CALL.findall(cluster.api.get("/metrics")):
-        calls[f"{verb} {'/'.join(filter(None, (resource, subresource)))}"] += int(float(count))
+    lines = (line for line in cluster.api.get("/metrics").splitlines() if line.startswith(CALLS))
+    for metric in text_string_to_metric_families("\n".join(lines) + "\n"):
+        for sample in metric.samples:
+            resource = "/".join(filter(None, (sample.labels["resource"], sample.labels["subresource"])))
+            calls[f"{sample.labels['verb']} {resource}"] += int(sample.value)
     return calls
 
 

@@ -47,7 +47,7 @@ NO_FAILURES = Streak(0, 0.0, 0.0)
 def extend(streak: Streak, now: float, last_success: float, is_deferred: bool) -> Streak:
     """Return the streak with one more failure at ``now``.
 
-    ``last_success``: when any call of this process last succeeded. ``deferred``: the API server sent Retry-After,
+    ``last_success``: when any call of this process last succeeded. ``is_deferred``: the API server sent Retry-After,
     which concerns its load and not the object.
     """
     if not streak.count:

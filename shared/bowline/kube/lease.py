@@ -352,7 +352,7 @@ class LeaderElector:
             "metadata": {**key, **self._metadata, "ownerReferences": self._owners},
             "spec": spec_of_holder({}, self.identity, now, self._timings.lease_duration),
         }
-        inherits_writes = bool(self._versions)
+        inherits_writes = bool(self._versions)  # before the reply, which is a Lease that was read
         started_at = self._client.clock.monotonic()
         try:
             essential = {"spec": body["spec"]}

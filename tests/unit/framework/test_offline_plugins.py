@@ -7,8 +7,6 @@ from bowline.framework.interface.plugin import AdmissionPlugin
 from bowline.plugins.catalog import build_plugins
 from bowline.plugins.offline import DEFAULT, offline_plugins
 
-METHODS = [name for name in vars(AdmissionPlugin) if name.startswith(("mutate_", "validate_"))]
-
 
 def test_they_are_the_plugins_that_admission_calls_by_default_in_their_order() -> None:
     settings = Settings()

@@ -1,9 +1,11 @@
 """When a term begins and ends by the clock: with a late reply, and with a Lease that was deleted."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from bowline.api.meta import ObjectKey, format_micro_time
 from bowline.kube.client import ClientOptions, KubeClient
@@ -14,6 +16,10 @@ from bowline.kube.resources import LEASES, Resource
 from bowline.testing.clock import START, SteppedClock
 from tests.waiting import until
 
+HELD: dict[str, Any] = {
+    "metadata": {"resourceVersion": "1"},
+    "spec": {"holderIdentity": "two", "leaseDurationSeconds": 15, "renewTime": format_micro_time(START)},
+}
 TIMINGS = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(milliseconds=1))
 
 
@@ -73,29 +79,24 @@ async def test_of_fifteen_seconds_nine_are_left_after_a_reply_that_took_six() ->
     assert client.left[:3] == [9, 9, 9], "after the creation, and after two renewals"
 
 
-async def test_a_deleted_lease_is_created_again_when_its_holder_has_stopped_leading() -> None:
-    """Its holder may be suspended: it leads until then, and what it has sent may still take effect."""
-    spec = {"holderIdentity": "two", "leaseDurationSeconds": 15, "renewTime": format_micro_time(START)}
-    client, stop = LateReplies({"metadata": {"resourceVersion": "1"}, "spec": spec}), asyncio.Event()
+@pytest.mark.parametrize(
+    ("lease", "versions"),
+    [
+        pytest.param(HELD, LeaseVersions, id="its holder may be suspended, and lead until then"),
+        pytest.param(None, read_lease, id="another one may lead, whom a suspended former leader has not read"),
+    ],
+)
+async def test_a_deleted_lease_is_created_again_when_whoever_holds_it_has_stopped_leading(
+    lease: dict[str, Any] | None, versions: Callable[[], LeaseVersions]
+) -> None:
+    """What the holder has sent may still take effect."""
+    client, stop = LateReplies(lease), asyncio.Event()
+    client.elector = LeaderElector(client, ObjectKey("default", "lease"), "one", TIMINGS, versions())
     async with asyncio.TaskGroup() as group:
         group.create_task(client.elector.run(stop))
-        await until(lambda: client.elector.leader == "two")
+        await until(lambda: lease is None or client.elector.leader == "two")
         client.lease, reads = None, client.reads
         await until(lambda: client.reads >= reads + 3)
-        assert not client.elector.is_leader.is_set()
-        client.clock.step(TIMINGS.lease_duration)
-        await until(client.elector.is_leader.is_set)
-        assert client.elector.inherits_writes
-        stop.set()
-
-
-async def test_a_former_leader_awaits_whoever_has_led_since_before_it_creates_a_deleted_lease() -> None:
-    """It was suspended: another one took the Lease, which was then deleted, and leads."""
-    client, stop = LateReplies(), asyncio.Event()
-    client.elector = LeaderElector(client, ObjectKey("default", "lease"), "later term", TIMINGS, read_lease())
-    async with asyncio.TaskGroup() as group:
-        group.create_task(client.elector.run(stop))
-        await until(lambda: client.reads >= 3)
         assert not client.elector.is_leader.is_set()
         client.clock.step(TIMINGS.lease_duration)
         await until(client.elector.is_leader.is_set)

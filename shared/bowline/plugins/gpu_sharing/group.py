@@ -8,6 +8,7 @@ are monotonic, because the wall clocks of machines differ and may be set.
 """
 
 import asyncio
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,9 +54,9 @@ class Group:
         unreported = (entry.uid for entry in reservations if entry.is_unreported)
         self.unreported = {uid: self.unreported.get(uid, at) for uid in unreported}
 
-    def is_silent(self, reservation: Reservation, latest: float) -> bool:
-        """Whether the reservation may still report its device, and has not since ``latest`` or longer."""
-        return reservation.is_unreported and self.unreported.get(reservation.uid, latest + 1) <= latest
+    def is_silent(self, reservation: Reservation, cutoff: float) -> bool:
+        """Whether the reservation may still report its device, and has not since ``cutoff`` or longer."""
+        return reservation.is_unreported and self.unreported.get(reservation.uid, math.inf) <= cutoff
 
     @property
     def is_held(self) -> bool:

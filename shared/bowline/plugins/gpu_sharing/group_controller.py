@@ -28,7 +28,7 @@ from datetime import timedelta
 from typing import assert_never
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.interface.handle import Handle
 from bowline.framework.interface.status import UNLIMITED, Status, Transient
 from bowline.kube.accounting import turn_at
@@ -179,7 +179,7 @@ class GroupController:
         return max(min(pauses), REQUEUE_DELAY) if pauses else None
 
     @property
-    def _latest(self) -> float:
+    def _cutoff(self) -> float:
         """Since when a reservation is silent that has not reported its device: no request waits longer for it."""
         return self._clock.monotonic() - self._client.sharing.agent_timeout.total_seconds() + ROUNDING_S
 
@@ -201,7 +201,7 @@ class GroupController:
             await self._recover(group)
             # A release is answered from live reads, so watch lag does not matter.
             is_due = is_release or not group.users
-            return await self._delete_unused(group, leftovers(group, self._latest), is_due=is_due)
+            return await self._delete_unused(group, leftovers(group, self._cutoff), is_due=is_due)
 
     @asynccontextmanager
     async def _pass(self, group: Group, *, is_check: bool = False) -> AsyncIterator[None]:
@@ -287,7 +287,7 @@ class GroupController:
         waiting = excess(claim, {user.key: user.portion for user in late} | portions, limit)
         if full is not None or waiting is None:
             return full
-        refs = [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in late]
+        refs = [user.ref for user in late]
         why = f"a former leader may still bind pods with the device: {waiting.message}"
         return Status.wait(why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=ELSEWHERE)
 
@@ -384,7 +384,7 @@ class GroupController:
         are before a silent reservation is deleted: its report may have been removed.
         """
         is_held = group.is_held
-        is_silent = any(group.is_silent(entry, self._latest) for entry in self._releasable(group))
+        is_silent = any(group.is_silent(entry, self._cutoff) for entry in self._releasable(group))
         is_read = group.loss is not None if is_held else bool(node or group.users or is_silent)
         on_node = node if node and not group.users else None
         users = running_users(await self._client.users(group.name, on_node)) if is_read else []
@@ -408,7 +408,7 @@ class GroupController:
         """Execute one step of the search for the lost device; returns what is known of it then."""
         now, timeout_s = self._clock.monotonic(), self._client.sharing.agent_timeout.total_seconds()
         claim = await self._client.lost_device(group.name, users)
-        step = next_step(claim, group, loss.last_uid, self._latest)
+        step = next_step(claim, group, loss.last_uid, self._cutoff)
         match step:
             case Await(awaited):
                 return replace(loss, until=group.unreported[awaited.uid] + timeout_s, last_uid=awaited.uid)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bowline.api import names
-from bowline.api.meta import ObjectRef, ObjectUID
+from bowline.api.meta import ObjectUID
 from bowline.framework.interface.status import Status
 from bowline.plugins.gpu_sharing.group import Group
 from bowline.plugins.gpu_sharing.reservation import (
@@ -65,10 +65,10 @@ def running_users(users: Iterable[User]) -> list[User]:
     return [user for user in users if user.node and not user.has_ended and not user.deleting]
 
 
-def next_step(claim: DeviceRequest, group: Group, last_uid: ObjectUID | None, latest: float) -> Step:
+def next_step(claim: DeviceRequest, group: Group, last_uid: ObjectUID | None, cutoff: float) -> Step:
     """Return the next step for a device without a holder.
 
-    ``last_uid``: the last reservation of this search. ``latest``: since when one that has not reported is silent.
+    ``last_uid``: the last reservation of this search. ``cutoff``: since when one that has not reported is silent.
     """
     node = claim.node
     on_node = [entry for entry in group.reservations if (entry.node, entry.group) == (node, group.name)]
@@ -81,7 +81,7 @@ def next_step(claim: DeviceRequest, group: Group, last_uid: ObjectUID | None, la
         why = f"node {node} offers no {names.RESOURCE_GPU} (status.allocatable), so no pod gets its device either"
     elif not claim.expected_devices:
         why = "the ConfigMaps of its pods do not agree on its device"
-    elif waiting and not group.is_silent(waiting[0], latest):
+    elif waiting and not group.is_silent(waiting[0], cutoff):
         return Await(waiting[0])
     elif waiting:
         why = (
@@ -107,10 +107,10 @@ def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str
     return next(name for name in (base, *(f"{base}-{n}" for n in range(1, 100))) if name not in unavailable_names)
 
 
-def leftovers(group: Group, latest: float) -> list[Reservation]:
+def leftovers(group: Group, cutoff: float) -> list[Reservation]:
     """Return the reservations that serve nobody, whoever uses the group's device.
 
-    Blockers, unless a search is on; what a search that is over has reserved; those that are silent since ``latest``,
+    Blockers, unless a search is on; what a search that is over has reserved; those that are silent since ``cutoff``,
     unless a device is lost: one that no search has created may have it, if somebody has removed its report.
     """
     is_held, is_abandoned = group.is_held, group.loss is not None and not group.is_searched
@@ -118,7 +118,7 @@ def leftovers(group: Group, latest: float) -> list[Reservation]:
         entry
         for entry in group.reservations
         if (entry.is_blocker and not group.is_searched)
-        or (group.loss is None and group.is_silent(entry, latest))
+        or (group.loss is None and group.is_silent(entry, cutoff))
         or (is_abandoned and entry.expected_devices and entry.is_unreported)
         or ((is_abandoned or is_held) and entry.expected_devices and entry.is_rejected)
     ]
@@ -127,7 +127,7 @@ def leftovers(group: Group, latest: float) -> list[Reservation]:
 def recovery_status(group: Group, users: Sequence[User]) -> Status:
     """Return the wait of a request for a device that the users have lost."""
     refs = [reservation.ref for reservation in group.reservations if reservation.is_unreported]
-    refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
+    refs += [user.ref for user in users[:5]]
     pods = ", ".join(str(user.key) for user in users[:5])
     why = (group.loss.why if group.loss is not None else "") or "it is being reserved again"
     problem = f"nothing reserves the device of group {group.name} on node {users[0].node}, used by pod {pods}"

@@ -334,6 +334,11 @@ class User:
     portion: Decimal = Decimal(0)  # of the device
     missing_labels: Mapping[str, str | None] = field(default_factory=dict)  # for the watch and for schedulers
 
+    @property
+    def ref(self) -> ObjectRef:
+        """Reference to the pod in the version that was read."""
+        return ObjectRef("v1", "Pod", self.key, self.uid, self.version)
+
 
 def view_user(pod: Object, node: str = "", mebibytes: int = 0) -> User:
     """Parse a pod that is labelled with a group. ``node``: of a selection by node, for a pod that is not decoded.
