@@ -7,7 +7,7 @@
 # SOURCE_DATE_EPOCH, which the builder sets, and compiled modules contain a hash of their source instead of its time.
 #
 # Behind a proxy: BUILD_OPTIONS="--build-arg=HTTPS_PROXY=http://proxy:3128 --secret=id=pip,src=pip.conf --secret=id=ca,src=ca.pem",
-# where pip.conf names the index and `cert = /run/secrets/ca`. None of it is in the image.
+# where pip.conf names the index and `cert = /run/secrets/ca`.
 ARG PYTHON_IMAGE
 
 # --- the wheel of this checkout, built by the pinned tool ---
