@@ -137,9 +137,7 @@ class InstalledRelease:
     def agent_account(self) -> ObjectKey:
         """The ServiceAccount of reservation pods."""
         settings = self.settings if isinstance(self.settings, Settings) else Settings()
-        arguments = next((plugin.args for plugin in settings.plugins if plugin.name == "gpu_sharing"), {})
-        account = arguments.get("reservationServiceAccount", names.RESERVATION_SERVICE_ACCOUNT)
-        return ObjectKey(settings.gpu_sharing.reservation_namespace, account)
+        return ObjectKey(settings.gpu_sharing.reservation_namespace, names.RESERVATION_SERVICE_ACCOUNT)
 
     @property
     def instance(self) -> str:

@@ -242,13 +242,9 @@ def test_the_webhook_may_read(chart: Chart, values: Any, read: Any) -> None:
     assert other_rights == read
 
 
-def test_the_account_and_label_of_reservation_pods_are_settings(chart: Chart) -> None:
-    args = {"reservationAppLabel": "reserved", "reservationServiceAccount": "gpu-agent"}
+def test_the_label_of_reservation_pods_is_a_setting(chart: Chart) -> None:
+    args = {"reservationAppLabel": "reserved"}
     manifests = chart.render({"config": {"plugins": [{"name": "gpu_sharing", "args": args}]}})
-    assert ("ServiceAccount", "gpu-agent") in manifests.by_kind
-    binding = manifests.get("RoleBinding", "bowline-agent")
-    assert binding["subjects"] == accounts([("gpu-agent", RESERVATIONS), *AGENTS[1:]])
     policy = str(manifests.get("ValidatingAdmissionPolicy", "bowline-reconciler-pods"))
     assert "'reserved'" in policy
-    assert '["gpu-agent","kai-resource-reservation"]' in policy
     assert "['app'] == 'kai-resource-reservation'" not in policy

@@ -30,8 +30,8 @@ GPU_SHARING = (
         "misplaced-reservation-used",
         "A reservation pod whose name says another node is used for the group.",
         f"{_SHARING}reservation.py",
-        "        and not reservation.is_misplaced\n",
-        "",
+        "if reservation.lives and not reservation.is_misplaced and reservation.group == claim.group",
+        "if reservation.lives and reservation.group == claim.group",
     ),
     Mutant(
         "ended-reservation-awaited",

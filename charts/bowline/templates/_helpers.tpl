@@ -222,16 +222,12 @@ registry, repository and tag are those of the release.
 {{- include "bowline.sharingArgument" (dict "root" . "name" "reservationAppLabel" "default" "kai-resource-reservation") }}
 {{- end }}
 
-{{- define "bowline.reservationAccount" -}}
-{{- include "bowline.sharingArgument" (dict "root" . "name" "reservationServiceAccount" "default" "bowline-gpu-agent") }}
-{{- end }}
-
 {{/*
 The accounts of agents, a JSON array: also that of pods which an earlier version or KAI-Scheduler's binder has created, and
 which an earlier version's reconciler creates until the upgrade has replaced it.
 */}}
 {{- define "bowline.reservationAccounts" -}}
-{{ list (include "bowline.reservationAccount" .) "kai-resource-reservation" | uniq | toJson }}
+{{ list "bowline-gpu-agent" "kai-resource-reservation" | toJson }}
 {{- end }}
 
 {{- define "bowline.reservationNamespace" -}}

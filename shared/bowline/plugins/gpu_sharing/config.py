@@ -45,8 +45,6 @@ class GpuSharingConfig(PluginConfig):
     """Limits of reservation pods besides the one GPU."""
     reservation_priority_class_name: str = ""
     """PriorityClass of reservation pods. Empty: the cluster's default."""
-    reservation_image_pull_secrets: tuple[str, ...] = ()
-    """Secrets of the reservation namespace with which the agent's image is pulled, besides the ServiceAccount's."""
     reservation_pod_security_context: dict[str, Any] = {
         "runAsNonRoot": True,
         "runAsUser": 10000,
@@ -63,5 +61,3 @@ class GpuSharingConfig(PluginConfig):
     reservation_app_label: Annotated[str, Field(pattern=_LABEL_VALUE)] = names.RESERVATION_APP
     """Label ``app`` of reservation pods, by which KAI-Scheduler does not count them as pods with a GPU. The same as
     its option --resource-reservation-app-label."""
-    reservation_service_account: Annotated[str, Field(min_length=1)] = names.RESERVATION_SERVICE_ACCOUNT
-    """ServiceAccount of reservation pods, in the reservation namespace."""

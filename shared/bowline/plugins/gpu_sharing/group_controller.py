@@ -112,17 +112,13 @@ class GroupController:
         """The sizes of what is remembered, by kind."""
         return {**self._groups.sizes, "withdrawn": len(self._withdrawn)}
 
-    def release_claims(self, request: ObjectKey) -> None:
-        """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""
-        self._groups.release_claims(request)
-
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
 
         What cannot be deleted now is deleted later: it delays only pods that need its device.
         """
         self._withdrawn[request] = uid
-        self.release_claims(request)
+        self._groups.release_claims(request)
         await asyncio.gather(*(self._release(group, request.namespace) for group in groups))
 
     async def release_unused(self, groups: Iterable[str], node: str, tenant: str) -> list[Unreleased]:
@@ -134,9 +130,11 @@ class GroupController:
         return [failure for failure in failures if failure is not None and failure.reservation.node == node]
 
     def forget(self, request: ObjectKey) -> None:
-        """Drop the state of a request that does not exist any more."""
+        """Drop the state of a request that does not exist any more, or whose pod is bound: its label keeps the device
+        from now on.
+        """
         self._withdrawn.pop(request, None)
-        self.release_claims(request)
+        self._groups.release_claims(request)
 
     # --- called by watches ---
 
@@ -201,7 +199,7 @@ class GroupController:
             await self._recover(group)
             # A release is answered from live reads, so watch lag does not matter.
             is_due = is_release or not group.users
-            return await self._delete_unused(group, leftovers(group, self._cutoff), is_due=is_due)
+            return await self._delete_unused(group, is_due=is_due)
 
     @asynccontextmanager
     async def _pass(self, group: Group, *, is_check: bool = False) -> AsyncIterator[None]:
@@ -324,25 +322,26 @@ class GroupController:
         group.reservations.remove(target)
         return True
 
-    async def _delete_unused(
-        self, group: Group, targets: Sequence[Reservation], *, is_due: bool
-    ) -> Unreleased | None:
-        """Delete the targets and, if that is due, unused reservations; returns one that cannot be deleted now."""
+    async def _delete_unused(self, group: Group, *, is_due: bool) -> Unreleased | None:
+        """Delete what serves nobody and, if that is due, what is unused; returns one that cannot be deleted now."""
         deleting = (entry for entry in group.reservations if entry.deleting and not entry.has_ended)
         failure = next((Unreleased(entry, entry.deletion) for entry in deleting), None)
-        releasable = self._releasable(group)
-        targets = [entry for entry in targets if entry in releasable]
-        idle = unused_reservations(releasable, (), group.claimed_nodes, ()) if is_due else []
-        nodes = {reservation.node for reservation in idle}
+        # Those of another binder are its own while shares are off.
+        own = [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
+        useless = [entry for entry in leftovers(group, self._cutoff) if entry in own]
+        # Whoever waits for one. Pods may use its device: somebody may have removed its report.
+        silent = [entry for entry in own if group.is_silent(entry, self._cutoff)]
+        idle = unused_reservations(own, (), group.claimed_nodes) if is_due else []
+        nodes = {reservation.node for reservation in (*silent, *idle)}
         # Requests are read before users: of one that is completed meanwhile the pod is bound, and listed.
         requested_nodes = await self._client.requested_nodes(group.name, nodes, set(self._withdrawn.values()))
         users = [user for node in nodes for user in await self._client.users(group.name, node or None)]
         await self._adopt(users)
-        idle = unused_reservations(idle, users, group.claimed_nodes, requested_nodes)
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
-        for reservation in dict.fromkeys((*targets, *idle)):
-            is_unused = unused_reservations([reservation], users, group.claimed_nodes, requested_nodes)
-            if not is_unused and reservation not in targets:
+        for reservation in dict.fromkeys((*useless, *silent, *idle)):
+            given_on = {claim.node for claim in group.joined}
+            awaited_on = given_on if reservation in silent else group.claimed_nodes | requested_nodes
+            if reservation not in useless and not unused_reservations([reservation], users, awaited_on):
                 continue
             about = {"group": group.name, "node": reservation.node, "reservation": str(reservation.key)}
             try:
@@ -360,10 +359,6 @@ class GroupController:
                 failure = Unreleased(reservation, "it has changed meanwhile", REQUEUE_DELAY)
         return failure
 
-    def _releasable(self, group: Group) -> list[Reservation]:
-        """Return the group's reservations without those of another binder, which are its own while shares are off."""
-        return [entry for entry in group.reservations if self._client.sharing.enabled or not entry.is_foreign]
-
     async def _adopt(self, users: Iterable[User]) -> None:
         """Add the labels for watch and schedulers to pods of another binder."""
         for user in users:
@@ -380,12 +375,10 @@ class GroupController:
         """Recover the group's device if pods use it and no reservation holds it; returns the wait of a request for
         it, None if there is nothing to recover.
 
-        ``node``: where a new device would be reserved otherwise, so that pods are read which no watch shows. So they
-        are before a silent reservation is deleted: its report may have been removed.
+        ``node``: where a new device would be reserved otherwise, so that pods are read which no watch shows.
         """
         is_held = group.is_held
-        is_silent = any(group.is_silent(entry, self._cutoff) for entry in self._releasable(group))
-        is_read = group.loss is not None if is_held else bool(node or group.users or is_silent)
+        is_read = group.loss is not None if is_held else bool(node or group.users)
         on_node = node if node and not group.users else None
         users = running_users(await self._client.users(group.name, on_node)) if is_read else []
         if is_held or not users:

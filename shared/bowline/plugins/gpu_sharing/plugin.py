@@ -237,7 +237,7 @@ class GpuSharing(GpuSharingAdmission, BuiltinBindingPlugin[GpuSharingConfig]):
     async def post_bind(self, ctx: BindContext) -> None:
         """Drop the claims: the pod's label keeps the device from now on."""
         if ctx.request.is_share:
-            self._controller.release_claims(ctx.request.key)
+            self._controller.forget(ctx.request.key)
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         """Remove the labels, release the groups, delete the ConfigMaps: one that somebody keeps holds no device."""

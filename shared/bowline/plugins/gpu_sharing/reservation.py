@@ -232,13 +232,12 @@ def check_reservations(claim: DeviceRequest, reservations: Sequence[Reservation]
     If several hold a device of the group on the node, the one with the deterministic name takes precedence.
     """
     name = reservation_name(claim.node, claim.group)
-    alive = [
+    of_group = [
         reservation
         for reservation in reservations
-        if reservation.lives
-        and not reservation.is_misplaced
-        and (reservation.node, reservation.group) == (claim.node, claim.group)
+        if reservation.lives and not reservation.is_misplaced and reservation.group == claim.group
     ]
+    alive = [reservation for reservation in of_group if reservation.node == claim.node]
     alive.sort(key=lambda reservation: (not reservation.device, reservation.key.name != name, reservation.key.name))
     if alive and alive[0].compute_mode != claim.compute_mode:
         modes = [mode or names.TIME_SLICING for mode in (alive[0].compute_mode, claim.compute_mode)]
@@ -253,6 +252,19 @@ def check_reservations(claim: DeviceRequest, reservations: Sequence[Reservation]
             return _loss(claim, previous)
     if alive:
         return Pending(alive[0])
+    return _unavailable(claim, of_group)
+
+
+def _unavailable(claim: DeviceRequest, of_group: Sequence[Reservation]) -> Status | None:
+    """Return why no device is reserved for the claim; None if one is to be.
+
+    Of a group on two nodes the loss of one device would not be noticed while the other is held.
+    """
+    elsewhere = next((reservation.node for reservation in of_group if reservation.node), "")
+    if elsewhere:
+        return no_room(
+            f"group {claim.group} has a device on node {elsewhere}, not {claim.node}; choose another group"
+        )
     if claim.node_facts.lacks_gpus:
         return no_room(
             f"node {claim.node} offers no {names.RESOURCE_GPU} (status.allocatable), and a shared device is reserved "
@@ -358,20 +370,17 @@ def view_user(pod: Object, node: str = "", mebibytes: int = 0) -> User:
 
 
 def unused_reservations(
-    reservations: Sequence[Reservation],
-    users: Collection[User],
-    claimed_nodes: Collection[str],
-    requested_nodes: Collection[str],
+    reservations: Sequence[Reservation], users: Collection[User], awaited_on: Collection[str]
 ) -> list[Reservation]:
-    """Return the unused reservations. ``claimed_nodes``, ``requested_nodes``: where a claim or an unfinished
-    request needs the group.
+    """Return the unused reservations. ``awaited_on``: the nodes where a claim or an unfinished request needs the
+    group.
 
     A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
     does not either: claims and requests show whether it will be bound, a label alone does not. A pod that was deleted
     with force is not listed, so it uses none (decision 169). A reservation pod that is not decoded may be
     on any node. A blocker serves nobody.
     """
-    nodes = {*claimed_nodes, *requested_nodes, *(user.node for user in users if not user.has_ended)}
+    nodes = {*awaited_on, *(user.node for user in users if not user.has_ended)}
     return [
         entry
         for entry in reservations

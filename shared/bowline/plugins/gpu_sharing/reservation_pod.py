@@ -28,12 +28,10 @@ def reservation_object(
     # Without a controller `kubectl drain` and NVIDIA's driver upgrade refuse to move the pods of the node.
     owner = {"apiVersion": "v1", "kind": "Node", "name": claim.node, "uid": claim.node_facts.uid, "controller": True}
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
-    pull_secrets = [{"name": name} for name in args.reservation_image_pull_secrets]
     # Empty settings are left to the cluster's defaults.
     optional = {
         "runtimeClassName": args.reservation_runtime_class_name,
         "priorityClassName": args.reservation_priority_class_name,
-        "imagePullSecrets": pull_secrets,
         "securityContext": args.reservation_pod_security_context,
     }
     container_security = args.reservation_container_security_context
@@ -49,7 +47,7 @@ def reservation_object(
         },
         "spec": {
             "nodeName": claim.node,
-            "serviceAccountName": args.reservation_service_account,
+            "serviceAccountName": names.RESERVATION_SERVICE_ACCOUNT,
             "automountServiceAccountToken": True,
             "tolerations": _tolerations(claim),
             **{name: value for name, value in optional.items() if value},

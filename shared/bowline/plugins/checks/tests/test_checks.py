@@ -12,9 +12,10 @@ from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.interface.status import Done, Status, Transient, Waiting
+from bowline.framework.interface.status import Done, Fatal, Status, Transient, Waiting
+from bowline.framework.reason import Suggestion
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import AlreadyExists, ApiStatus, NotFound
+from bowline.kube.errors import AlreadyExists, ApiStatus, Forbidden, NotFound
 from bowline.plugins.checks.config import Check, ChecksConfig
 from bowline.plugins.checks.plugin import Checks
 from bowline.plugins.checks.rules import (
@@ -106,9 +107,10 @@ def answered(status: str | None, **fields: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_condition_ready_is_the_answer(stored: dict[str, Any], expected: type[Status] | str, text: str) -> None:
-    status = answer_status(CHECKS[0], stored, asked())
+    status = answer_status(Check(name="network", denial_suggestion=Suggestion.DELETE_POD), stored, asked())
     assert expected in (type(status), getattr(status, "word", ""))
     assert text in status.message
+    assert not isinstance(status, Fatal) or status.suggestion is Suggestion.DELETE_POD
 
 
 def test_the_configuration_names_each_check_once_and_has_durations() -> None:
@@ -142,3 +144,24 @@ async def test_an_object_that_is_deleted_while_it_is_asked_ends_no_decision() ->
     plugin, request = Checks(ChecksConfig(checks=CHECKS), Settings()), builders.stored(builders.bind_request("train"))
     ctx = context_for(request, pod("network"), client=Deleted())
     assert isinstance(await Runner((plugin,), PluginCaller(Mock())).run_pre_bind(ctx), Transient)
+
+
+async def test_a_deletion_that_is_denied_stops_no_other_and_all_denials_are_reported() -> None:
+    deleted: list[str] = []
+
+    class Guarded(Deleted):
+        async def list_all(self, *args: Any, **options: Any) -> list[dict[str, Any]]:
+            return [{"metadata": {"namespace": "work", "name": name, "uid": name}} for name in ("a", "b", "c")]
+
+        async def delete(self, *args: Any, **options: Any) -> dict[str, Any]:
+            name = args[2]
+            if name != "c":
+                raise Forbidden(ApiStatus(403, "Forbidden", f"{name} is kept"))
+            deleted.append(name)
+            return {}
+
+    request = builders.stored(builders.bind_request("train"))
+    ctx = context_for(request, pod("network"), client=Guarded())
+    with pytest.raises(Forbidden, match=r"a is kept.*b is kept"):
+        await Checks(ChecksConfig(checks=CHECKS), Settings()).release(ctx)
+    assert deleted == ["c"]

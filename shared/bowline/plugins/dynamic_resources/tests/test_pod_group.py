@@ -80,27 +80,26 @@ def test_the_claim_of_a_group_has_the_groups_reference() -> None:
     assert requirement.pod_uid == POD_UID
 
 
+RESERVED = {"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}
+BESIDE = {"allocation": TIMED, "reservedFor": [user("a"), GROUP_REFERENCE]}
+
+
 @pytest.mark.parametrize(
-    ("reserved_for", "remaining"), [pytest.param([user("a")], [user("a")], id="beside a pod outside the group")]
-)
-def test_the_group_is_reserved_and_never_the_pod(reserved_for: list[Any], remaining: list[Any]) -> None:
-    stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
-    requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
-    expected = ClaimStatus({"allocation": TIMED, "reservedFor": [*remaining, GROUP_REFERENCE]})
-    assert next_reservation(stored, requirement, NOW, TIMEOUT) == expected
-
-
-@pytest.mark.parametrize("decision", [allocation(), {}, None])
-def test_a_further_pod_of_the_group_writes_nothing(decision: dict[str, Any] | None) -> None:
-    stored = protected_claim({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}, **group_owner())
+    ("decision", "status", "owner", "expected"),
+    [
+        pytest.param(allocation(), {"allocation": TIMED, "reservedFor": [user("a")]}, group_owner(),
+            ClaimStatus(BESIDE), id="the group is reserved, never the pod"),
+        *(pytest.param(decision, RESERVED, group_owner(), Status.ok(), id=f"a further pod writes nothing: {decision}")
+            for decision in (allocation(), {}, None)),
+        pytest.param(allocation(), RESERVED, owner_meta(), Status.ok(),
+            id="a claim that was created for the pod before the group shared it is the group's as well"),
+    ],
+)  # fmt: skip
+def test_a_claim_of_the_group(
+    decision: dict[str, Any] | None, status: dict[str, Any], owner: dict[str, Any], expected: Any
+) -> None:
     requirement = required_claim(decision, is_generated=True, shared_by=GROUP_REFERENCE)
-    assert next_reservation(stored, requirement, NOW, TIMEOUT) == Status.ok()
-
-
-def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as_well() -> None:
-    stored = protected_claim({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}, **owner_meta())
-    requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
-    assert next_reservation(stored, requirement, NOW, TIMEOUT) == Status.ok()
+    assert next_reservation(protected_claim(status, **owner), requirement, NOW, TIMEOUT) == expected
 
 
 @pytest.mark.parametrize(
@@ -126,39 +125,28 @@ def test_a_claim_of_another_group_or_pod_is_a_conflict(
     assert answer.message.endswith(remedy)
 
 
-RELEASE = [
-    pytest.param([GROUP_REFERENCE], None, id="the group's reservation stays: its other pods may run"),
-    pytest.param([user(), GROUP_REFERENCE], ClaimStatus({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}),
-        id="an entry of the pod itself goes"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("shared_by", [GROUP_REFERENCE, None])
-@pytest.mark.parametrize(("reserved_for", "expected"), RELEASE)
+@pytest.mark.parametrize(
+    ("shared_by", "reserved_for", "is_used", "devices", "expected"),
+    [
+        pytest.param(GROUP_REFERENCE, [GROUP_REFERENCE], True, "d0", None,
+            id="the group's reservation stays: its other pods may run"),
+        pytest.param(None, [GROUP_REFERENCE], True, "d0", None, id="also of a rollback that knows of no group"),
+        pytest.param(GROUP_REFERENCE, [user(), GROUP_REFERENCE], True, "d0", ClaimStatus(RESERVED),
+            id="an entry of the pod itself goes"),
+        pytest.param(None, [user(), GROUP_REFERENCE], True, "d0", ClaimStatus(RESERVED), id="so it does there"),
+        pytest.param(GROUP_REFERENCE, [GROUP_REFERENCE], True, "d7", None, id="whatever was decided"),
+        pytest.param(GROUP_REFERENCE, [GROUP_REFERENCE], False, "d7", ClaimStatus({}),
+            id="no pod of the group has it: freed, whatever was decided"),
+        pytest.param(GROUP_REFERENCE, [user(), GROUP_REFERENCE], False, "d7", None, id="unless another has it"),
+        pytest.param(GROUP_REFERENCE, [user()], False, "d7", None, id="of a pod alone, with other devices"),
+    ],
+)  # fmt: skip
 def test_a_rollback_leaves_what_the_group_has(
-    reserved_for: list[Any], expected: Any, shared_by: dict[str, Any] | None
-) -> None:
-    """Whether or not the rollback knows that the claim is the group's."""
-    stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
-    assert next_release(stored, required_claim(allocation(), shared_by=shared_by)) == expected
-
-
-UNUSED = [
-    pytest.param([GROUP_REFERENCE], True, id="reserved for the group alone"),
-    pytest.param([user(), GROUP_REFERENCE], False, id="another entry"),
-    pytest.param([user()], False, id="of a pod alone, with other devices"),
-]
-
-
-@pytest.mark.parametrize(("reserved_for", "is_freed"), UNUSED)
-def test_a_claim_that_no_pod_of_the_group_has_is_freed_whatever_was_decided(
-    reserved_for: list[Any], is_freed: bool
+    shared_by: dict[str, Any] | None, reserved_for: list[Any], is_used: bool, devices: str, expected: Any
 ) -> None:
     stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
-    other_decision = required_claim(allocation(result("d7")), shared_by=GROUP_REFERENCE)
-    write = next_release(stored, other_decision, is_group_used=False)
-    assert write == (ClaimStatus({}) if is_freed else None)
-    assert next_release(stored, other_decision) is None
+    requirement = required_claim(allocation(result(devices)), shared_by=shared_by)
+    assert next_release(stored, requirement, is_group_used=is_used) == expected
 
 
 def member(name: str, **spec: Any) -> dict[str, Any]:

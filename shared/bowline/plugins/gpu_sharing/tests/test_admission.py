@@ -126,13 +126,6 @@ def test_only_the_shares_container_is_changed(annotations: Json, spec: Json, pos
         assert raw == before
 
 
-def test_a_second_review_of_the_pod_changes_nothing() -> None:
-    once = prepare_pod(sharing_pod(), "first")
-    again = MutablePod(copy.deepcopy(once))
-    prepare(again, "second")
-    assert again.operations == []
-
-
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
 def test_a_container_inserted_before_the_shares_own_updates_its_names(field: str) -> None:
     """1. The webhook prepares the pod. 2. Another one inserts its proxy first. 3. The webhook is called again.
@@ -157,20 +150,6 @@ def test_a_container_inserted_before_the_shares_own_updates_its_names(field: str
     prepare(pod, "other")
     assert review == prepare_pod(pod_of({"name": "proxy"}, alone))
     assert jsonpatch.apply_patch(between, pod.operations) == review
-
-
-@pytest.mark.parametrize("field", ["containers", "initContainers"])
-def test_the_share_stays_with_its_container_when_another_is_inserted_before(field: str) -> None:
-    pod = prepare_pod(sharing_pod(HALF))
-    assert pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] == "main"
-    pod["spec"].setdefault(field, []).insert(0, {"name": "proxy"})
-    again = prepare_pod(pod, "another review")
-    owner = next(container for container in again["spec"]["containers"] if container["name"] == "main")
-    proxy = again["spec"][field][0]
-    assert {entry["name"] for entry in owner["env"]} == {"NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION"}
-    assert len(owner["envFrom"]) == len(again["spec"]["volumes"]) == 1
-    assert proxy == {"name": "proxy"}
-    assert not list(share_errors(again, is_final=True))
 
 
 DEFAULT = {**HALF, names.DEFAULT_CONTAINER: "main"}

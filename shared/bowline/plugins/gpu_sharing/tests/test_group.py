@@ -36,7 +36,8 @@ def user(name: str, *groups: str) -> Object:
 
 def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> None:
     idle = Groups()
-    idle.reservation_changed(None, reservation("g"))
+    for group, node in (("g", NODE), ("elsewhere", "node-1")):
+        idle.reservation_changed(None, reservation(group, node))
     idle.user_changed(None, user("a", "g"))
     idle.user_changed(None, user("b", "g"))
     assert idle.on_node(NODE) == set()
@@ -99,13 +100,6 @@ def test_a_group_is_checked_when_its_last_pod_leaves_it_or_one_joins_it_without_
     assert watched.user_changed(user("b", "g"), None) == set()
     assert watched.user_changed(user("a", "g", "lost"), user("a", "lost")) == {"g", "lost"}
     assert watched.user_changed(user("a", "lost"), None) == {"lost"}, "the recovery of its device ends"
-
-
-def test_idle_groups_are_those_of_a_node() -> None:
-    watched = Groups()
-    for group, node in (("g", NODE), ("h", "node-1")):
-        watched.reservation_changed(None, reservation(group, node))
-    assert watched.on_node(NODE) == {"g"}
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ async def test_passes_of_a_group_are_one_after_the_other_and_share_a_read(is_wit
     assert waiting[1].result() == Pending(reservation())
     assert [site.count("reservations"), site.count("create")] == [2, 1]
     for name in ("a", "b", "c"):
-        controller.release_claims(claim(name).request)
+        controller.forget(claim(name).request)
 
 
 async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
@@ -310,7 +310,7 @@ async def test_the_portions_of_a_device_add_up_to_at_most_the_device() -> None:
     assert (full.reason, full.suggestion) == (Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
     for part in ("group g1 on node n1", "1.8", "ns/b (0.8)", "ns/a (0.8)", "ns/bound (0.2)"):
         assert part in full.message
-    controller.release_claims(first.request)
+    controller.forget(first.request)
     assert isinstance(await controller.claim(second), Held)
 
 
@@ -334,7 +334,7 @@ async def test_a_pod_that_a_former_leader_may_still_bind_has_its_portion() -> No
     assert isinstance(answer, Waiting)
     assert "ns/late" in answer.message
     clock.step(timedelta(seconds=60))
-    controller.release_claims(claim("c").request)
+    controller.forget(claim("c").request)
     assert isinstance(await controller.claim(second), Held)
     term.cancel()
 
@@ -409,8 +409,7 @@ def test_what_a_pod_of_another_binder_uses_of_its_device(
     assert f"{used_portion(sharing_pod(annotations), device_memory):f}" == portion
 
 
-@pytest.mark.parametrize("end", ["release_claims", "forget"])
-async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_after_the_claims_end(end: str) -> None:
+async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_after_the_claims_end() -> None:
     """As where the pod has ended before its request was completed: nothing else asks for the group then."""
     passes, site = Passes(), Site()
     controller = owner(site, passes)
@@ -418,7 +417,7 @@ async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_after_th
     controller.enqueue(["g1"])  # its only user has ended
     assert await passes.results() == [RELEASE_RETRY]
     assert site.count("remove") == 0
-    getattr(controller, end)(claim().request)
+    controller.forget(claim().request)
     controller.enqueue(["g1"])  # the delay is over
     assert (await passes.results())[-1] is None
     assert site.count("remove") == 1
@@ -455,15 +454,14 @@ async def test_an_unused_device_of_another_binder_is_released_while_shares_are_o
         await passes.results()
         clock.step(TIMEOUT)
     assert silent.removals == ["second"] * is_released
-    # Another binder's is not even searched for while shares are off.
+    # While shares are off, nobody asks who uses another binder's.
     alone = Site((reservation(is_foreign=is_foreign),), (user(),))
-    controller = owner(
-        alone, NoPasses(), clock, watched, releases_foreign=releases_foreign, client_class=LosingClient
-    )
+    controller = owner(alone, NoPasses(), clock, Groups(), releases_foreign=releases_foreign)
     for _ in range(2):
         await controller.release(claim().request, ObjectUID("a"), ["g1"])
         clock.step(TIMEOUT)
-    assert ("SharedGPUUnreserved" in alone.calls) is is_released
+    assert ("users of g1 on n1" in alone.calls) is is_released
+    assert alone.removals == []
 
 
 async def test_a_silent_reservation_is_released_with_the_last_request_for_it() -> None:
@@ -502,16 +500,28 @@ async def test_a_silent_reservation_is_released_once_a_request_has_waited_for_it
     assert site.removals == [reservation().key.name] * is_removed
 
 
+@pytest.mark.parametrize("deleting", [True, False])
 @pytest.mark.parametrize("is_shown", [True, False])
-async def test_a_silent_reservation_stays_while_pods_may_run_with_its_device(is_shown: bool) -> None:
+async def test_a_silent_reservation_stays_while_pods_may_run_with_its_device(is_shown: bool, deleting: bool) -> None:
     """Somebody has removed its report, and perhaps the label by which the watch would show the pods."""
-    site, clock, watched = Site((reservation(),), (user(),)), SteppedClock(), Groups()
+    site, clock, watched = Site((reservation(),), (user(deleting=deleting),)), SteppedClock(), Groups()
     watched.reservation_changed(None, cached(reservation()))
     if is_shown:
         watched.user_changed(None, sharing("a"))
     controller = owner(site, NoPasses(), clock, watched, client_class=LosingClient)
     for _ in range(3):
         await controller.release(claim("a").request, ObjectUID("a"), ["g1"])
+        clock.step(TIMEOUT)
+    assert site.removals == []
+
+
+async def test_a_silent_reservation_stays_while_a_pod_is_about_to_be_bound_with_its_device() -> None:
+    site, clock = Site(), SteppedClock()
+    controller = owner(site, clock=clock)
+    assert isinstance(await controller.claim(claim("a")), Held)
+    site.reservations = (reservation(),)  # its report was removed
+    for _ in range(2):
+        await controller.release(claim("b").request, ObjectUID("b"), ["g1"])
         clock.step(TIMEOUT)
     assert site.removals == []
 

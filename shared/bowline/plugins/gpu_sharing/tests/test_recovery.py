@@ -83,6 +83,9 @@ def test_a_search_without_success_releases_what_it_blocks(
     step = next_step(lost, Group("g1", reservations=reservations), None, 0.0)
     assert isinstance(step, Abandon)
     assert why in step.why
+    assert step.pause == (RELEASE_RETRY if lost is WITHOUT_GPUS else SEARCH_INTERVAL), (
+        "a node may soon offer GPUs again"
+    )
     assert leftovers(Group("g1", reservations=[EVICTED, *reservations], loss=Loss(step.why)), 0.0) == releases
     assert leftovers(Group("g1", reservations=reservations, loss=Loss(last_uid=NEW.uid)), 0.0) == []
 
@@ -91,21 +94,18 @@ HOLDER = reservation(device="GPU-1", expected_devices=WANTED)
 
 
 @pytest.mark.parametrize(
-    ("reservations", "loss", "releases"),
+    ("reservations", "releases"),
     [
-        pytest.param([HOLDER, NEW], None, [NEW], id="a silent one beside the one that holds the device"),
-        pytest.param([reservation()], None, [reservation()], id="one that no pod can use yet"),
-        pytest.param([reservation()], Loss("it is silent"), [],
-            id="never the one whose report was removed: it may have the device that pods use"),
-        pytest.param([reservation()], Loss(last_uid=NEW.uid), [], id="nor during the search"),
-        pytest.param([HOLDER, REFUSED], None, [REFUSED],
+        pytest.param([HOLDER, NEW], [NEW], id="a silent one beside the one that holds the device"),
+        pytest.param([reservation()], [], id="a silent one alone may have the device that pods use"),
+        pytest.param([HOLDER, REFUSED], [REFUSED],
             id="what the kubelet rejected: the next search would take it for its answer"),
-        pytest.param([REFUSED], None, [], id="not before a request has read why it was rejected"),
+        pytest.param([REFUSED], [], id="not before a request has read why it was rejected"),
     ],
 )  # fmt: skip
-def test_what_serves_nobody(reservations: list[Reservation], loss: Loss | None, releases: list[Reservation]) -> None:
+def test_what_serves_nobody(reservations: list[Reservation], releases: list[Reservation]) -> None:
     silent = {entry.uid: 0.0 for entry in reservations}
-    assert leftovers(Group("g1", reservations=reservations, unreported=silent, loss=loss), 0.0) == releases
+    assert leftovers(Group("g1", reservations=reservations, unreported=silent), 0.0) == releases
 
 
 @pytest.mark.parametrize(

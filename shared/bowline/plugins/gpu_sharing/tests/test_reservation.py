@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bowline.api import names
 from bowline.api.meta import ObjectUID
@@ -46,12 +47,10 @@ def test_the_name_is_the_agreed_one() -> None:
         pytest.param([], None, id="there is none"),
         pytest.param([REPORTED], Held("GPU-1"), id="it has reported its device"),
         pytest.param([SILENT], Pending(SILENT), id="it has not reported its device yet"),
-        pytest.param([reservation("n2", device="GPU-2")], None, id="fault 14: it is on another node"),
         pytest.param([reservation(device="GPU-1", has_ended=True)], None,
             id="fault 14: it has ended, for example evicted, and holds nothing"),
         pytest.param([reservation(device="GPU-1", deleting=True)], None, id="fault 14: it is being deleted"),
-        pytest.param([reservation(node="n2", device="GPU-2", key=SILENT.key)], None,
-            id="another node's has our name"),
+        pytest.param([reservation(node="", key=SILENT.key)], None, id="one that is not decoded has our name"),
         pytest.param([reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2"), REPORTED],
             Held("GPU-1"), id="of two that hold a device the one of the agreed name"),
         pytest.param([BLOCKER], None, id="it blocks another device than the group's"),
@@ -70,6 +69,17 @@ def test_no_device_is_reserved_where_none_is_offered() -> None:
     assert isinstance(verdict, Status)
     assert "offers no nvidia.com/gpu" in verdict.message
     assert check_reservations(dra_only, [reservation(device="GPU-1")]) == Held("GPU-1")
+
+
+@pytest.mark.parametrize("device", ["GPU-1", ""])
+def test_a_group_has_its_device_on_one_node(device: str) -> None:
+    """Of two the loss of one would not be noticed while the other is held."""
+    elsewhere = reservation("n2", device=device)
+    verdict = check_reservations(claim(), [elsewhere])
+    assert isinstance(verdict, Fatal)
+    assert "group g1 has a device on node n2" in verdict.message
+    assert verdict.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+    assert check_reservations(claim(), [elsewhere, REPORTED]) == Held("GPU-1"), "as an earlier version allowed it"
 
 
 @pytest.mark.parametrize("device", ["GPU-1", ""])
@@ -130,45 +140,27 @@ def test_a_claim_that_waits(reservations: list[Reservation], verdict: Held | Pen
 
 
 @pytest.mark.parametrize(
-    ("users", "claimed_nodes", "requested_nodes", "is_released"),
+    ("users", "awaited_on", "is_released", "is_undecoded_released"),
     [
-        pytest.param([], set(), set(), True, id="no user"),
-        pytest.param([user()], set(), set(), False, id="a pod runs on it"),
-        pytest.param([user(has_ended=True)], set(), set(), True, id="fault 37: its pod has ended"),
-        pytest.param([user(deleting=True)], set(), set(), False, id="its pod is being deleted and still runs"),
-        pytest.param([user(node="")], set(), set(), True, id="a labelled pod that is not bound proves nothing"),
-        pytest.param([user(node="n2")], set(), set(), True, id="its pod runs on another node"),
-        pytest.param([user(has_ended=True), user("b")], set(), set(), False, id="one of two has ended"),
-        pytest.param([], {"n1"}, set(), False, id="a request has claimed it"),
-        pytest.param([], {"n2"}, set(), True, id="a request has claimed the group on another node"),
-        pytest.param([], set(), {"n1"}, False, id="fault 34: an unfinished request asks for it"),
+        pytest.param([], set(), True, True, id="no user"),
+        pytest.param([user()], set(), False, False, id="a pod runs on it"),
+        pytest.param([user(has_ended=True)], set(), True, True, id="fault 37: its pod has ended"),
+        pytest.param([user(deleting=True)], set(), False, False, id="its pod is being deleted and still runs"),
+        pytest.param([user(node="")], set(), True, False, id="a labelled pod that is not bound, or not decoded"),
+        pytest.param([user(node="n2")], set(), True, False, id="its pod runs on another node"),
+        pytest.param([user(has_ended=True), user("b")], set(), False, False, id="one of two has ended"),
+        pytest.param([], {"n1"}, False, False, id="fault 34: an unfinished request asks for it"),
+        pytest.param([], {"n2"}, True, False, id="a request has claimed the group on another node"),
     ],
 )
 def test_an_unused_reservation_is_released(
-    users: list[User], claimed_nodes: set[str], requested_nodes: set[str], is_released: bool
+    users: list[User], awaited_on: set[str], is_released: bool, is_undecoded_released: bool
 ) -> None:
+    """One that is not decoded may be on any node."""
     for candidate in (REPORTED, SILENT, reservation(has_ended=True)):
-        assert unused_reservations([candidate], users, claimed_nodes, requested_nodes) == (
-            [candidate] if is_released else []
-        )
-
-
-@pytest.mark.parametrize(
-    ("users", "claimed_nodes", "requested_nodes", "is_released"),
-    [
-        pytest.param([], set(), set(), True, id="no user"),
-        pytest.param([user(node="n2")], set(), set(), False, id="a pod on a node that may be its own"),
-        pytest.param([user()], set(), set(), False, id="a pod on its node"),
-        pytest.param([user(node="")], set(), set(), False, id="a pod that is not decoded either"),
-        pytest.param([], {"n1"}, set(), False, id="a request has claimed it"),
-        pytest.param([], set(), {"n1"}, False, id="an unfinished request asks for it"),
-    ],
-)
-def test_an_unused_reservation_that_is_not_decoded_is_released(
-    users: list[User], claimed_nodes: set[str], requested_nodes: set[str], is_released: bool
-) -> None:
-    candidate = replace(SILENT, node="")
-    assert bool(unused_reservations([candidate], users, claimed_nodes, requested_nodes)) is is_released
+        assert unused_reservations([candidate], users, awaited_on) == ([candidate] if is_released else [])
+    undecoded = unused_reservations([replace(SILENT, node="")], users, awaited_on)
+    assert bool(undecoded) is is_undecoded_released
 
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -262,7 +254,7 @@ def test_the_reservation_pod_has_the_form_that_schedulers_expect() -> None:
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1", **small}}
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert pod["spec"]["securityContext"]["runAsUser"] == 10000
-    assert not {"priorityClassName", "imagePullSecrets"} & set(pod["spec"])
+    assert "priorityClassName" not in pod["spec"]
     paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]}
     assert paths == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
     # All addresses: a pod may have only one of IPv6.
@@ -276,11 +268,9 @@ def test_settings_of_reservation_pods_reach_them() -> None:
             "reservationRequests": {"memory": "32Mi", "nvidia.com/gpu": "4"},
             "reservationLimits": {"memory": "64Mi"},
             "reservationPriorityClassName": "high",
-            "reservationImagePullSecrets": ["registry"],
             "reservationPodSecurityContext": {},
             "reservationContainerSecurityContext": {"runAsUser": 1},
             "reservationAppLabel": "reserved",
-            "reservationServiceAccount": "agent",
         }
     )
     pod = reservation_pod(settings, node_facts=NodeFacts(has_fake_gpus=True))
@@ -292,13 +282,17 @@ def test_settings_of_reservation_pods_reach_them() -> None:
     assert container["securityContext"] == {"runAsUser": 1}
     assert "securityContext" not in pod["spec"]
     assert pod["metadata"]["labels"]["app"] == "reserved"
-    assert {key: pod["spec"][key] for key in ("runtimeClassName", "priorityClassName", "imagePullSecrets")} == {
-        "runtimeClassName": "nvidia",
-        "priorityClassName": "high",
-        "imagePullSecrets": [{"name": "registry"}],
-    }
-    assert pod["spec"]["serviceAccountName"] == "agent"
+    assert (pod["spec"]["runtimeClassName"], pod["spec"]["priorityClassName"]) == ("nvidia", "high")
     assert "--fake" in container["args"]
+
+
+@pytest.mark.parametrize("amount", ["128MB", "", "-1", "a lot"])
+def test_values_invalid_in_every_reservation_pod_are_rejected_at_start(amount: str) -> None:
+    with pytest.raises(ValidationError) as rejection:
+        GpuSharingConfig.model_validate({"reservationRequests": {"memory": amount}})
+    (fault,) = rejection.value.errors()
+    assert fault["loc"] == ("reservationRequests", "memory")
+    assert "must be a quantity" in fault["msg"]
 
 
 @pytest.mark.parametrize(
