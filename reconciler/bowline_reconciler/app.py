@@ -32,9 +32,9 @@ from bowline_reconciler.debug import debug_content
 from bowline_reconciler.observe import Observation, ReconcilerMetrics
 from bowline_reconciler.options import Options, parse_options
 from bowline_reconciler.process import Contact, RunningComponents
-from bowline_reconciler.term.leader import Leadership
+from bowline_reconciler.term.leader import Leadership, new_watchdog
 from bowline_reconciler.term.uninstall import Uninstall
-from bowline_reconciler.term.wiring import Components, build, new_watchdog
+from bowline_reconciler.term.wiring import Components, build
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 leadership = Leadership(lease, new_identity)
-                watchdog = new_watchdog(parts, access, lease, lambda: leadership.identity)
+                watchdog = new_watchdog(parts, access, leadership)
                 uninstall = _uninstall(options, settings, parts)
                 debug = DebugServer(options.debug_listen, lambda: debug_content(parts, leadership.leader))
                 await debug.start()

@@ -172,8 +172,8 @@ STEPS = (
         "no-fence",
         "A new leader does not fence the former one before an attempt.",
         f"{_DECIDE}step.py",
-        "        if facts.is_inherited:\n            return InAttempt.FENCE\n",
-        "",
+        " or facts.is_inherited:\n            return InAttempt.RECORD\n",
+        ":\n            return InAttempt.RECORD\n",
     ),
     Mutant(
         "bound-after-withdrawal",

@@ -270,9 +270,9 @@ KUBE = (
     Mutant(
         "unfenced-writes",
         "Writes are sent after the Lease is lost.",
-        f"{_KUBE}client.py",
-        "is_fenced=body is not None and call.resource not in _UNFENCED,",
-        'is_fenced=body is not None and call.resource not in _UNFENCED and call.verb == "create",',
+        f"{_KUBE}writes.py",
+        'if call.method == "GET" or call.resource in _UNFENCED:',
+        'if call.verb != "create" or call.resource in _UNFENCED:',
         live=("tests/reconciler/test_leadership.py",),
     ),
     Mutant(

@@ -7,9 +7,11 @@ import pytest
 
 from bowline.framework.binding.post import bind_by_post
 from bowline.framework.interface.context import BindContext
-from bowline.framework.interface.status import Done, Status, Transient
+from bowline.framework.interface.status import Done, Status
+from bowline.kube.calls import Call
+from bowline.kube.errors import NoResponse
 from bowline.kube.resources import PODS
-from bowline.kube.writes import current_writes
+from bowline.kube.writes import Ledger
 from tests.reconciler.stage import Scripted, Stage
 
 
@@ -64,10 +66,11 @@ async def acknowledged(stage: Stage, ctx: BindContext, store: Store) -> Status:
 
 async def reply_lost(stage: Stage, ctx: BindContext, store: Store) -> Status:
     await store(stage, ctx)
-    writes = current_writes()
-    assert writes is not None
-    writes.lose(ctx.client.clock.monotonic(), is_binding=True)
-    return Transient(("no reply",))
+    binding = Call("POST", "create", PODS, ctx.request.pod_key, "binding")
+    with Ledger(ctx.client.clock.monotonic).sending(binding) as send:
+        assert send is not None
+        send()
+        raise NoResponse("no reply")
 
 
 async def by_a_plugin(stage: Stage, ctx: BindContext, store: Store) -> Status:

@@ -159,9 +159,9 @@ class Checks(logging.Handler):
         lease = self._server.find("leases", "bowline-reconciler", "bowline")
         holder = str((lease or {"spec": {}})["spec"].get("holderIdentity") or "")
         assert isinstance(process, ReconcilerProcess)
-        if request.is_fenced and holder and not holder.startswith(f"{process.identity}_"):
+        if request.on_send is not None and holder and not holder.startswith(f"{process.identity}_"):
             self.fail("sent without the Lease", f"{process} {request.method} {request.path}; {holder} leads")
-        if request.is_fenced and process.parts is not None:
+        if request.on_send is not None and process.parts is not None:
             self._check_states(process, process.parts, request)
         if request.path.endswith("/binding"):
             self._check_current(process, request)

@@ -235,7 +235,8 @@ class SimulatedTransport(HTTPTransport):
 
     async def send(self, request: Request) -> Answer:
         """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""
-        self._check_fence(request)
+        if request.on_send is not None:
+            request.on_send()
         self._network.on_send(self._process, request)
         network, loop, process = self._network, self._network.loop, self._process
         passage = network.plan(process, request)

@@ -118,7 +118,6 @@ def condition(condition: PodBound | None, nomination: Nomination | None = None) 
             id="finalizer"),
         pytest.param(lambda client: writer(client).drop_finalizer(request(finalizers=[names.FINALIZER])),
             {"resourceVersion"}, id="its removal"),
-        pytest.param(lambda client: writer(client).fence(request()), {"resourceVersion"}, id="fence"),
         pytest.param(lambda client: writer(client).set_owner(request(), ObjectUID("a")), {"resourceVersion"},
             id="owner of a request"),
         pytest.param(lambda client: TTLController(client, timedelta(), SteppedClock()).remove(request().raw), {"uid",

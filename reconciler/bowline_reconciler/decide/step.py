@@ -8,7 +8,7 @@ request or lets it rest. A decision that needs nothing else is its own effect, s
 What the tables guarantee of an attempt:
 
 - A failure is counted before the next attempt begins.
-- Before plugins leave anything, the finalizer and their names are recorded, and a former leader is fenced.
+- Before plugins leave anything, the finalizer and their names are recorded, by this leader.
 - No Binding is sent for a request that was withdrawn, and none before all is prepared and the pod's gang is complete.
 - Without an acknowledged Binding, what follows is decided by the pod, read live, if anybody may have bound it.
 
@@ -67,7 +67,6 @@ class InAttempt(Enum):
     """The effects of an attempt that need nothing but its facts."""
 
     RECORD = "add the finalizer, and the plugins of which side effects may exist from here on"
-    FENCE = "make a status write of a previous leader fail: it would describe another attempt"
     PREPARE = "call the plugins' pre_bind"
     GATHER = "ask whether the gang of the prepared pod is complete"
     POST = "pass the point of no return: call the plugins' bind"
@@ -153,7 +152,7 @@ class Stage(Enum):
     """What an attempt has done last."""
 
     BEGUN = "begun"
-    RECORDED = "recorded"  # with the former leader fenced
+    RECORDED = "recorded"
     PREPARED = "prepared"
     GATHERED = "gathered"
     POSTED = "posted"
@@ -209,10 +208,8 @@ def attempt_step(facts: AttemptFacts) -> AttemptEffect:
         return Conclude(WITHDRAWN)
     if stage is Stage.BEGUN and facts.plugins:
         is_recorded = request.effects is None or facts.plugins <= request.effects  # None: all of them
-        if not request.has_finalizer or not is_recorded:
+        if not request.has_finalizer or not is_recorded or facts.is_inherited:
             return InAttempt.RECORD
-        if facts.is_inherited:
-            return InAttempt.FENCE
     if stage in (Stage.BEGUN, Stage.RECORDED):
         return InAttempt.PREPARE
     return InAttempt.GATHER if stage is Stage.PREPARED and facts.gang is not None else InAttempt.POST

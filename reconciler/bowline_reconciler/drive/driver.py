@@ -307,8 +307,6 @@ class Driver:
                 case step.InAttempt.RECORD:
                     stored_request = await self.writer.add_finalizer(request, facts.plugins)
                     news = {"request": stored_request, "stage": step.Stage.RECORDED}
-                case step.InAttempt.FENCE:
-                    news = {"request": await self.writer.fence(request), "stage": step.Stage.RECORDED}
                 case step.InAttempt.PREPARE:
                     if request.has_finalizer:  # it records that side effects may exist from here on
                         state.rollback.side_effects, state.rollback.has_begun = request, False

@@ -7,7 +7,7 @@ are listed. A pod is bound only when enough pods of its gang are prepared or bou
 Bindings follow one another, and one of them may still fail. Decision 206.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound, Unreadable, UnrecognizedReply
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
 from bowline.runtime.shared_read import SharedReads
+from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.drive.state import PreparedPods, RequestState, RequestStates
 
 # A change of the PodGroup, or a pod bound by another component, ends a wait at the next poll. The pods of a gang
@@ -47,12 +48,12 @@ def is_complete(minimum: int, prepared: Collection[ObjectUID], bound: Collection
 
 
 class Gangs:
-    """Decides whether a prepared pod may be bound. ``wake`` requeues a request."""
+    """Decides whether a prepared pod may be bound."""
 
-    def __init__(self, client: KubeClient, states: RequestStates, wake: Callable[[ObjectKey], None]) -> None:
+    def __init__(self, client: KubeClient, states: RequestStates, queue: WorkQueue[ObjectKey]) -> None:
         self._client = client
         self._states = states
-        self._wake = wake
+        self._queue = queue
         self._minimums: SharedReads[ObjectRef, int] = SharedReads(_POD_GROUP_TTL_S, client.clock.monotonic)
         # The bound pods of the gangs, by namespace: as listed, and what this process has bound since.
         self._bound: SharedReads[str, dict[ObjectRef, set[ObjectUID]]] = SharedReads(
@@ -91,7 +92,7 @@ class Gangs:
             if member is not None:
                 member.gang.is_admitted = True
             if key != request.key:
-                self._wake(key)
+                self._queue.add(key, ends_rest=True)
         return Status.ok()
 
     def bound(self, pod: Object) -> None:

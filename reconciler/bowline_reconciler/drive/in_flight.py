@@ -13,24 +13,24 @@ lead follows from creation timestamps alone, which the API server sets. Decision
 from datetime import datetime, timedelta
 
 from bowline.api.bindrequest import ROLLED_BACK, BindRequest
-from bowline.kube.writes import LateWrites
+from bowline.kube.writes import LateWrites, Ledger
 from bowline_reconciler.decide.snapshot import Absent, PodView
+from bowline_reconciler.watch.informers import Listed
 
 _ZERO = timedelta()
 
 
 class InFlightWrites:
-    """Which writes may be in flight during this leadership term. ``limit``: see ``in_flight_for``."""
+    """Which writes may be in flight during this leadership term. ``ledger``: of the client."""
 
-    def __init__(self, limit: timedelta) -> None:
-        self._limit = limit
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._leading_since = 0.0  # start of the present term, by the monotonic clock
         self._newest_before: datetime | None = None  # see ``existed_before``
 
-    def start_term(self, since: float, newest: datetime | None) -> None:
-        """Begin a leadership term at ``since``. ``newest``: see ``existed_before``."""
-        self._leading_since = since
-        self._newest_before = newest
+    def start_term(self, stored: Listed) -> None:
+        """Begin a leadership term. ``stored``: the requests that existed before."""
+        self._leading_since, self._newest_before = stored.began, stored.newest if self._ledger.inherits else None
 
     def may_predate_term(self, request: BindRequest) -> bool:
         """Return whether a previous leader may have started on the request: it was created before this term."""
@@ -47,7 +47,7 @@ class InFlightWrites:
             pod,
             timedelta(seconds=now - lost_at) if lost_at is not None else None,
             timedelta(seconds=now - self._leading_since) if self.may_predate_term(request) else None,
-            self._limit,
+            self._ledger.limit,
         )
 
 

@@ -98,20 +98,14 @@ class Writer:
     async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         """Add the finalizer and the plugins of which side effects may exist, before any does.
 
-        Raises NotStoredError if a webhook changes one of them.
+        The resourceVersion changes in any case: a status write of a previous leader fails then, which would describe
+        another attempt. Raises NotStoredError if a webhook changes one of them.
         """
         finalizers = dict.fromkeys((*request.finalizers, names.FINALIZER))
         record = {names.EFFECTS: effects_record({*effects, *(request.effects or ())})} | _pod_record(request)
+        if request.has_finalizer:
+            record[names.TAKEN_OVER] = format_micro_time(self._client.clock.now())
         body = {"metadata": {"finalizers": list(finalizers), "annotations": record}}
-        return await self._send(request, body, essential=body)
-
-    async def fence(self, request: BindRequest) -> BindRequest:
-        """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict.
-
-        Raises NotStoredError if a webhook removes the change.
-        """
-        annotations = {names.TAKEN_OVER: format_micro_time(self._client.clock.now())}
-        body = {"metadata": {"annotations": annotations}}
         return await self._send(request, body, essential=body)
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:

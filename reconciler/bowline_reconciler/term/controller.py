@@ -8,9 +8,9 @@ hanging or failing requests do not delay another's.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.runner import Runner
@@ -43,14 +43,12 @@ BACKOFF = (timedelta(milliseconds=200), timedelta(seconds=30))
 class Term:
     """One leadership term. ``end_event`` ends it; ``drain`` remains for attempts past the point of no return.
 
-    ``expiry`` ends the drain early: the Lease is lost, and another process is about to lead. ``inherits_writes``: a
-    former leader may have sent writes that still take effect.
+    ``expiry`` ends the drain early: the Lease is lost, and another process is about to lead.
     """
 
     end_event: asyncio.Event = field(default_factory=asyncio.Event)
     expiry: asyncio.Event = field(default_factory=asyncio.Event)
     drain: timedelta = DRAIN
-    inherits_writes: bool = True
 
 
 def new_queue(workers: int, availability: Availability, jitter: Callable[[], float]) -> WorkQueue[ObjectKey]:
@@ -93,14 +91,10 @@ class Memory:
             **self.requests.sizes,
         }
 
-    def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
-        """Begin a leadership term at ``since`` (monotonic).
-
-        ``stale``: keys whose cached request may be older than the previous leader's last writes. ``newest``: the
-        latest creationTimestamp of the stored requests.
-        """
-        self.in_flight.start_term(since, newest)
-        self.requests.mark_stale(stale)
+    def start_term(self, stored: Listed) -> None:
+        """Begin a leadership term. ``stored``: the requests, compared with the cached ones."""
+        self.in_flight.start_term(stored)
+        self.requests.mark_stale(stored.stale)
 
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
@@ -139,7 +133,7 @@ class Controller:
         listing = await self._compare(term.end_event)
         if term.end_event.is_set():
             return
-        self.memory.start_term(listing.began, listing.stale, listing.newest if term.inherits_writes else None)
+        self.memory.start_term(listing)
         self.queue.open()
         for key in {*self.informers.requests.store, *listing.stale}:
             self.queue.add(key)

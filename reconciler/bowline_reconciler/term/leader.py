@@ -12,9 +12,14 @@ from contextlib import AsyncExitStack
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey
+from bowline.framework.binding.calls import PluginCall
+from bowline.kube.client import ClientOptions
+from bowline.kube.config import ClusterAccess
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.runtime.tasks import cancel_and_wait, wait_done, wait_first
+from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workers import wait_failed
+from bowline_reconciler.drive.hand_over import hand_over
 from bowline_reconciler.term.controller import Term
 from bowline_reconciler.term.wiring import Components
 
@@ -50,10 +55,7 @@ class Leadership:
     def elector(self, parts: Components, timings: LeaseTimings) -> LeaderElector:
         """Return the elector of the next term."""
         identity = self._new_identity()
-        in_flight = parts.settings.binding.in_flight_timeout
-        self._elector = LeaderElector(
-            parts.client, self.lease, identity, timings, self._versions, LEASE_METADATA, in_flight
-        )
+        self._elector = LeaderElector(parts.client, self.lease, identity, timings, self._versions, LEASE_METADATA)
         return self._elector
 
 
@@ -87,13 +89,13 @@ async def run_while_leader(
 async def _lead(parts: Components, elector: LeaderElector, stop: asyncio.Event) -> None:
     """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
     parts.observation.metrics.leader.set(1)
-    parts.client.permit_writes(lambda: elector.left_s - _MARGIN_S)
-    term = Term(inherits_writes=elector.inherits_writes)
+    parts.client.ledger.permit(lambda: elector.left_s - _MARGIN_S)
+    term = Term()
     # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
     # does not skip the others. At the end the client is read-only, whatever a plugin has left running.
     async with AsyncExitStack() as ending:
         ending.callback(parts.observation.metrics.leader.set, 0)
-        ending.callback(parts.client.forbid_writes)
+        ending.callback(parts.client.ledger.forbid)
         fencing = asyncio.create_task(_fence(parts, elector, term), name="fence")
         ending.push_async_callback(cancel_and_wait, fencing)
         ending.push_async_callback(parts.plugins.stop)
@@ -123,8 +125,22 @@ async def _fence(parts: Components, elector: LeaderElector, term: Term) -> None:
     await elector.lost.wait()
     await asyncio.sleep(max(0.0, elector.left_s - _MARGIN_S))
     term.expiry.set()
-    parts.client.forbid_writes()
+    parts.client.ledger.forbid()
     parts.plugins.cancel()
+
+
+def new_watchdog(parts: Components, access: ClusterAccess, leadership: Leadership) -> EventLoopWatchdog[PluginCall]:
+    """Return the watchdog of the event loop that the components run in."""
+
+    async def fence_and_hand_over(call: PluginCall, why: str) -> None:
+        parts.client.ledger.forbid()
+        options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
+        await hand_over(access, options, leadership.lease, call, why, leadership.identity)
+
+    def current(loop: asyncio.AbstractEventLoop) -> PluginCall | None:
+        return parts.calls.current(loop) or parts.plugins.current(loop)
+
+    return EventLoopWatchdog(current, parts.observation.metrics.plugin_errors, fence_and_hand_over)
 
 
 async def _drain(working: "asyncio.Task[None]", term: Term) -> None:

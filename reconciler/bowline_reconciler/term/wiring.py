@@ -7,24 +7,20 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.binding.calls import PluginCall, PluginCaller
+from bowline.framework.binding.calls import PluginCaller
 from bowline.framework.binding.lifecycle import PluginLifecycle, Watch
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.interface.plugin import Plugin
-from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import ClusterAccess
+from bowline.kube.client import KubeClient
 from bowline.kube.events import EventNote, EventRecorder
 from bowline.kube.reflector import Reflector
-from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.drive.driver import Driver
 from bowline_reconciler.drive.gangs import Gangs
-from bowline_reconciler.drive.hand_over import hand_over
 from bowline_reconciler.drive.in_flight import InFlightWrites
 from bowline_reconciler.drive.pod_conditions import PodConditions
 from bowline_reconciler.drive.progress import ProgressReports, points_of
@@ -108,13 +104,13 @@ async def build(
     caller = PluginCaller(observation, clock.monotonic, observation.metrics.calls)
     runner = Runner(plugins, caller)
     states, requests = RequestStates(clock.monotonic), informers.request_cache
-    conditions, in_flight = PodConditions(client), InFlightWrites(binding.in_flight_timeout)
+    client.ledger.limit = binding.in_flight_timeout
+    conditions, in_flight = PodConditions(client), InFlightWrites(client.ledger)
     reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
     writer = Writer(client, recorder.record, requests.learn, conditions)
     reporter = Reporter(writer, observation.metrics, clock)
     requeue = Requeue(wait_index, reporter, observation, client.availability, clock, jitter)
-    wake = partial(queue.add, ends_rest=True)
-    gangs = Gangs(client, states, wake) if settings.feature_gates.gang_binding else None
+    gangs = Gangs(client, states, queue) if settings.feature_gates.gang_binding else None
     services = (reads, states, informers, in_flight, runner, writer, reporter, requeue, observation)
     driver = Driver(*services, clock, binding, lambda: queue.is_busy, jitter, gangs)
     events = WatchEvents(queue, states, informers, wait_index)
@@ -152,25 +148,6 @@ def _late_handlers(events: Callable[[], WatchEvents]) -> EventHandlers:
         on_delete=lambda key: events().on_delete(key),
         on_object=lambda resource, key: events().on_object(resource, key),
     )
-
-
-def new_watchdog(
-    parts: Components, access: ClusterAccess, lease: ObjectKey, identity: Callable[[], str]
-) -> EventLoopWatchdog[PluginCall]:
-    """Return the watchdog of the event loop that the components run in.
-
-    ``identity``: in the Lease; empty if this process does not lead.
-    """
-
-    async def fence_and_hand_over(call: PluginCall, why: str) -> None:
-        parts.client.forbid_writes()
-        options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
-        await hand_over(access, options, lease, call, why, identity())
-
-    def current(loop: asyncio.AbstractEventLoop) -> PluginCall | None:
-        return parts.calls.current(loop) or parts.plugins.current(loop)
-
-    return EventLoopWatchdog(current, parts.observation.metrics.plugin_errors, fence_and_hand_over)
 
 
 def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:

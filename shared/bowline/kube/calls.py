@@ -128,8 +128,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request. ``separate_pool``: on connections of its own; ``is_fenced``: not sent while read-only.
+    """An HTTP request. ``separate_pool``: on connections of its own.
 
+    ``on_send``: called when it has its connection, directly before it is sent; an error prevents that.
     ``max_body``: bytes of a response that are read at most; longer ones are aborted. 0: of any length.
     """
 
@@ -139,18 +140,14 @@ class Request:
     body: bytes | None = None
     content_type: str = ""
     separate_pool: bool = False
-    is_fenced: bool = False
+    on_send: Callable[[], None] | None = None
     max_body: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TransportOptions:
-    """``timeout_s``: of a request with its reply; ``connect_timeout_s``: of a new connection, a part of it.
-
-    ``may_write``: whether fenced requests may be sent now; asked for each when it has its connection.
-    """
+    """``timeout_s``: of a request with its reply; ``connect_timeout_s``: of a new connection, a part of it."""
 
     user_agent: str
     timeout_s: float
     connect_timeout_s: float
-    may_write: Callable[[], bool] = lambda: True

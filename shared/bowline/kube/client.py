@@ -9,11 +9,8 @@ parsed. HTTP/1.1 with keep-alive, for which Python has fast parsers; the number 
 requests.
 """
 
-import asyncio
-import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Any
@@ -39,23 +36,20 @@ from bowline.kube.errors import (
     ConnectionFailed,
     Forbidden,
     InfrastructureError,
-    KubeError,
     Unreadable,
     from_response,
 )
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import PAGE_SIZE, Body, ObjectClient, Page, Reduce
-from bowline.kube.resources import EVENTS, LEASES, PODS, SELF_SUBJECT_REVIEWS, Selection
+from bowline.kube.resources import LEASES, SELF_SUBJECT_REVIEWS, Selection
 from bowline.kube.transport import HTTPTransport
 from bowline.kube.unreadable import UnreadableObjects, parse_json, reduced_object
 from bowline.kube.watching import Skip, read_events, skip_none
-from bowline.kube.writes import OwnWrites, WrittenObject, current_writes
+from bowline.kube.writes import Ledger, OwnWrites, WrittenObject
 from bowline.runtime.clock import Clock, SystemClock
 
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
 _WATCH_MARGIN_S = 30
-# Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
-_UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +77,12 @@ class KubeClient(ObjectClient):
         super().__init__(options.name, options.clock, options.random)
         self.unreadable = UnreadableObjects(options.metrics.count_unreadable)
         self.metrics = options.metrics
-        self._unanswered_at: float | None = None
-        self._left_s: Callable[[], float] = lambda: math.inf
+        self.ledger = Ledger(options.clock.monotonic)
         self.availability = Availability(options.clock, options.random.random)
         self.own_writes = OwnWrites()
         # The API server uses the part before the slash as the field manager.
         agent, limits = f"{options.name}/http1.1", (options.timeout_s, options.connect_timeout_s)
-        self._transport = options.transport(access, TransportOptions(agent, *limits, lambda: self._left_s() > 0))
+        self._transport = options.transport(access, TransportOptions(agent, *limits))
         # Requests queue here, where their time is accounted for.
         self._connections = Connections(options.connections, options.connect_timeout_s)
 
@@ -97,16 +90,6 @@ class KubeClient(ObjectClient):
     def answers(self) -> int:
         """Number of responses received so far, of any status; each chunk of a watch counts."""
         return self._transport.answers
-
-    def permit_writes(self, left_s: Callable[[], float]) -> None:
-        """Permit writes as long as ``left_s``, called when each has its connection, returns a positive number."""
-        self._left_s = left_s
-
-    def forbid_writes(self) -> None:
-        """Make the client read-only, as this process does not lead: all writes but Leases and Events then raise
-        ConnectionFailed.
-        """
-        self.permit_writes(lambda: 0.0)
 
     async def __aenter__(self) -> "KubeClient":
         return self
@@ -166,38 +149,28 @@ class KubeClient(ObjectClient):
     ) -> tuple[dict[str, Any], int]:
         """Return the object in the reply and the reply's size in bytes; ``reduce``: of one that is not decoded."""
         require_permit(call)
-        request = Request(
-            call.method,
-            path,
-            accept(call.resource, call.verb),
-            body=None if body is None else orjson.dumps(body),
-            content_type=content_type if body is not None else "",
-            # A Lease must not queue behind hanging writes.
-            separate_pool=call.verb == "list" or call.resource in (LEASES, SELF_SUBJECT_REVIEWS),
-            is_fenced=body is not None and call.resource not in _UNFENCED,
-            max_body=max_bytes,
-        )
-        writes, target = current_writes(), WrittenObject(call.resource, call.key)
-        exchange = self.own_writes.observing(target, body, partial(self._answered, call, request, reduce))
-        if writes is None or not request.is_fenced:
-            return await exchange(None)
-        is_binding = call.resource == PODS and call.subresource == "binding"
-        with writes.sending(self.clock.monotonic, is_binding=is_binding) as on_send:
-            return await exchange(on_send)
+        with self.ledger.sending(call) as on_send:
+            request = Request(
+                call.method,
+                path,
+                accept(call.resource, call.verb),
+                body=None if body is None else orjson.dumps(body),
+                content_type=content_type if body is not None else "",
+                # A Lease must not queue behind hanging writes.
+                separate_pool=call.verb == "list" or call.resource in (LEASES, SELF_SUBJECT_REVIEWS),
+                on_send=on_send,
+                max_body=max_bytes,
+            )
+            answered = partial(self._answered, call, request, reduce)
+            return await self.own_writes.observing(WrittenObject(call.resource, call.key), body, answered)()
 
-    async def _answered(
-        self,
-        call: Call,
-        request: Request,
-        reduce: Reduce | None,
-        on_send: Callable[[], None] | None,
-    ) -> tuple[dict[str, Any], int]:
+    async def _answered(self, call: Call, request: Request, reduce: Reduce | None) -> tuple[dict[str, Any], int]:
         options, account, started_at = self._options, current_account(), self.clock.monotonic()
         code, is_lease = "lost", call.resource == LEASES
         calls, open_call = open_calls(), OpenCall(call, started_at)
         calls.append(open_call)
         try:
-            answer = await self._exchange(request, account, on_send)
+            answer = await self._exchange(request, account)
             code = str(answer.code)
         except InfrastructureError as error:
             code = "unreachable" if isinstance(error, ConnectionFailed) else code
@@ -209,7 +182,6 @@ class KubeClient(ObjectClient):
         if not 200 <= answer.code < 300:
             failure = from_response(answer.code, answer.headers, answer.body, call.write)
             self.availability.observe(failure, is_lease=is_lease)
-            self._note_unanswered(request, failure)
             policy = Denial.of(failure.message).own_policy if isinstance(failure, Forbidden) else ""
             if policy:
                 options.metrics.denied_by_policy(policy)
@@ -227,32 +199,13 @@ class KubeClient(ObjectClient):
                 raise Unreadable(f"{call.label} {call.key}: {error.message}") from error
             return reply, len(answer.body)
 
-    def answered_for(self, duration: timedelta) -> bool:
-        """Return whether every write of the last ``duration``, except of Leases and events, has been answered."""
-        unanswered_at = self._unanswered_at
-        return unanswered_at is None or self.clock.monotonic() - unanswered_at >= duration.total_seconds()
-
-    def _note_unanswered(self, request: Request, error: KubeError | None) -> None:
-        """Record when a write ended that may still be applied. ``error``: None for a call that was cancelled."""
-        may_be_applied = error is None or (isinstance(error, InfrastructureError) and error.may_have_been_applied)
-        if request.is_fenced and may_be_applied:
-            self._unanswered_at = self.clock.monotonic()
-
-    async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
+    async def _exchange(self, request: Request, account: TimeAccount) -> Answer:
         """Send one request on a free connection and read its reply."""
         if not request.separate_pool:
             await self._connections.acquire(account)
         account.enter_api()
         try:
-            if on_send is not None:
-                on_send()
             return await self._transport.send(request)
-        except InfrastructureError as error:
-            self._note_unanswered(request, error)
-            raise
-        except asyncio.CancelledError:
-            self._note_unanswered(request, None)
-            raise
         finally:
             account.leave_api()
             if not request.separate_pool:

@@ -194,12 +194,8 @@ class LeaderElector:
         timings: LeaseTimings,
         versions: LeaseVersions,
         metadata: Mapping[str, Mapping[str, str]] | None = None,
-        in_flight: timedelta = timedelta(),
     ) -> None:
         self._versions = versions
-        # Whether a former holder may have sent writes that still take effect.
-        self.inherits_writes = True
-        self._in_flight = in_flight
         self.identity = identity
         self.is_leader = asyncio.Event()
         self.lost = asyncio.Event()
@@ -352,7 +348,7 @@ class LeaderElector:
             "metadata": {**key, **self._metadata, "ownerReferences": self._owners},
             "spec": spec_of_holder({}, self.identity, now, self._timings.lease_duration),
         }
-        inherits_writes = bool(self._versions)  # before the reply, which is a Lease that was read
+        has_read = bool(self._versions)  # before the reply, which is a Lease that was read
         started_at = self._client.clock.monotonic()
         try:
             essential = {"spec": body["spec"]}
@@ -360,7 +356,7 @@ class LeaderElector:
         except AlreadyExists:
             return False
         self._renewed_at = started_at
-        self.inherits_writes = inherits_writes
+        self._client.ledger.inherits = has_read
         return True
 
     async def _put(self, lease: Object) -> None:
@@ -373,7 +369,7 @@ class LeaderElector:
             metadata["ownerReferences"] = self._owners
         body = {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **spec}}
         if holder_of(lease) != self.identity:
-            self.inherits_writes = may_have_left_writes(lease, now, self._in_flight)
+            self._client.ledger.inherits = may_have_left_writes(lease, now, self._client.ledger.limit)
         started_at = self._client.clock.monotonic()
         essential, (namespace, name) = {"spec": spec}, self._key
         self._observe(await self._client.update(LEASES, namespace, name, body, essential=essential))
@@ -398,7 +394,7 @@ class LeaderElector:
             return
         spec = spec_without_holder(self._lease["spec"], self._client.clock.now())
         body = {**self._lease, "spec": spec}
-        if self._client.answered_for(self._in_flight):
+        if self._client.ledger.is_quiet:
             annotations = {**(body["metadata"].get("annotations") or {}), names.WRITES_ANSWERED: spec["renewTime"]}
             body["metadata"] = {**body["metadata"], "annotations": annotations}
         try:

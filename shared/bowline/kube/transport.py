@@ -1,8 +1,7 @@
-"""HTTP to one API server: credentials, the fence of writes, and the errors of an exchange.
+"""HTTP to one API server: credentials, and the errors of an exchange.
 
 Exceptions of connections, of TLS and of HTTP become ``ConnectionFailed`` or ``NoResponse`` here; the distinction
 decides whether a write may have been applied. Any reply of the API server, whatever its code, is an ``Answer``.
-Decision 120.
 """
 
 import asyncio
@@ -18,7 +17,6 @@ from bowline.kube.calls import Answer, Request, TransportOptions
 from bowline.kube.config import ClusterAccess
 from bowline.kube.connections import Connection, ConnectionPool
 from bowline.kube.errors import (
-    ConnectionFailed,
     CredentialsError,
     InfrastructureError,
     NoResponse,
@@ -114,6 +112,8 @@ class HTTPTransport:
         deadline = asyncio.get_running_loop().time() + self._options.timeout_s
         pool, connection = await self._connection(request)
         try:
+            if request.on_send is not None:
+                request.on_send()
             async with asyncio.timeout_at(deadline):
                 head, body = await connection.reply_to(self._encode(request))
                 self.answers += 1
@@ -133,26 +133,10 @@ class HTTPTransport:
         finally:
             pool.release(connection)
 
-    def _check_fence(self, request: Request) -> None:
-        """Raise ConnectionFailed if the request must not be sent now."""
-        if request.is_fenced and not self._options.may_write():
-            raise ConnectionFailed("not sent: this process no longer leads")
-
     async def _connection(self, request: Request) -> tuple[ConnectionPool, Connection]:
-        """Return a connection on which the request may be sent now, with its pool.
-
-        The fence is checked twice. A process may be stopped at any time, and continue when another one leads: then a
-        handshake ends before any timer does.
-        """
+        """Return a connection for the request, with its pool."""
         pool = self._apart if request.separate_pool else self._pool
-        self._check_fence(request)
-        connection = await pool.connection(self._access.context)
-        try:
-            self._check_fence(request)
-        except ConnectionFailed:
-            pool.release(connection)
-            raise
-        return pool, connection
+        return pool, await pool.connection(self._access.context)
 
     def _encode(self, request: Request) -> bytes:
         target = self._base_path + request.path

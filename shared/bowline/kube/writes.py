@@ -1,4 +1,8 @@
-"""The writes of a client: which may still land without a reply, and which versions of an object are its own.
+"""The writes of a client: which may be sent, which may still land without a reply, and which versions are its own.
+
+**The fence.** A process that does not lead writes nothing but Leases and events. It is a time, which each other write
+asks for directly before its first byte: a process may be stopped at any time, and continue when another one leads.
+Then a handshake ends before any timer does. Decision 120.
 
 **Late writes.** The API server may still execute a write after its caller has given up. A caller that must know, such
 as the reconciler for all plugins of a request, makes a ``LateWrites`` the current one; the client notes every write
@@ -18,16 +22,22 @@ last one only: an own version may contain another client's change that nothing e
 Pure but for the context variable.
 """
 
+import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from bowline.api.meta import ObjectKey
-from bowline.kube.errors import InfrastructureError, KubeError
-from bowline.kube.resources import BINDREQUESTS, PODS, Resource
+from bowline.kube.calls import Call
+from bowline.kube.errors import ConnectionFailed, InfrastructureError, KubeError
+from bowline.kube.resources import BINDREQUESTS, EVENTS, LEASES, PODS, SELF_SUBJECT_REVIEWS, Resource
+
+# Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
+_UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +48,16 @@ class WrittenObject:
     key: ObjectKey
 
 
+@dataclass(slots=True)
 class LateWrites:
     """Which writes of one context may still land: those in progress, and, after their end, those without a reply."""
 
-    def __init__(self) -> None:
-        self.has_lost_binding = False  # a Binding that was sent has no reply
-        self._in_progress = 0
-        self._lost_at: float | None = None  # when the caller of the last one without a reply gave up, monotonic
+    has_lost_binding: bool = False  # a Binding that was sent has no reply
+    in_progress: int = 0
+    _lost_at: float | None = None  # when the caller of the last one without a reply gave up, monotonic
 
     def __bool__(self) -> bool:
-        return self._in_progress > 0 or self._lost_at is not None
+        return self.in_progress > 0 or self._lost_at is not None
 
     def lose(self, now: float, *, is_binding: bool) -> None:
         """Note the end of a write that may have been applied, at ``now``."""
@@ -55,18 +65,61 @@ class LateWrites:
 
     def last(self, now: float) -> float | None:
         """Return when the last one ended; ``now`` if one is in progress; None if there is none."""
-        return now if self._in_progress else self._lost_at
+        return now if self.in_progress else self._lost_at
+
+
+_CURRENT: ContextVar[LateWrites | None] = ContextVar("late writes", default=None)
+
+
+class Ledger:
+    """The writes of one client, except of Leases and events. ``now`` returns monotonic seconds.
+
+    ``limit``: how long the API server may take to execute one. ``inherits``: whether a former leader may have sent
+    some that still take effect.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.limit = timedelta()
+        self.inherits = True
+        self._now = now
+        self._left_s: Callable[[], float] = lambda: math.inf
+        self._all = LateWrites()
+
+    def permit(self, left_s: Callable[[], float]) -> None:
+        """Permit writes as long as ``left_s``, called when each has its connection, returns a positive number."""
+        self._left_s = left_s
+
+    def forbid(self) -> None:
+        """Make the client read-only, as this process does not lead: each write then raises ConnectionFailed."""
+        self.permit(lambda: 0.0)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no write of this client may still take effect."""
+        lost_at = self._all.last(self._now())
+        return lost_at is None or self._now() - lost_at >= self.limit.total_seconds()
 
     @contextmanager
-    def sending(self, now: Callable[[], float], *, is_binding: bool) -> Iterator[Callable[[], None]]:
-        """Note a write while it is in progress. Yields what to call when it leaves the client's own queue."""
+    def sending(self, call: Call) -> Iterator[Callable[[], None] | None]:
+        """Note a write while it is in progress. Yields what is called directly before it is sent; None of a read.
+
+        That raises ConnectionFailed if the write must not be sent.
+        """
+        if call.method == "GET" or call.resource in _UNFENCED:
+            yield None
+            return
         is_sent = False
 
         def send() -> None:
             nonlocal is_sent
+            if self._left_s() <= 0:
+                raise ConnectionFailed("not sent: this process no longer leads")
             is_sent = True
 
-        self._in_progress += 1
+        current = _CURRENT.get()
+        noted = (self._all,) if current is None else (self._all, current)
+        for writes in noted:
+            writes.in_progress += 1
         try:
             yield send
         except BaseException as error:
@@ -74,18 +127,12 @@ class LateWrites:
                 isinstance(error, InfrastructureError) and error.may_have_been_applied
             )
             if is_sent and not is_answered:
-                self.lose(now(), is_binding=is_binding)
+                for writes in noted:
+                    writes.lose(self._now(), is_binding=call.resource == PODS and call.subresource == "binding")
             raise
         finally:
-            self._in_progress -= 1
-
-
-_CURRENT: ContextVar[LateWrites | None] = ContextVar("late writes", default=None)
-
-
-def current_writes() -> LateWrites | None:
-    """Return where the writes of this context are noted; None if nowhere."""
-    return _CURRENT.get()
+            for writes in noted:
+                writes.in_progress -= 1
 
 
 @contextmanager
@@ -98,7 +145,7 @@ def noting(writes: LateWrites | None) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-Exchange = Callable[[Callable[[], None] | None], Coroutine[Any, Any, tuple[dict[str, Any], int]]]
+Exchange = Callable[[], Coroutine[Any, Any, tuple[dict[str, Any], int]]]
 # What is judged: the watches of these wake requests.
 _RESOURCES = (PODS, BINDREQUESTS)
 # The last versions that are kept: more than are written before a healthy watch shows them.
@@ -138,14 +185,12 @@ class OwnWrites:
         else:
             writes.on_foreign[version] = on_foreign
 
-    async def _observed(
-        self, target: WrittenObject, guard: str, exchange: Exchange, on_send: Callable[[], None] | None
-    ) -> tuple[dict[str, Any], int]:
+    async def _observed(self, target: WrittenObject, guard: str, exchange: Exchange) -> tuple[dict[str, Any], int]:
         writes = self._in_progress.setdefault(target, _InProgress())
         writes.count += 1
         version = ""
         try:
-            reply, size = await exchange(on_send)
+            reply, size = await exchange()
             version = (reply.get("metadata") or {}).get("resourceVersion") or ""
             if version == guard:
                 version = ""  # nothing was written: the version is another client's

@@ -4,8 +4,11 @@ import asyncio
 
 import pytest
 
+from bowline.api.meta import ObjectKey
+from bowline.kube.calls import Call
 from bowline.kube.errors import ApiStatus, ConnectionFailed, Forbidden, KubeError, NoResponse, ServerError
-from bowline.kube.writes import LateWrites
+from bowline.kube.resources import PODS
+from bowline.kube.writes import LateWrites, Ledger, noting
 
 AT = 10.0
 
@@ -26,11 +29,12 @@ AT = 10.0
 def test_which_writes_may_land_later(
     error: BaseException | None, *, is_sent: bool, is_late: bool, is_binding: bool
 ) -> None:
-    writes = LateWrites()
+    writes, ledger = LateWrites(), Ledger(lambda: AT)
+    call = Call("POST", "create", PODS, ObjectKey("default", "train"), "binding" if is_binding else "")
     try:
-        with writes.sending(lambda: AT, is_binding=is_binding) as send:
+        with noting(writes), ledger.sending(call) as send:
             assert (bool(writes), writes.last(9.0)) == (True, 9.0), "it is in progress"
-            if is_sent:
+            if is_sent and send is not None:
                 send()
             if error is not None:
                 raise error

@@ -100,7 +100,7 @@ async def test_a_deleted_lease_is_created_again_when_whoever_holds_it_has_stoppe
         assert not client.elector.is_leader.is_set()
         client.clock.step(TIMINGS.lease_duration)
         await until(client.elector.is_leader.is_set)
-        assert client.elector.inherits_writes
+        assert client.ledger.inherits
         stop.set()
 
 
@@ -109,5 +109,5 @@ async def test_nothing_is_awaited_where_there_was_no_lease() -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(client.elector.run(stop))
         await until(client.elector.is_leader.is_set)
-        assert not client.elector.inherits_writes
+        assert not client.ledger.inherits
         stop.set()

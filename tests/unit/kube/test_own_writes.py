@@ -1,7 +1,6 @@
 """Which versions of an object count as this client's own writes, in every order of reply and event."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,10 +27,10 @@ class Writing:
     def start(self, body: Any = GUARDED, target: WrittenObject = POD) -> None:
         """Send a write."""
 
-        async def exchange(_: Callable[[], None] | None) -> tuple[dict[str, Any], int]:
+        async def exchange() -> tuple[dict[str, Any], int]:
             return await self._reply
 
-        self.task = asyncio.ensure_future(self.own.observing(target, body, exchange)(None))
+        self.task = asyncio.ensure_future(self.own.observing(target, body, exchange)())
 
     async def reply(self, version: str) -> None:
         """Let the write end with the reply of this version."""
@@ -103,10 +102,10 @@ async def test_of_versions_that_no_watch_shows_only_the_last_are_kept(monkeypatc
     own, foreign = OwnWrites(), []
     for version in ("2", "3", "4"):
 
-        async def exchange(_: Callable[[], None] | None, version: str = version) -> tuple[dict[str, Any], int]:
+        async def exchange(version: str = version) -> tuple[dict[str, Any], int]:
             return {"metadata": {"resourceVersion": version}}, 1
 
-        await own.observing(POD, GUARDED, exchange)(None)
+        await own.observing(POD, GUARDED, exchange)()
     assert len(own) == 2
     for version in ("2", "3", "4"):
         own.judge(POD, version, lambda version=version: foreign.append(version))  # type: ignore[misc]

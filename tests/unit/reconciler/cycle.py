@@ -19,6 +19,7 @@ from bowline.framework.interface.status import Status
 from bowline.kube.availability import Availability
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiStatus, Conflict, NoResponse
+from bowline.kube.writes import Ledger
 from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
@@ -108,9 +109,6 @@ class RecordingWriter(Writer):
     async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         return self._stored("add finalizer", request, metadata={"finalizers": [names.FINALIZER]})
 
-    async def fence(self, request: BindRequest) -> BindRequest:
-        return self._stored("fence", request)
-
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
         return self._stored("drop finalizer", request, metadata={"finalizers": []})
 
@@ -138,6 +136,7 @@ class Live(KubeClient):
 
     def __init__(self, cycle: "Cycle") -> None:
         self.clock = cycle.clock
+        self.ledger = Ledger(cycle.clock.monotonic)
         self._cycle = cycle
 
     async def get(self, *args: Any, **options: Any) -> dict[str, Any]:
@@ -217,7 +216,8 @@ class Cycle:
         index, clock = WaitIndex({}), self.clock
         reporter = Reporter(writer, observation.metrics, clock)
         requeue = Requeue(index, reporter, observation, Availability(clock), clock, lambda: 0.5)
-        self.in_flight = InFlightWrites(settings.binding.in_flight_timeout)
+        client.ledger.limit = settings.binding.in_flight_timeout
+        self.in_flight = InFlightWrites(client.ledger)
         self.is_busy = False
         services = (self.reads, self.states, caches, self.in_flight, runner, writer, reporter, requeue, observation)
         self.driver = Driver(*services, clock, settings.binding, lambda: self.is_busy, lambda: 0.5)

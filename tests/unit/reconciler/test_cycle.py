@@ -11,6 +11,7 @@ from bowline.framework.interface.status import Status
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError
 from bowline.testing.builders import pod, stored
 from bowline_reconciler.drive.driver import DEFER, MAX_DEFERRED
+from bowline_reconciler.watch.informers import Listed
 from tests.unit.reconciler.cycle import Act, Cycle, bound
 
 
@@ -97,9 +98,9 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound(has_left_the_watch: 
 async def test_the_first_attempt_for_a_request_of_an_earlier_term_is_fenced(is_of_an_earlier_term: bool) -> None:
     cycle = Cycle()
     cycle.show(cycle.held())
-    cycle.in_flight.start_term(0.0, cycle.request.created if is_of_an_earlier_term else None)
+    cycle.in_flight.start_term(Listed(newest=cycle.request.created if is_of_an_earlier_term else None))
     await cycle.attempt()
-    assert cycle.log[:2] == (["fence", "pre_bind"] if is_of_an_earlier_term else ["pre_bind", "bind"])
+    assert cycle.log[:2] == (["add finalizer", "pre_bind"] if is_of_an_earlier_term else ["pre_bind", "bind"])
 
 
 @pytest.mark.parametrize("is_of_an_earlier_term", [True, False])
@@ -110,7 +111,7 @@ async def test_a_withdrawn_request_is_rolled_back_and_leaves_no_nomination(is_of
     metadata = {**raw["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     cycle.show(decode_bind_request({**raw, "metadata": metadata}))
     if is_of_an_earlier_term:
-        cycle.in_flight.start_term(cycle.clock.monotonic(), cycle.request.created)
+        cycle.in_flight.start_term(Listed(cycle.clock.monotonic(), newest=cycle.request.created))
         assert (await cycle.attempt()).requeue_after == timedelta(seconds=60)
         cycle.clock.step(timedelta(seconds=60))
         cycle.log.clear()

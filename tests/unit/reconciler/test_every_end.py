@@ -382,16 +382,13 @@ class Explored:
             case _:
                 raise AssertionError(effect)
 
-    def _attempt_results(self, effect: AttemptEffect | EndEffect, state: State) -> Iterator[State]:  # noqa: C901, PLR0912, PLR0915 - a table
+    def _attempt_results(self, effect: AttemptEffect | EndEffect, state: State) -> Iterator[State]:  # noqa: PLR0915 - a table
         world, memory, work = state.world, state.memory, state.work
         assert work is not None
         is_withdrawn = dict(work.learnt).get("is_withdrawn", False)
         match effect:
             case InAttempt.RECORD:
                 for written in self._written(state, finalizer=True):
-                    yield from written.going_on(stage=Stage.RECORDED) if written.work is not None else (written,)
-            case InAttempt.FENCE:
-                for written in self._written(state):
                     yield from written.going_on(stage=Stage.RECORDED) if written.work is not None else (written,)
             case InAttempt.PREPARE:
                 self.fail_if(not work.request.finalizer, "prepared before the finalizer is recorded", state)

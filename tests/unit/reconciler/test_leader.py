@@ -23,7 +23,7 @@ class Parts:
         self.forbidden_at: list[float] = []
         metric = SimpleNamespace(set=lambda value: None)
         self.observation = SimpleNamespace(metrics=SimpleNamespace(leader=metric))
-        self.client = SimpleNamespace(permit_writes=self._permit, forbid_writes=self._forbid)
+        self.client = SimpleNamespace(ledger=SimpleNamespace(permit=self._permit, forbid=self._forbid))
         self.plugins = SimpleNamespace(start=self._at_once, stop=self._at_once, failure=self._for_ever, cancel=list)
         self.ttl = self.releases = self.progress = SimpleNamespace(run=self._for_ever)
         self.memory = SimpleNamespace(conditions=self.ttl)
@@ -50,7 +50,7 @@ class Parts:
 async def test_a_second_before_another_process_may_lead_nothing_is_written_any_more() -> None:
     is_leader, lost, stop, parts = asyncio.Event(), asyncio.Event(), asyncio.Event(), Parts()
     is_leader.set()
-    elector = SimpleNamespace(is_leader=is_leader, lost=lost, left_s=5.0, inherits_writes=False)
+    elector = SimpleNamespace(is_leader=is_leader, lost=lost, left_s=5.0)
     elector.run = asyncio.Event.wait
     leadership: Any = SimpleNamespace(elector=lambda parts, timings: elector)
     running = asyncio.create_task(run_while_leader(leadership, LeaseTimings(), cast(Components, parts), stop))

@@ -55,11 +55,6 @@ async def test_a_finalizer_that_a_webhook_removes_is_a_failure(removed: str) -> 
         await writer(Storing(removed)).add_finalizer(request(), ["a"])
 
 
-async def test_a_fence_that_a_webhook_removes_is_a_failure() -> None:
-    with pytest.raises(NotStoredError, match=names.TAKEN_OVER):
-        await writer(Storing("annotations")).fence(request())
-
-
 async def test_a_field_of_the_status_that_is_dropped_once_is_written_for_the_next_request() -> None:
     """By a policy of one namespace, or by a CRD that is replaced."""
     client = Storing("suggestion")
