@@ -56,7 +56,10 @@ _RESERVE = 4
 _SLOW_GROUP_S = 600.0
 # The default rate limit of a failing key: short at first, then every few minutes.
 RETRY_BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
-_ZERO, _NEVER = timedelta(), float("-inf")
+_ZERO = timedelta()
+_HELD = (0.0, False)
+# Of a key that was added while it is processed, as what it awaited has changed: it does not begin to rest.
+_RESTLESS = (0.0, True)
 
 
 class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the work
@@ -111,9 +114,8 @@ class WorkQueue(Generic[K]):
         # Keys added while processing: when, and whether with low priority.
         self._again: dict[K, tuple[float, bool]] = {}
         self._due_times: dict[K, tuple[float, int]] = {}
-        # When the hold, or the rest, of a key is over; -inf: while it is processed, it does not begin to rest.
-        self._hold_until: dict[K, float] = {}
-        self._rest_until: dict[K, float] = {}
+        # When a key may be handed out again, and whether it rests until then, or is held.
+        self._quiet_until: dict[K, tuple[float, bool]] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
         # uvloop's handle of a call that is due immediately has no time: stored beside it.
@@ -161,14 +163,14 @@ class WorkQueue(Generic[K]):
 
         ``ends_rest``: the key rests no more; if it is being processed, it does not begin to rest either.
         """
-        if ends_rest:
-            self._rest_until.pop(key, None)
+        if ends_rest and self._quiet_until.get(key, _HELD)[1]:
+            del self._quiet_until[key]
         if not self.is_open or self._delay_if_held(key):
             return
         self._due_times.pop(key, None)
         if self._is_processing(key):
             if ends_rest:
-                self._rest_until[key] = _NEVER
+                self._quiet_until[key] = _RESTLESS
             since, is_low = self._again.get(key, (self._now(), True))
             self._again[key] = (since, is_low and low_priority)
         elif key not in self._ready:
@@ -189,12 +191,13 @@ class WorkQueue(Generic[K]):
         """Make the key ready after a delay that increases with each call until ``forget``, after ``at_least``.
 
         ``retry_after``: a server's Retry-After; the key is held until it is over, and the delay lasts up to twice it.
-        ``rest``: for how much of the delay the key rests at most.
+        ``rest``: for how much of the delay the key rests at most, if it is not held.
         """
+        delay = max(at_least, self._backoff.next_delay(key, retry_after))
         if retry_after is not None:
             self.hold(key, retry_after)
-        delay = max(at_least, self._backoff.next_delay(key, retry_after))
-        self.rest(key, min(rest, delay))
+        else:
+            self.rest(key, min(rest, delay))
         if delay > _ZERO:
             self.add_after(key, delay)
         else:
@@ -230,12 +233,12 @@ class WorkQueue(Generic[K]):
     def hold(self, key: K, duration: timedelta) -> None:
         """Keep the key from being handed out for ``duration``, whatever adds it meanwhile."""
         if self.is_open:
-            self._hold_until[key] = self._now() + duration.total_seconds()
+            self._quiet_until[key] = (self._now() + duration.total_seconds(), False)
 
     def rest(self, key: K, duration: timedelta) -> None:
         """Keep the key from being handed out for ``duration``, unless an add ends that or has just done so."""
-        if self.is_open and duration > _ZERO and self._rest_until.get(key) != _NEVER:
-            self._rest_until[key] = self._now() + duration.total_seconds()
+        if self.is_open and duration > _ZERO and self._quiet_until.get(key) != _RESTLESS:
+            self._quiet_until[key] = (self._now() + duration.total_seconds(), True)
 
     async def get(self) -> K:
         """Wait for a key and take it; call ``done`` when finished. Raises QueueShutDown after ``shut_down``."""
@@ -264,8 +267,8 @@ class WorkQueue(Generic[K]):
         The worker calls ``get`` next: what a limit has held back and is available now, it takes or wakes others for.
         """
         self._stop(key)
-        if self._rest_until.get(key) == _NEVER:
-            del self._rest_until[key]
+        if self._quiet_until.get(key) == _RESTLESS:
+            del self._quiet_until[key]
         again = self._again.pop(key, None)
         if again is not None and self.is_open and not self._delay_if_held(key):
             self._enqueue(key, again[0], low_priority=again[1])
@@ -287,8 +290,7 @@ class WorkQueue(Generic[K]):
         self._low.clear()
         self._again.clear()
         self._due_times.clear()
-        self._hold_until.clear()
-        self._rest_until.clear()
+        self._quiet_until.clear()
         self._slow_groups.clear()
         self._heap.clear()
         if self._timer is not None:
@@ -342,15 +344,14 @@ class WorkQueue(Generic[K]):
 
     def _delay_if_held(self, key: K) -> bool:
         """Delay a key that is held or rests until that is over; returns whether it does."""
-        until = max(self._hold_until.get(key, 0.0), self._rest_until.get(key, 0.0))
+        until = self._quiet_until.get(key, _HELD)[0]
         if not until:
             return False
         left = timedelta(seconds=until - self._now())
         if left > timedelta():
             self.add_after(key, left)
             return True
-        self._hold_until.pop(key, None)
-        self._rest_until.pop(key, None)
+        del self._quiet_until[key]
         return False
 
     def _is_processing(self, key: K) -> bool:
