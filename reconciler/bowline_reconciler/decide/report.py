@@ -123,14 +123,14 @@ def given_up_status(request: BindRequest, why: str, now: datetime) -> dict[str, 
     return _pending(request, "RolledBack", why, now)
 
 
-def preparation(request: BindRequest, intact: bool, pod: Object, content: BindingContent | None) -> Preparation:
+def preparation(request: BindRequest, intact: bool, pod: Object, content: BindingContent) -> Preparation:
     """Return what a bound pod shows of its preparation.
 
     ``intact``: nothing was rolled back since. ``pod``: as read after the bind, whoever has bound it. ``content``:
-    that of the last Binding of this process; None if it has sent none.
+    that of the last Binding of this process; empty if it has sent none.
     """
-    metadata, carried, node = pod["metadata"], (content or {}).items(), _node_of(pod, request)
-    entries = [(kind, key, value) for kind, by_key in carried for key, value in by_key.items()]
+    metadata, node = pod["metadata"], _node_of(pod, request)
+    entries = [(kind, key, value) for kind, by_key in content.items() for key, value in by_key.items()]
     missing = [f"{kind[:-1]} {key}" for kind, key, value in entries if (metadata.get(kind) or {}).get(key) != value]
     if missing:
         why = (

@@ -39,6 +39,7 @@ from bowline_reconciler.drive.requeue import Requeue
 from bowline_reconciler.drive.state import Deferred, Progress, RequestState, RequestStates
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe import Observation
+from bowline_reconciler.watch.bound_pods import SentBind
 from bowline_reconciler.watch.informers import Informers
 
 log = logging.getLogger(__name__)
@@ -178,7 +179,8 @@ class Driver:
     async def _reconsidered(self, work: Work) -> actions.Fail | None:
         """Return the failure of a request whose pod is not on its node after the bind, or is gone, if it is one."""
         work.snapshot = await self.reads.with_live_pod(work.snapshot.request, work.state)
-        work.state.attempt.awaited_bind = None
+        if (bind := work.state.attempt.bind) is not None:
+            bind.is_acknowledged = False
         return self.reads.failure(work.snapshot)
 
     # --- an end, and what is decided without an attempt ---
@@ -190,14 +192,15 @@ class Driver:
             snapshot, request, news = work.snapshot, work.snapshot.request, dict[str, Any]()
             match effect := step.end_step(decision, facts):
                 case step.AtEnd.READ_POD | step.AtEnd.READ_BOUND_POD:
-                    bind = state.attempt.awaited_bind if effect is step.AtEnd.READ_BOUND_POD else None
-                    pod = await self.informers.bound_pods.pod_of(bind) if bind is not None else None
+                    bind = state.attempt.bind if effect is step.AtEnd.READ_BOUND_POD else None
+                    is_awaited = bind is not None and bind.is_acknowledged
+                    pod = await self.informers.bound_pods.pod_of(bind) if bind is not None and is_awaited else None
                     if pod is None:
                         await self._read_pod(work)
                     else:
                         work.snapshot = replace(snapshot, pod=pod_view(pod))
                     is_bound = is_bound_as_asked(request, work.snapshot.pod)
-                    news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": bind is not None}
+                    news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": is_awaited}
                     if facts.has_late_writes:
                         news["quiet_in"] = self._quiet_in(work, work.read_at)
                 case step.AtEnd.RUN_POST_BIND:
@@ -372,16 +375,15 @@ class Driver:
         ctx, attempt, request = work.context, work.state.attempt, work.snapshot.request
         assert ctx is not None  # noqa: S101 - it is prepared
         # The Runner collects the content from here on, and no plugin replaces it.
-        attempt.content = {"annotations": ctx.annotations, "labels": ctx.labels}
-        attempt.past_point, attempt.awaited_bind = True, self.informers.bound_pods.expect(request)
+        bind = SentBind(request.pod_uid, {"annotations": ctx.annotations, "labels": ctx.labels})
+        attempt.past_point, attempt.bind = True, bind
         with noting(attempt.writes):
             status = await self.runner.run_bind(ctx)
         ctx.views.clear()  # the context is kept until the bind is completed, and post_bind receives the bound pod
         posts = ctx.posts
         if self.gangs is not None and ctx.pod is not None and posts.acknowledged:
             self.gangs.bound(ctx.pod)
-        if not isinstance(status, Done) or not posts.acknowledged:
-            attempt.awaited_bind = None
+        bind.is_acknowledged = isinstance(status, Done) and posts.acknowledged
         return {
             "stage": step.Stage.POSTED,
             "status": status,

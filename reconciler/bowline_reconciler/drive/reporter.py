@@ -67,7 +67,9 @@ class Reporter:
         """Report that the pod is bound as asked."""
         request, pod, now = snapshot.request, snapshot.own_pod, self.clock.now()
         assert pod is not None  # noqa: S101 - it is bound as asked
-        preparation_status = preparation(request, not state.rollback.has_begun, pod, state.attempt.content)
+        bind = state.attempt.bind
+        content = bind.content if bind is not None else {}
+        preparation_status = preparation(request, not state.rollback.has_begun, pod, content)
         report = success_report(request, preparation_status, pod, started_at, now)
         await self.writer.write_report(request, report, pod)
         self.metrics.succeeded.inc()

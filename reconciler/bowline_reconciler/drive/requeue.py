@@ -28,6 +28,7 @@ from bowline_reconciler.decide.transient import NO_FAILURES, extend
 from bowline_reconciler.drive.reporter import Reporter
 from bowline_reconciler.drive.state import Awaiting, Deferred, RequestState, RequestStates
 from bowline_reconciler.observe import Observation
+from bowline_reconciler.watch.bound_pods import SentBind
 from bowline_reconciler.watch.informers import Informers
 
 # The shortest delay until a report is due.
@@ -174,6 +175,11 @@ class WatchEvents:
         running = state.attempt.running if state is not None else None
         if running is not None and not self.informers.still_wanted(running.request, running.node_uid):
             self.states.withdraw(key)
+
+    def sent_bind(self, key: ObjectKey) -> SentBind | None:
+        """Return the last bind of the pod by this process, as long as its request has not ended."""
+        state = self.states.get(key)
+        return state.attempt.bind if state is not None else None
 
     def on_change(self, key: ObjectKey) -> None:
         """Enqueue a request after a change of it, its pod or its node, unless that cannot require a reconcile."""

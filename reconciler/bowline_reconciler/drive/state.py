@@ -19,9 +19,9 @@ from bowline.framework.interface.context import BindContext, BindingPosts
 from bowline.kube.accounting import OpenCall
 from bowline.kube.writes import LateWrites
 from bowline_reconciler.decide.actions import GATES, Fail, Outcome
-from bowline_reconciler.decide.report import BindingContent, Unfinished
+from bowline_reconciler.decide.report import Unfinished
 from bowline_reconciler.decide.transient import NO_FAILURES, Streak
-from bowline_reconciler.watch.bound_pods import AwaitedBind
+from bowline_reconciler.watch.bound_pods import SentBind
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
@@ -87,12 +87,13 @@ class AttemptState:
     failed_before: int = 0  # attempts; if the request has more, that outcome was stored
     writes: LateWrites = field(default_factory=LateWrites)  # of plugins, Bindings and rollbacks
     retry_at: float | None = None  # no attempt before this time
-    awaited_bind: AwaitedBind | None = None  # an acknowledged Binding whose pod was not read yet
-    content: BindingContent | None = None  # of the last Binding of this process, whoever has bound the pod
+    bind: SentBind | None = None  # the last one of this process, whoever has bound the pod
 
     def begin(self, request: BindRequest, node_uid: ObjectUID | None) -> Running:
         """Begin an attempt: from here on a change of what it depends on withdraws it."""
-        self.pending_outcome, self.is_open, self.past_point, self.awaited_bind = None, True, False, None
+        self.pending_outcome, self.is_open, self.past_point = None, True, False
+        if self.bind is not None:
+            self.bind.is_acknowledged = False
         self.running = Running(request, node_uid)
         return self.running
 

@@ -11,13 +11,14 @@ will be there when that pod ends. Decisions 282 and 167.
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, pod_uid_of
-from bowline.api.meta import Object, ObjectKey, ObjectUID, identity_of, is_deleting, key_of, status_of, uid_of
+from bowline.api.meta import Object, ObjectKey, identity_of, is_deleting, key_of, status_of, uid_of
 from bowline.framework.binding.runner import Runner
 from bowline.framework.interface.status import Done
 from bowline.kube.client import KubeClient
@@ -47,10 +48,6 @@ _BACKOFF = (timedelta(seconds=1), timedelta(minutes=1))
 _SUCCEEDED = "status.phase=Succeeded"
 
 
-# The bound pod of a request that plugins hold something for.
-_PodID = tuple[ObjectKey, ObjectUID]
-
-
 class Releases:
     """The releases. ``run`` it while leading.
 
@@ -73,7 +70,7 @@ class Releases:
         self._writer = writer
         self._runner = runner
         self._uninstalling = uninstalling
-        self._keys_by_pod: dict[_PodID, set[ObjectKey]] = {}
+        self._held: Mapping[ObjectKey, Object] = {}  # the requests that plugins hold something for
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
             group=lambda key: key.namespace,
             workers=WORKERS,
@@ -90,7 +87,7 @@ class Releases:
         # Also those of other schedulers: which pods are meant, the requests say.
         ended = Selection(PODS.as_metadata(), field_selector=BOUND_AND_ENDED, is_optional=True)
         pods = Reflector(self._client, ended, transform=self._pod_has_ended)
-        self._keys_by_pod.clear()
+        self._held = requests.store
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(run_workers(self._queue, self._reconcile, self._on_error))
             watching = tasks.create_task(requests.run())
@@ -102,19 +99,14 @@ class Releases:
 
     # --- watches ---
 
-    def _request_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
-        if old is not None:
-            keys = self._keys_by_pod.get(pod_of(old), set())
-            keys.discard(key)
-            if not keys:
-                self._keys_by_pod.pop(pod_of(old), None)
+    def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         if new is not None:
-            self._keys_by_pod.setdefault(pod_of(new), set()).add(key)
             self._queue.add(key)
 
     def _pod_has_ended(self, pod: dict[str, Any]) -> Object | None:
-        """Transform: enqueue the requests of an ended pod, and cache none."""
-        for key in self._keys_by_pod.get((key_of(pod), uid_of(pod)), ()):
+        """Transform: enqueue the request of an ended pod, which has its name; and cache none."""
+        key = key_of(pod)
+        if key in self._held and self._held[key]["spec"]["podUID"] == uid_of(pod):
             self._queue.add(key)
         return None
 
@@ -192,11 +184,4 @@ def transform_held(request: dict[str, Any]) -> Object | None:
     is_held = names.FINALIZER in (metadata.get("finalizers") or ())
     if not is_held or status_of(request).get("phase") != Phase.SUCCEEDED.value:
         return None
-    pod_name = str((request.get("spec") or {}).get("podName") or "")
-    return {"metadata": identity_of(request), "spec": {"podName": pod_name, "podUID": pod_uid_of(request)}}
-
-
-def pod_of(held_request: Object) -> _PodID:
-    """Return the pod of a request as ``transform_held`` keeps it."""
-    spec, namespace = held_request["spec"], key_of(held_request).namespace
-    return ObjectKey(namespace, spec["podName"]), ObjectUID(spec["podUID"])
+    return {"metadata": identity_of(request), "spec": {"podUID": pod_uid_of(request)}}

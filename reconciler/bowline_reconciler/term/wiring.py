@@ -147,6 +147,7 @@ def _late_handlers(events: Callable[[], WatchEvents]) -> EventHandlers:
         on_change=lambda key: events().on_change(key),
         on_delete=lambda key: events().on_delete(key),
         on_object=lambda resource, key: events().on_object(resource, key),
+        sent_bind=lambda key: events().sent_bind(key),
     )
 
 

@@ -11,13 +11,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-from weakref import WeakValueDictionary
 
-from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectUID, key_of, uid_of
 from bowline.kube.client import KubeClient
 from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import PODS, Selection
+from bowline_reconciler.decide.report import BindingContent
 
 # A live read costs less than a longer wait for the event.
 LIMIT = timedelta(milliseconds=500)
@@ -25,42 +24,46 @@ LIMIT = timedelta(milliseconds=500)
 _STARTING = "spec.nodeName!=,status.phase=Pending"
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class AwaitedBind:
-    """A bind whose pod is awaited for as long as this object is kept."""
+@dataclass(eq=False, slots=True)
+class SentBind:
+    """The last bind of a pod by this process: what its Binding contains, and the pod as it was bound.
 
+    ``is_acknowledged``: it is the last attempt's, and the API server has accepted the Binding.
+    """
+
+    pod_uid: ObjectUID
+    content: BindingContent
+    is_acknowledged: bool = False
     observed: asyncio.Event = field(default_factory=asyncio.Event)
     pod: Object | None = None
 
-    def resolve(self, pod: Object) -> None:
-        """Record the bound pod."""
-        self.pod = pod
-        self.observed.set()
-
 
 class BoundPodWatch:
-    """The watch. ``schedulers``: of whose pods; a single one is selected by the API server. ``on_bound``: called with
-    each pod that is awaited.
+    """The watch. ``schedulers``: of whose pods; a single one is selected by the API server.
+
+    ``sent_bind``: returns that of a pod; ``on_bound``: called with each such pod.
     """
 
-    def __init__(self, client: KubeClient, schedulers: Collection[str], on_bound: Callable[[Object], None]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        schedulers: Collection[str],
+        sent_bind: Callable[[ObjectKey], SentBind | None],
+        on_bound: Callable[[Object], None],
+    ) -> None:
+        self._sent_bind = sent_bind
         self._on_bound = on_bound
-        self._awaited: WeakValueDictionary[tuple[ObjectKey, ObjectUID], AwaitedBind] = WeakValueDictionary()
         self._is_late = False
         selector = _STARTING + "".join(f",spec.schedulerName={name}" for name in schedulers if len(schedulers) == 1)
         self.reflector = Reflector(
             client,
             Selection(PODS, field_selector=selector),
-            listener=Listener(concerns=self._concerns),
+            # A kubelet reports several changes of each pod that it starts.
+            listener=Listener(concerns=lambda pod: self._bind_of(pod) is not None),
             transform=self._observe,
         )
 
-    def expect(self, request: BindRequest) -> AwaitedBind:
-        """Await the bind of the request's pod; called before the Binding is sent."""
-        bind = self._awaited[request.key, request.pod_uid] = AwaitedBind()
-        return bind
-
-    async def pod_of(self, bind: AwaitedBind) -> Object | None:
+    async def pod_of(self, bind: SentBind) -> Object | None:
         """Return the pod as it was bound; None if the watch does not show it in time."""
         if not bind.observed.is_set() and not self._is_late and self.reflector.contact_since is not None:
             try:
@@ -70,15 +73,15 @@ class BoundPodWatch:
                 self._is_late = True  # until it delivers again, no other bind waits for it
         return bind.pod
 
-    def _concerns(self, pod: Object) -> bool:
-        """Return whether the pod is awaited: a kubelet reports several changes of each pod that it starts."""
+    def _bind_of(self, pod: Object) -> SentBind | None:
         self._is_late = False
-        return (key_of(pod), uid_of(pod)) in self._awaited
+        bind = self._sent_bind(key_of(pod))
+        return bind if bind is not None and bind.pod_uid == uid_of(pod) else None
 
     def _observe(self, pod: dict[str, Any]) -> None:
         """Transform: record an awaited pod, and cache none."""
-        self._is_late = False
-        bind = self._awaited.get((key_of(pod), uid_of(pod)))
+        bind = self._bind_of(pod)
         if bind is not None:
-            bind.resolve(pod)
+            bind.pod = pod
+            bind.observed.set()
             self._on_bound(pod)

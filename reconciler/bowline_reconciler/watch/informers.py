@@ -34,7 +34,7 @@ from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQ
 from bowline.kube.store import Store
 from bowline.kube.writes import WrittenObject
 from bowline_reconciler.decide.snapshot import Absent, PodView, is_finished, is_withdrawn, pod_view
-from bowline_reconciler.watch.bound_pods import BoundPodWatch
+from bowline_reconciler.watch.bound_pods import BoundPodWatch, SentBind
 from bowline_reconciler.watch.pod_cache import PodCache
 from bowline_reconciler.watch.request_cache import RequestCache
 
@@ -49,13 +49,14 @@ class EventHandlers:
 
     ``on_cached``: the cached request or its pod is another. ``on_change``: another client has changed it, or its node
     has changed. ``on_delete``: an unfinished request has left the watch, because it has Succeeded or was deleted.
-    ``on_object``: an object that requests may wait for has changed.
+    ``on_object``: an object that requests may wait for has changed. ``sent_bind``: returns that of a pod.
     """
 
     on_cached: Callable[[ObjectKey], None]
     on_change: Callable[[ObjectKey], None]
     on_delete: Callable[[ObjectKey], None]
     on_object: Callable[[Resource, ObjectKey], None]
+    sent_bind: Callable[[ObjectKey], SentBind | None]
 
 
 def transform_request(request: dict[str, Any]) -> Object | None:
@@ -88,9 +89,9 @@ class Informers:
             fallback=True,
             store=shown_requests,
         )
-        bound_pods = self.bound_pods = BoundPodWatch(client, schedulers, self.offer_pod)
+        bound_pods = self.bound_pods = BoundPodWatch(client, schedulers, handlers.sent_bind, self.offer_pod)
         self._ill_since: dict[str, float] = {}  # by node with a taint of its health, monotonic
-        self.pod_cache = PodCache()
+        self.pod_cache = PodCache(self.request_cache.__contains__)
         self.pods = Reflector(
             client,
             Selection(PODS, field_selector=UNBOUND),
@@ -224,7 +225,7 @@ class Informers:
         before = self.request_cache.get(key)
         shown_request = decode_bind_request(new, before) if new is not None else None
         self.request_cache.deliver(key, shown_request, is_trusted=self.requests.trusts_versions)
-        self.pod_cache.name(key, key in self.request_cache)
+        self.pod_cache.pack(key)
         if shown_request is not None:
             self._judge(self.requests, key, shown_request.resource_version)
         elif before is None or not is_finished(before):

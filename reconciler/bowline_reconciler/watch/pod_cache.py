@@ -12,7 +12,7 @@ GET for each bind.
 
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -51,23 +51,22 @@ class _Packed:
 
 
 class PodCache(Store):
-    """Unbound pods by key. ``name`` a pod to keep it decoded; ``get`` returns None for a pod kept without content."""
+    """Unbound pods by key; ``get`` returns None for a pod kept without content.
 
-    def __init__(self) -> None:
+    ``is_named``: whether a request names the pod, that is, whether its content may be needed.
+    """
+
+    def __init__(self, is_named: Callable[[ObjectKey], bool]) -> None:
         super().__init__(keeps_identities=True)
+        self._is_named = is_named
         self._entries: dict[ObjectKey, _Packed] = {}
-        self._named: set[ObjectKey] = set()
         # The named pods that are decoded.
         self._pods: dict[ObjectKey, Object] = {}
         self._dictionaries: dict[str, bytes] = {}
 
-    def name(self, key: ObjectKey, named: bool) -> None:
-        """Record whether a request names the pod, that is, whether its content may be needed."""
-        if named:
-            self._named.add(key)
-            return
-        self._named.discard(key)
-        pod = self._pods.pop(key, None)
+    def pack(self, key: ObjectKey) -> None:
+        """Pack the pod, if no request names it any more."""
+        pod = self._pods.pop(key, None) if not self._is_named(key) else None
         if pod is None:
             return
         if has_ended(pod):
@@ -89,7 +88,7 @@ class PodCache(Store):
                 self._pods.pop(key, None)
                 self._entries[key] = _Packed(uid_of(pod), version_of(pod), is_outdated=True)
             return
-        if key in self._named and self.version(key) == version_of(pod) and self.uid(key) == uid_of(pod):
+        if self._is_named(key) and self.version(key) == version_of(pod) and self.uid(key) == uid_of(pod):
             self._keep(key, pod, len(orjson.dumps(pod)))
 
     def __getitem__(self, key: ObjectKey) -> Object:
@@ -101,7 +100,7 @@ class PodCache(Store):
             raise KeyError(key)
         content = zlib.decompressobj(_WINDOW, entry.dictionary).decompress(entry.content)
         pod: Object = orjson.loads(content)
-        if key in self._named:
+        if self._is_named(key):
             self._keep(key, pod, len(content))
         return pod
 
@@ -131,11 +130,11 @@ class PodCache(Store):
     def put(self, key: ObjectKey, pod: Object) -> Object | None:
         """Store a pod; returns the previous one's identity. For the reflector only."""
         before = self._entries.get(key)
+        self._pods.pop(key, None)
         if before is not None and before.is_outdated and before.uid == uid_of(pod):
             self._entries[key] = _Packed(uid_of(pod), version_of(pod), is_outdated=True)
-        elif key in self._named:
+        elif self._is_named(key):
             self._entries[key] = _Packed(uid_of(pod), version_of(pod))
-            self._pods.pop(key, None)
             if not is_reduced(pod):
                 self._keep(key, pod, len(orjson.dumps(pod)))
         else:

@@ -36,7 +36,7 @@ from bowline_reconciler.drive.state import RequestState, RequestStates
 from bowline_reconciler.drive.writer import Writer
 from bowline_reconciler.observe import Observation, ReconcilerMetrics
 from bowline_reconciler.term.controller import new_queue
-from bowline_reconciler.watch.bound_pods import AwaitedBind, BoundPodWatch
+from bowline_reconciler.watch.bound_pods import BoundPodWatch, SentBind
 from bowline_reconciler.watch.informers import Informers
 from bowline_reconciler.watch.pod_cache import PodCache
 from bowline_reconciler.watch.request_cache import RequestCache
@@ -154,10 +154,7 @@ class Binds(BoundPodWatch):
     def __init__(self, cycle: "Cycle") -> None:
         self._cycle = cycle
 
-    def expect(self, request: BindRequest) -> AwaitedBind:
-        return AwaitedBind()
-
-    async def pod_of(self, awaited: AwaitedBind) -> Object | None:
+    async def pod_of(self, bind: SentBind) -> Object | None:
         self._cycle.bind_pod()
         return self._cycle.pod
 
@@ -169,7 +166,7 @@ class Caches(Informers):
         self._cycle = cycle
         self.bound_pods = Binds(cycle)
         self.request_cache = RequestCache((), lambda: ResourceVersion("1"))
-        self.pod_cache = PodCache()
+        self.pod_cache = PodCache(self.request_cache.__contains__)
 
     async def read_request(self, key: ObjectKey) -> BindRequest | Absent:
         self._cycle.log.append("read request")

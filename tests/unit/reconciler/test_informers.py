@@ -69,7 +69,7 @@ def nothing(*_: object) -> None:
 
 
 def informers() -> Informers:
-    return Informers(TwoPages(), EventHandlers(nothing, nothing, nothing, nothing))
+    return Informers(TwoPages(), EventHandlers(nothing, nothing, nothing, nothing, nothing))
 
 
 async def test_requests_that_the_cache_lacks_are_stale_and_those_until_the_newest_may_be_a_former_leaders() -> None:
@@ -79,7 +79,7 @@ async def test_requests_that_the_cache_lacks_are_stale_and_those_until_the_newes
 
 async def test_a_request_that_the_watch_has_left_behind_is_kept_until_a_bookmark() -> None:
     client = OneBookmark()
-    caches = Informers(client, EventHandlers(nothing, nothing, nothing, nothing))
+    caches = Informers(client, EventHandlers(nothing, nothing, nothing, nothing, nothing))
     watching = asyncio.create_task(caches.requests.run())
     await caches.requests.synced.wait()
     request = decode_bind_request(stored(bind_request(), version="7"))
@@ -97,7 +97,7 @@ async def test_a_node_that_was_read_healthy_has_not_been_ill_since_before(
 ) -> None:
     """A watch that lags behind, or breaks, skips a short recovery."""
     client = IllNode()
-    caches = Informers(client, EventHandlers(nothing, nothing, nothing, nothing))
+    caches = Informers(client, EventHandlers(nothing, nothing, nothing, nothing, nothing))
     watching = asyncio.create_task(caches.nodes.run())
     await caches.nodes.synced.wait()
     client.clock.step(timedelta(seconds=29))

@@ -426,7 +426,7 @@ def test_the_text_of_each_report() -> None:
     rollback = rollback_incomplete_status(request(), None, refusal, NOW)
     assert rollback["reason"].startswith("RollbackFailed: it is still in use; ")
     share = request(receivedResourceType="Fraction")
-    assert "Fraction was not prepared here" in preparation(share, True, pod(), None).warning
+    assert "Fraction was not prepared here" in preparation(share, True, pod(), {}).warning
     lacks = preparation(request(), True, pod(), {"annotations": {"example.com/a": "b"}})
     assert "does not have what its Binding contains: annotation example.com/a" in lacks.warning
     assert "the plugin is defective: repair or disable it" in defect("p", "applies raised").message

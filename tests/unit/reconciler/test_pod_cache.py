@@ -41,7 +41,7 @@ def stored(number: int, namespace: str = "team", variables: int = 12) -> dict[st
 
 
 def test_a_pod_that_waits_for_its_scheduler_costs_less_than_a_kilobyte() -> None:
-    cache, count = PodCache(), 300
+    cache, count = PodCache(lambda _: False), 300
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -57,11 +57,12 @@ def test_a_pod_that_waits_for_its_scheduler_costs_less_than_a_kilobyte() -> None
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_pod_is_restored_as_it_was_stored(named: bool) -> None:
-    cache, first, second = PodCache(), stored(1), stored(2)
+    names, first, second = set[ObjectKey](), stored(1), stored(2)
+    cache = PodCache(names.__contains__)
     for seen in (first, second):
         assert cache.put(key_of(seen), seen) is None
     key = key_of(first)
-    cache.name(key, named)
+    names.update([key] if named else [])
     assert cache.get(key) == first
     assert (cache.uid(key), cache.version(key)) == (uid_of(first), version_of(first))
     newer = stored(1)
@@ -70,7 +71,8 @@ def test_a_pod_is_restored_as_it_was_stored(named: bool) -> None:
     assert before is not None
     assert (uid_of(before), version_of(before)) == (uid_of(first), version_of(first))
     assert cache.get(key) == newer
-    cache.name(key, False)
+    names.clear()
+    cache.pack(key)
     assert cache.get(key) == newer
     assert cache.drop(key) is not None
     assert list(cache) == [key_of(second)]
@@ -79,11 +81,12 @@ def test_a_pod_is_restored_as_it_was_stored(named: bool) -> None:
 
 
 def test_a_pod_too_large_to_keep_is_absent_until_it_is_read_from_the_api_server() -> None:
-    cache, seen = PodCache(), stored(1, variables=500)
+    names, seen = set[ObjectKey](), stored(1, variables=500)
+    cache = PodCache(names.__contains__)
     cache.put(ObjectKey("team", "train-0"), stored(0))
     key = key_of(seen)
     cache.put(key, seen)
-    cache.name(key, True)
+    names.add(key)
     assert key in cache
     assert cache.version(key) == version_of(seen)
     assert cache.get(key) is None, "absence proves nothing: a live read follows"
@@ -98,11 +101,12 @@ def test_a_pod_too_large_to_keep_is_absent_until_it_is_read_from_the_api_server(
 
 
 def test_a_named_pod_with_large_annotations_is_read_live_each_time() -> None:
-    cache, large = PodCache(), stored(1)
+    names, large = set[ObjectKey](), stored(1)
+    cache = PodCache(names.__contains__)
     large["metadata"]["annotations"] = {"tenant.example/notes": "x" * 250_000}
     key = key_of(large)
     cache.put(key, large)
-    cache.name(key, True)
+    names.add(key)
     assert cache.get(key) is None, "compressed, it is small; restored, it is not"
     cache.offer(key, large)
     assert cache.get(key) is None
@@ -113,13 +117,12 @@ def test_a_named_pod_with_large_annotations_is_read_live_each_time() -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_pod_that_is_known_to_be_bound_is_absent_whatever_its_watch_still_shows(named: bool) -> None:
-    cache, unbound = PodCache(), stored(1)
+    cache, unbound = PodCache(lambda _: named), stored(1)
     key = key_of(unbound)
     bound = {**unbound, "spec": {**unbound["spec"], "nodeName": "node-0"}}
     cache.offer(key, bound)
     assert key not in cache, "the watch has not shown it yet"
     cache.put(key, unbound)
-    cache.name(key, named)
     cache.offer(key, bound)
     assert cache.get(key) is None
     cache.put(key, {**unbound, "metadata": {**unbound["metadata"], "resourceVersion": "10002"}})
@@ -130,7 +133,7 @@ def test_a_pod_that_is_known_to_be_bound_is_absent_whatever_its_watch_still_show
 
 
 def test_dictionaries_are_bounded_and_serve_every_namespace() -> None:
-    cache = PodCache()
+    cache = PodCache(lambda _: False)
     keys = []
     for number in range(3 * MAX_NAMESPACES):
         seen = stored(number, f"team-{number}")

@@ -37,15 +37,15 @@ def bound(annotations: Mapping[str, str] | None = None, labels: Mapping[str, str
         pytest.param(request(), True, CONTENT, bound(CARRIED, LABELLED), "Unknown", "annotation example.com/device"),
         pytest.param(request(), True, CONTENT, bound(ANNOTATED), "Unknown", "label example.com/shared"),
         pytest.param(request(), True, CONTENT, bound(ANNOTATED, {"example.com/shared": "no"}), "Unknown", "label"),
-        pytest.param(request(), True, None, bound(CARRIED), "True", "", id="by a process before this one"),
-        pytest.param(request(), True, None, bound(), "Unknown", "no attempt", id="no attempt is known"),
-        pytest.param(request(), True, None, bound({names.PREPARED_FOR: "another"}), "Unknown", "no attempt"),
+        pytest.param(request(), True, {}, bound(CARRIED), "True", "", id="by a process before this one"),
+        pytest.param(request(), True, {}, bound(), "Unknown", "no attempt", id="no attempt is known"),
+        pytest.param(request(), True, {}, bound({names.PREPARED_FOR: "another"}), "Unknown", "no attempt"),
         pytest.param(request(), False, CONTENT, bound(ANNOTATED, LABELLED), "Unknown", "", id="rolled back before"),
-        pytest.param(request(INCOMPLETE), True, None, bound(CARRIED), "Unknown", "", id="partly rolled back"),
+        pytest.param(request(INCOMPLETE), True, {}, bound(CARRIED), "Unknown", "", id="partly rolled back"),
     ],
 )
 def test_prepared_is_reported_only_by_the_evidence_of_the_pod(
-    req: BindRequest, intact: bool, content: BindingContent | None, bound_pod: Object, prepared: str, named: str
+    req: BindRequest, intact: bool, content: BindingContent, bound_pod: Object, prepared: str, named: str
 ) -> None:
     condition = preparation(req, intact, bound_pod, content).condition
     assert condition[0] == prepared
@@ -63,7 +63,7 @@ def test_prepared_is_reported_only_by_the_evidence_of_the_pod(
     ],
 )  # fmt: skip
 def test_a_pod_that_needs_preparation_and_has_none_known_is_warned_about(spec: dict[str, Any], named: str) -> None:
-    result = preparation(request(**spec), True, bound(), None)
+    result = preparation(request(**spec), True, bound(), {})
     assert bool(result.warning) is bool(named)
     assert named in result.condition[2]
-    assert preparation(request(**spec), True, bound(CARRIED), None).warning == ""
+    assert preparation(request(**spec), True, bound(CARRIED), {}).warning == ""
