@@ -6,12 +6,11 @@ import pytest
 
 from bowline.kube.calls import Call, PatchType, limited_to
 from bowline.kube.client import KubeClient
-from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.config import load_access
 from bowline.kube.errors import (
     AlreadyExists,
     BadRequest,
     Conflict,
-    ConnectionFailed,
     Forbidden,
     Invalid,
     NotFound,
@@ -149,19 +148,3 @@ async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
         token_file.write_text(good)
         with pytest.raises(Forbidden, match='cannot list resource "pods"'):  # authenticated, without rights
             await client.list(PODS, namespace)
-
-
-async def test_no_write_is_sent_when_its_time_is_over(
-    access: ClusterAccess, client: KubeClient, namespace: str
-) -> None:
-    """As in a process that was stopped while it connected, and continues when another one leads."""
-    async with KubeClient(access) as fenced:
-        fenced.ledger.permit(lambda: -5.0)
-        with pytest.raises(ConnectionFailed, match="no longer leads") as failure:
-            await fenced.create(CONFIGMAPS, namespace, configmap("late"))
-        assert not failure.value.may_have_been_applied
-        assert (await fenced.list(CONFIGMAPS, namespace))["items"] == [], "reads are permitted"
-        fenced.ledger.permit(lambda: 1.0)
-        await fenced.create(CONFIGMAPS, namespace, configmap("in-time"))
-    names = [item["metadata"]["name"] for item in (await client.list(CONFIGMAPS, namespace))["items"]]
-    assert names == ["in-time"]

@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from bowline.kube.calls import Answer, Request, TransportOptions
+from bowline.kube.client import KubeClient
 from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ConnectionFailed, NoResponse
+from bowline.kube.resources import PODS
 from bowline.kube.transport import HTTPTransport
 from bowline.localcluster.certs import LocalAuthority, write_pair
 
@@ -251,3 +253,22 @@ async def test_a_certificate_names_the_host_without_its_last_dot(
     finally:
         await transport.close()
         listening.close()
+
+
+async def test_a_write_whose_time_is_over_when_it_has_its_connection_is_not_sent(
+    server: tuple[ScriptedServer, str],
+) -> None:
+    """As in a process that was stopped while it connected, and continues when another one leads."""
+    scripted, url = server
+    scripted.scripts = [([ONE], False), ([ONE], False)]
+    async with KubeClient(load_access(ApiServer(url))) as client:
+        client.ledger.permit(lambda: 1.0 if not scripted.connections else -1.0)
+        for write in (client.create(PODS, "a", {}), client.patch(PODS, "a", "p", {}), client.delete(PODS, "a", "p")):
+            with pytest.raises(ConnectionFailed, match="no longer leads") as failure:
+                await write
+            assert not failure.value.may_have_been_applied
+        assert scripted.requests == []
+        await client.get(PODS, "a", "p")  # a read is
+        client.ledger.permit(lambda: 1.0)
+        await client.create(PODS, "a", {})
+    assert [request.split()[0] for request in scripted.requests] == [b"GET", b"POST"]
