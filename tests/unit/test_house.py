@@ -71,7 +71,7 @@ PLACES = {
     r"bowline\.localcluster\.(?:cluster|controlplane|api) import|tests\.(?:live|pairs) import": "any but unit",
     r"tests\.chart\.rendering import": "chart",
     r"tests\.simulation\.server import": "simulation",
-    r"tests\.unit\.reconciler\.choices import": "unit",
+    r"bowline_reconciler\.decide\.(?:decide|outcome|step) import": "unit",
 }
 
 

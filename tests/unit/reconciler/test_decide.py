@@ -110,6 +110,7 @@ BOUND_BEFORE = replace(POD, node="node-9", prepared_for="request-uid")
         pytest.param(seen(times=Times(retry_in=timedelta(seconds=5))), RequeueAfter(timedelta(seconds=5)),
             id="a backoff has not ended"),
         pytest.param(seen(), Attempt(), id="otherwise attempt"),
+        pytest.param(seen(live=frozenset()), Attempt(), id="a first attempt follows the request's event"),
         pytest.param(seen(answers=replace(SERVED, effects=frozenset({"a"}))), Attempt(frozenset({"a"})),
             id="with side effects, behind the finalizer"),
     ],
@@ -223,6 +224,32 @@ UNRELEASED: dict[str, Any] = {
 )  # fmt: skip
 def test_a_rollback_that_is_not_complete_is_continued(observation: Snapshot, expectation: Action | ReadLive) -> None:
     assert decide(observation, SETTINGS) == expectation
+
+
+ENDING = Fail(Status.fatal("taken", Reason.DEVICE_CONFLICT))
+
+
+@pytest.mark.parametrize(
+    ("observation", "target"),
+    [
+        pytest.param(seen(request({"failedAttempts": 1})), Target.REQUEST, id="a retry"),
+        pytest.param(seen(was_delayed=True), Target.REQUEST, id="an attempt that something has delayed"),
+        pytest.param(seen(request(uid="")), Target.POD, id="an owner"),
+        pytest.param(seen(request(**OURS, **DELETING)), Target.POD, id="a rollback"),
+        pytest.param(seen(request(**OURS), ending=ENDING), Target.POD, id="a failure with side effects"),
+        pytest.param(seen(request(UNRELEASED)), Target.POD, id="a failure whose rollback has begun"),
+        pytest.param(seen(pod=Absent.NOT_FOUND), Target.POD, id="no pod"),
+        pytest.param(seen(pod=replace(POD, node="node-9")), Target.POD, id="a pod on another node"),
+        pytest.param(is_gated(timedelta(seconds=600)), Target.POD, id="a gate for too long"),
+        pytest.param(seen(node=NodeView(deleting=True)), Target.NODE, id="no node"),
+        pytest.param(seen(node=TAINTED), Target.NODE, id="a taint"),
+    ],
+)
+def test_what_is_read_live_before_it_counts(observation: Snapshot, target: Target) -> None:
+    decision = decide(observation, SETTINGS)
+    assert not isinstance(decision, ReadLive)
+    assert decide(replace(observation, live=LIVE - {target}), SETTINGS) == ReadLive(target)
+    assert decide(replace(observation, live=frozenset({target})), SETTINGS) == decision
 
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
