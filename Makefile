@@ -75,7 +75,7 @@ test-gpu: setup ## Two shares of a physical GPU run CUDA at once; without a GPU 
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/gpu -m gpu --verbose
 
-storm: setup ## Thousands of binds while calls fail, leaders die and clocks jump (PODS=10000)
+storm: setup ## Thousands of binds while calls fail and leaders die (PODS=10000)
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.faults.storm --pods $(or $(PODS),10000)
 

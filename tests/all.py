@@ -43,7 +43,7 @@ PARTS = (
     ),
     Part("kubernetes-1.37", "make test-kubernetes VERSION=1.37", "the newest one"),
     Part("faults", "make test-faults", "a reconciler process is killed at every write of a share"),
-    Part("storm", "make storm", "10,000 pods while calls fail, leaders die and clocks jump"),
+    Part("storm", "make storm", "10,000 pods while calls fail and leaders die"),
     Part("upgrade", "make test-upgrade", "upgrade and rollback under load"),
     Part(
         "long",

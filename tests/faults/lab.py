@@ -21,7 +21,6 @@ from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import LiveCluster
 
 POLL_S = 0.05
@@ -61,29 +60,16 @@ class Reconciler:
         folder.mkdir(exist_ok=True)
         return folder
 
-    @property
-    def _clock(self) -> Path:
-        return self._folder / f"{self.name}.clock"
-
-    def set_clock(self, seconds: int) -> None:
-        """Shift the process's wall clock by so much from now on, also after a restart."""
-        # Renamed, not written: the process reads it at any time.
-        new = self._clock.with_suffix(".new")
-        new.write_text(str(seconds))
-        new.replace(self._clock)
-
     def start(self) -> None:
         """Start the process without waiting for it."""
         kubeconfig = self.proxy.kubeconfig(self.lab.account, self._folder / self.name)
-        if not self._clock.exists():
-            self.set_clock(0)
         self.process = start_workload(
             self.lab.cluster,
             NAMESPACE,
             ACCOUNT,
             WorkloadOptions(
                 name=self.name,
-                env={"PYTHONPATH": PLUGINS, CLOCK: str(self._clock)},
+                env={"PYTHONPATH": PLUGINS},
                 extra_args=access_words(kubeconfig),
             ),
         )

@@ -6,8 +6,7 @@ At the end every request is Succeeded with its pod on its node, or Failed with a
 over. Printed as a table; exits with 1 on any violation. What is true at each moment, the simulation checks.
 
 Calls fail and leaders are killed until all requests have ended except those that wait for a gate that never opens:
-they end a minute after the storm, because a short outage of contact with the API server resets that. The wall clock
-of each reconciler is set repeatedly, to be right or wrong by ten minutes in either direction.
+they end a minute after the storm, because a short outage of contact with the API server resets that.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from typing import Any
 from tests.faults.administrator import Administrator, administrator, list_pages
 from tests.faults.lab import CONFIG, Reconciler, open_lab
 from tests.faults.plugins.fault_effects import OWNER
-from tests.faults.weather import Weather, clock_setter, failed_share, leader_killer, pause, storm_rules
+from tests.faults.weather import Weather, failed_share, leader_killer, storm_rules
 from tests.faults.world import EFFECTS, NAMESPACE, NEVER_ENDS, NODES, PODS, REQUESTS, VANISHING, Asked, Wait, World
 
 # Of the API server, and so the time before a new leader's first rollback. Leaders must live longer than that, or no
@@ -116,7 +115,6 @@ def rage(world: World, pair: Sequence[Reconciler], storm: Storm) -> Mapping[str,
         reconciler.proxy.add(*storm_rules())
     with Weather(storm.seed) as weather, Weather(storm.seed + 1) as people:
         weather.every(_CHECK_S, "leaders killed", leader_killer(pair, LEADER_LIVES_S))
-        weather.every((2, 6), "clocks set", clock_setter(pair))
         people.every((1, 4), "nodes vanished", world.vanish_node)
         people.every((2, 6), "times gates were opened", world.open_gates)
         people.every((0.2, 0.6), "pods remade", world.remake_pod)
@@ -124,7 +122,7 @@ def rage(world: World, pair: Sequence[Reconciler], storm: Storm) -> Mapping[str,
         began = time.monotonic()
         world.submit_all(storm.count, storm.seed)
         submitting_s = round(time.monotonic() - began)
-        pause(_RESTLESS_S)
+        time.sleep(_RESTLESS_S)
         people.calm()
         world.open_gates(random.Random(storm.seed))  # noqa: S311 - not used
         await_all(world.api, storm.deadline, waiting=False)
@@ -140,7 +138,7 @@ def rage(world: World, pair: Sequence[Reconciler], storm: Storm) -> Mapping[str,
 def await_all(api: Administrator, deadline: float, *, waiting: bool) -> list[str]:
     """Wait until all requests have ended; returns those that have not at the deadline."""
     while (names := unfinished_requests(api, waiting=waiting)) and time.monotonic() < deadline:
-        pause(1)
+        time.sleep(1)
     return names
 
 

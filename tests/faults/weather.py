@@ -24,7 +24,6 @@ from bowline.testing.fault_proxy.rules import WATCH_FAULTS, CallMatch, FaultRule
 from tests.faults.lab import Reconciler
 from tests.faults.matrix import is_leading
 
-JUMP_S = 600
 CALLS = ("get", "list", "create", "update", "patch", "delete")
 # Ten of every hundred calls, mostly those whose execution is uncertain.
 _OF_CALLS: Sequence[tuple[Fault, float]] = (
@@ -124,21 +123,6 @@ def leader_killer(reconcilers: Sequence[Reconciler], lives_s: tuple[float, float
         return True
 
     return kill
-
-
-def clock_setter(reconcilers: Sequence[Reconciler]) -> Callable[[random.Random], bool]:
-    """Return a function that sets the wall clock of one process to be right, or wrong by ten minutes either way."""
-
-    def set_one(rng: random.Random) -> bool:
-        rng.choice(reconcilers).set_clock(rng.choice((-JUMP_S, 0, JUMP_S)))
-        return True
-
-    return set_one
-
-
-def pause(seconds: float) -> None:
-    """Let the storm run for so long."""
-    time.sleep(seconds)
 
 
 def failed_share(exchanges: Sequence[Exchange]) -> str:

@@ -6,24 +6,18 @@ continues, ``refuse`` makes it return FATAL at the end. Loaded by its entry poin
 nothing is installed.
 """
 
-import os
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectRef
-from bowline.framework.config import Settings
 from bowline.framework.interface.builtin import BuiltinBindingPlugin
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.handle import EventSource
-from bowline.framework.interface.plugin import PluginConfig
 from bowline.framework.interface.status import Status
 from bowline.framework.reason import Reason
 from bowline.kube.errors import AlreadyExists, NotFound
 from bowline.kube.resources import CONFIGMAPS, SECRETS
-from bowline.runtime.clock import SystemClock
 
 EFFECT = "faults.example/effect"
 GATE = "faults.example/gate"
@@ -31,21 +25,12 @@ REFUSE = "faults.example/refuse"
 # On a gate: the request that waits for it. On an effect: its request.
 WAKES = "faults.example/wakes"
 OWNER = "faults.example/request-uid"
-# Environment variable: a file with the offset of the process's wall clock in seconds; it may change at any time.
-CLOCK = "FAULTS_CLOCK"
 
 
 class FaultEffects(BuiltinBindingPlugin):
     """Creates, waits and rejects as the request's annotations request; its rights are those of the test."""
 
     name = "fault_effects"
-
-    def __init__(self, config: PluginConfig, settings: Settings) -> None:
-        super().__init__(config, settings)
-        if CLOCK in os.environ:
-            # The reconciler's only source of wall-clock time; its monotonic clock continues, as it does when a
-            # machine's clock is set.
-            SystemClock.now = _shifted  # type: ignore[method-assign,assignment]
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Only an effect needs a rollback."""
@@ -89,10 +74,6 @@ async def _ensure_effect(ctx: BindContext) -> None:
         body = {"metadata": {"name": name, "labels": {OWNER: ctx.request.uid}}}
         with suppress(AlreadyExists):
             await ctx.client.create(SECRETS, namespace, body)
-
-
-def _shifted(_: SystemClock) -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=float(Path(os.environ[CLOCK]).read_text()))
 
 
 def _effect_name(request: BindRequest) -> str:
