@@ -177,7 +177,7 @@ KUBE = (
         "        self._renewed_at = started_at\n",
         "        self._observe(await self._client.update(LEASES, namespace, name, body, essential=essential))\n"
         "        self._renewed_at = self._client.clock.monotonic()\n",
-        simulation=("late", "share-pause"),
+        simulation=("late", "overlap"),
     ),
     Mutant(
         "any-process-of-the-host",

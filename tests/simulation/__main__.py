@@ -150,7 +150,6 @@ def _parser() -> argparse.ArgumentParser:
     seeds.add_argument("--count", type=int, default=1_000_000)
     seeds.add_argument("--focus", default="", help=f"{', '.join(FOCUSES)}; by default all in turn")
     seeds.add_argument("--lines", action="store_true", help="print which lines of the product were entered")
-    seeds.add_argument("--each", action="store_true", help="each seed in every focus")
     stories = commands.add_parser("stories", help="run every fault at every request of every story")
     stories.add_argument("--kinds", default=",".join(KINDS))
     stories.add_argument("--stories", default=",".join(STORIES))
@@ -181,11 +180,7 @@ def main() -> int:
             os.environ["BOWLINE_LINES"] = "yes"
         first = arguments.first if arguments.first is not None else int(time.time())
         focuses = arguments.focus.split(",") if arguments.focus else FOCUSES
-        seeds = (
-            (seed, focus)
-            for seed in range(first, first + arguments.count)
-            for focus in (focuses if arguments.each else [focuses[seed % len(focuses)]])
-        )
+        seeds = ((seed, focuses[seed % len(focuses)]) for seed in range(first, first + arguments.count))
         summary = run_seeds(seeds, arguments.seconds, arguments.processes)
     print(summary.as_json() if arguments.json else summary.text())
     if summary.entered:

@@ -211,12 +211,6 @@ class Checks(logging.Handler):
             return
         # Finished requests are deleted minutes after their end.
         self.counts["writes"] += request.method != "DELETE" or "/bindrequests/" not in path
-        lease = self._server.find("leases", "bowline-reconciler", "bowline")
-        holder = (lease or {"spec": {}})["spec"].get("holderIdentity") or ""
-        if not holder.startswith(f"{getattr(process, 'identity', '')}_") and 200 <= answer.code < 300:
-            # Sent before, or by a process that was stopped: what it does must have been guarded.
-            self.counts["writes without the Lease"] += 1
-            self.counts[f"without the Lease: {request.method} {resource_of(path)}"] += 1
         body = orjson.loads(request.body) if request.body else {}
         present_guards = body.get("preconditions" if request.method == "DELETE" else "metadata") or {}
         guards = _guards_of(request.method, path, body)
@@ -226,8 +220,6 @@ class Checks(logging.Handler):
             self.fail("no precondition", f"{process} {request.method} {path} {body}: no {missing}")
         if path.endswith("/binding"):
             self._contents[body["metadata"]["uid"]] = body["metadata"]
-        if path.endswith("/binding") and answer.code == 409 and "already assigned" in str(answer.body["message"]):
-            self.counts["Bindings of bound pods"] += 1
 
     def _check_rate(self, process: Process, request: Request) -> None:
         """No hot loop: a request causes few calls, whatever fails."""
@@ -334,8 +326,6 @@ class Checks(logging.Handler):
         uid = pod["metadata"]["uid"]
         for claim in self._claims_of(pod):
             self._check_claim(claim, uid, who)
-            if claim["metadata"].get("deletionTimestamp"):
-                self.counts["bound with deleting claim"] += 1
         if spec.get("extendedResourceClaimAllocation"):
             name = (pod["status"].get("extendedResourceClaimStatus") or {}).get("resourceClaimName", "")
             extended_claim = self._server.find("resourceclaims", name, NAMESPACE) if name else None
@@ -568,7 +558,6 @@ class Checks(logging.Handler):
         assert pod is not None
         group, node = (pod["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP), pod["spec"].get("nodeName")
         reported = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
-        self.counts["reservations released"] += 1
         if pod["status"].get("phase") in ENDED or self.ends.is_silent(pod):
             return
         for user in self._server.objects("pods"):

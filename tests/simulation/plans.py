@@ -165,16 +165,6 @@ _FOCUSES: Mapping[str, Focus] = {
         },
         {"reconcilers": one_of(1, 2)},
     ),
-    # Leaders that stop in the middle of releasing or granting a device.
-    "share-pause": Focus(
-        {
-            **{"kinds": ("share", "share", "whole"), **_WISE},
-            **{"pods": 6, "nodes": 1, "devices": 2, "deed_every_s": 1.5, "chaos_s": 120.0},
-            "deeds": ("end pod", "delete pod", "delete request", "remake pod"),
-        },
-        {"rates": {Fault.PAUSE: 0.04}, "pause_s": 40.0},
-        {"reconcilers": 2, "skew": False, "incidents": {}},
-    ),
     # Leaders that stop at any request, are cut off or lose their Lease, and continue when another one leads.
     "overlap": Focus(
         {

@@ -79,7 +79,6 @@ class World:
         self._made = 0
         self._kind_of: dict[str, str] = {}  # by pod UID
         self._devices: dict[str, dict[str, str]] = {}  # by node: device to pod UID, as the kubelet counts
-        self._wakes: list[asyncio.Event] = []
         server.observers.append(self._on_change)
 
     # --- set-up ---
