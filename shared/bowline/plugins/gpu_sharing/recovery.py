@@ -110,8 +110,9 @@ def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str
 def leftovers(group: Group, cutoff: float) -> list[Reservation]:
     """Return the reservations that serve nobody, whoever uses the group's device.
 
-    Blockers, unless a search is on; what a search that is over has reserved; beside the one that holds the device
-    those that are silent since ``cutoff``.
+    Blockers, unless a search is on; what a search that is over has reserved, and no request has joined: pods may run
+    with its device, though its report was removed; beside the one that holds the device those that are silent since
+    ``cutoff``.
     """
     is_held, is_abandoned = group.is_held, group.loss is not None and not group.is_searched
     return [
@@ -119,7 +120,7 @@ def leftovers(group: Group, cutoff: float) -> list[Reservation]:
         for entry in group.reservations
         if (entry.is_blocker and not group.is_searched)
         or (is_held and group.is_silent(entry, cutoff))
-        or (is_abandoned and entry.expected_devices and entry.is_unreported)
+        or (is_abandoned and entry.expected_devices and entry.is_unreported and not entry.is_joined)
         or ((is_abandoned or is_held) and entry.expected_devices and entry.is_rejected)
     ]
 

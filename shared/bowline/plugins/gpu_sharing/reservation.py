@@ -66,6 +66,7 @@ class Reservation:
     is_altered: bool = False  # it lacks the device that it was created with: it serves no request
     finalizers: tuple[str, ...] = ()
     compute_mode: str = ""  # of its device; empty: time-slicing
+    is_joined: bool = False  # a request was given its device
 
     @property
     def lives(self) -> bool:
@@ -211,6 +212,7 @@ def view_reservation(pod: Object) -> Reservation:
         is_altered=is_own and "spec" in pod and limits.get(names.RESOURCE_GPU) != "1",
         finalizers=tuple(metadata.get("finalizers") or ()),
         compute_mode=other_mode(annotations.get(names.COMPUTE_MODE) or ""),
+        is_joined=names.ANNOTATION_LAST_JOINED in annotations,
     )
 
 

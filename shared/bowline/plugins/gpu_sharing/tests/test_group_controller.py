@@ -504,8 +504,9 @@ async def test_a_silent_reservation_is_released_once_a_request_has_waited_for_it
 @pytest.mark.parametrize("is_shown", [True, False])
 async def test_a_silent_reservation_stays_while_pods_may_run_with_its_device(is_shown: bool, deleting: bool) -> None:
     """Somebody has removed its report, and perhaps the label by which the watch would show the pods."""
-    site, clock, watched = Site((reservation(),), (user(deleting=deleting),)), SteppedClock(), Groups()
-    watched.reservation_changed(None, cached(reservation()))
+    silent = reservation(expected_devices=frozenset({"GPU-1"}), is_joined=True)
+    site, clock, watched = Site((silent,), (user(deleting=deleting),)), SteppedClock(), Groups()
+    watched.reservation_changed(None, cached(silent))
     if is_shown:
         watched.user_changed(None, sharing("a"))
     controller = owner(site, NoPasses(), clock, watched, client_class=LosingClient)

@@ -39,6 +39,7 @@ CORDONED, WITHOUT_GPUS = (
 EVICTED = reservation(device="GPU-1", has_ended=True)
 AGAIN = replace(EVICTED, key=ObjectKey("res", f"{NAME}-1"), expected_devices=WANTED)
 NEW = reservation(expected_devices=WANTED)
+JOINED = replace(NEW, is_joined=True)
 BLOCKER = replace(NEW, device="GPU-2")
 REFUSED = replace(NEW, has_ended=True, status_reason="UnexpectedAdmissionError: no devices left")
 
@@ -86,7 +87,8 @@ def test_a_search_without_success_releases_what_it_blocks(
     assert step.pause == (RELEASE_RETRY if lost is WITHOUT_GPUS else SEARCH_INTERVAL), (
         "a node may soon offer GPUs again"
     )
-    assert leftovers(Group("g1", reservations=[EVICTED, *reservations], loss=Loss(step.why)), 0.0) == releases
+    all_reservations = [EVICTED, JOINED, *reservations]
+    assert leftovers(Group("g1", reservations=all_reservations, loss=Loss(step.why)), 0.0) == releases
     assert leftovers(Group("g1", reservations=reservations, loss=Loss(last_uid=NEW.uid)), 0.0) == []
 
 
@@ -170,9 +172,10 @@ def test_ended_and_unbound_pods_need_no_recovery() -> None:
     assert [entry.key.name for entry in running_users(users)] == ["a"]
 
 
-def test_a_blocker_is_recognised_by_its_annotation() -> None:
-    annotations = {"bowline.dev/expected-devices": "GPU-1", "run.ai/reserve_for_gpu_index": "GPU-2"}
+@pytest.mark.parametrize("joined", [{}, {"bowline.dev/last-joined": "2026-01-01T00:00:00.000000Z"}])
+def test_a_blocker_and_one_that_was_joined_are_recognised_by_their_annotations(joined: dict[str, str]) -> None:
+    annotations = {"bowline.dev/expected-devices": "GPU-1", "run.ai/reserve_for_gpu_index": "GPU-2", **joined}
     metadata = {"namespace": "res", "name": NAME, "uid": "u", "resourceVersion": "1", "annotations": annotations}
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
     view = view_reservation({"metadata": metadata, "spec": {"containers": [limits]}})
-    assert (view.is_misplaced, view.holds, view.lives) == (True, False, True)
+    assert (view.is_misplaced, view.holds, view.lives, view.is_joined) == (True, False, True, bool(joined))
