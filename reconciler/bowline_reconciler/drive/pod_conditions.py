@@ -27,6 +27,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from bowline.kube.resources import PODS
 from bowline.runtime.backoff import ItemBackoff
+from bowline.runtime.fairness import FairPool
 from bowline.runtime.workers import DONE, ReconcileError, Result, run_workers
 from bowline.runtime.workqueue import RETRY_BACKOFF, WorkQueue
 from bowline_reconciler.decide.actions import Nomination, PodBound
@@ -39,7 +40,8 @@ RETRY_FOR = timedelta(seconds=15)
 MAX_CONFLICT_TRIES = 5
 # The API server waits up to 30 s for a webhook: many such calls would stop the reports of all other pods.
 TRY_TIMEOUT_S = 5.0
-# A report is an object reference and a sentence. More than this are pending only while no write succeeds.
+# A report is an object reference and a sentence. More than this are pending only while writes hang; the namespace
+# with the most loses its oldest then.
 MAX_PENDING = 2_000
 _CONDITIONS = (names.CONDITION_POD_BOUND, names.CONDITION_DECISION_FAILED)
 
@@ -62,6 +64,7 @@ class PodConditions:
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._pending: dict[_PodID, _Report] = {}
+        self._room: FairPool[_PodID] = FairPool(MAX_PENDING)
         self._queue: WorkQueue[_PodID] = WorkQueue(
             group=lambda pod_id: pod_id[0].namespace,
             workers=WORKERS,
@@ -77,13 +80,10 @@ class PodConditions:
         try:
             await run_workers(self._queue, self._write, self._on_error)
         finally:
-            self._pending.clear()
+            self._pending, self._room = {}, FairPool(MAX_PENDING)
 
     def schedule(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
-        """Queue what the pod does not have yet; it replaces what is pending of the same pod.
-
-        Dropped if MAX_PENDING are pending.
-        """
+        """Queue what the pod does not have yet; it replaces what is pending of the same pod."""
         pod_id = (key_of(pod), uid_of(pod))
         pending = self._pending.get(pod_id)
         if pending is not None:
@@ -92,7 +92,7 @@ class PodConditions:
             condition, nomination = condition if condition is not None and condition.status == "True" else None, None
         if not _content(pod, condition, nomination, self._client.clock.now()):
             return
-        if not self._queue.is_open or (len(self._pending) >= MAX_PENDING and pending is None):
+        if not self._queue.is_open:
             return
         reduced_pod = {
             "metadata": {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")},
@@ -102,7 +102,13 @@ class PodConditions:
             },
         }
         self._pending[pod_id] = _Report(reduced_pod, condition, nomination, self._client.clock.now())
+        for surplus in self._room.put(pod_id[0].namespace, pod_id):
+            del self._pending[surplus]
         self._queue.add(pod_id)
+
+    def _drop(self, pod_id: _PodID) -> None:
+        if self._pending.pop(pod_id, None) is not None:
+            self._room.drop(pod_id[0].namespace, pod_id)
 
     async def _write(self, pod_id: _PodID) -> Result:
         report = self._pending.get(pod_id)
@@ -118,7 +124,7 @@ class PodConditions:
                 raise ReconcileError(why) from error
             log.warning("the pod's condition PodBound is not written", extra={"pod": str(pod_id[0]), "error": why})
         if self._pending.get(pod_id) is report:
-            del self._pending[pod_id]
+            self._drop(pod_id)
         return DONE
 
     async def patch(
@@ -168,7 +174,7 @@ class PodConditions:
 
     def _on_error(self, pod_id: _PodID) -> None:
         log.exception("writing a pod's condition failed", extra={"pod": str(pod_id[0])})
-        self._pending.pop(pod_id, None)
+        self._drop(pod_id)
 
 
 def _newer(pending: Nomination | None, nomination: Nomination | None) -> Nomination | None:

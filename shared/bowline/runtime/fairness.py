@@ -1,6 +1,6 @@
-"""Fair shares of a limited resource, by the peer's network address. Pure data, no I/O.
+"""Fair shares of a limited resource, by a peer: a network address, or a namespace. Pure data, no I/O.
 
-A peer may open any number of connections, and has any number of IPv6 addresses of one network: ``peer_of`` counts a
+A caller may open any number of connections, and has any number of IPv6 addresses of one network: ``peer_of`` counts a
 network as one peer. ``FairPool`` shares places, ``FairQueue`` shares turns. With both, a peer's excess use costs only
 that peer. A caller with addresses of many networks is many peers: the user of a pool limits what it may hold then.
 """

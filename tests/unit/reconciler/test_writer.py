@@ -1,5 +1,6 @@
 """A write that is accepted and not stored is a failure; otherwise it would be repeated in a loop."""
 
+import asyncio
 import json
 from random import Random
 from typing import Any
@@ -14,11 +15,14 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotStoredError
 from bowline.kube.object_client import Body
 from bowline.kube.stored import require_stored
-from bowline.testing.builders import bind_request, stored
+from bowline.runtime.tasks import cancel_and_wait
+from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
-from bowline_reconciler.drive.pod_conditions import PodConditions
+from bowline_reconciler.decide.actions import PodBound
+from bowline_reconciler.drive.pod_conditions import MAX_PENDING, PodConditions
 from bowline_reconciler.drive.writer import Writer
 from tests.builders import request
+from tests.waiting import until
 
 
 class Storing(KubeClient):
@@ -91,3 +95,29 @@ async def test_no_annotation_keeps_an_end_from_the_status(phase: str, carried: d
     before = decode_bind_request({**raw, "metadata": {**raw["metadata"], "annotations": annotations}})
     status = {"phase": phase, "conditions": [{"type": "Bound", "message": "stored"}]}
     assert (await writer(Storing()).patch_status(before, status)).raw["status"] == status
+
+
+class Hanging(Storing):
+    """Answers no patch of a pod, as while a webhook hangs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pods: list[str] = []
+
+    async def patch(self, *args: Any, essential: Body | None = None, **options: Any) -> dict[str, Any]:
+        self.pods.append(f"{args[1]}/{args[2]}")
+        await asyncio.Event().wait()
+        return {}
+
+
+async def test_the_reports_of_one_namespace_that_hang_leave_room_for_those_of_another() -> None:
+    client = Hanging()
+    conditions, failure = PodConditions(client), PodBound("False", "BindingFailed", "why")
+    running = asyncio.ensure_future(conditions.run())
+    await asyncio.sleep(0)
+    for number in range(MAX_PENDING + 1):
+        conditions.schedule(stored(pod(f"p{number}", namespace="many")), failure)
+    conditions.schedule(stored(pod("p", namespace="few")), failure)
+    assert len(conditions) == MAX_PENDING
+    await until(lambda: "few/p" in client.pods)
+    await cancel_and_wait(running)
