@@ -12,7 +12,7 @@ import pytest
 
 from bowline.api.meta import ObjectKey, uid_of
 from bowline.framework.binding.post import denied_status
-from bowline.framework.interface.status import Fatal, Status, Waiting
+from bowline.framework.interface.status import Done, Fatal, Status, Waiting
 from bowline.framework.reason import Reason
 from bowline.kube.binding import post_binding
 from bowline.kube.client import KubeClient
@@ -136,4 +136,6 @@ async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case
         answer = await plugin.pre_bind(context)
         assert isinstance(answer, Fatal)
         assert answer.reason is Reason.NO_PLUGIN
-        assert await plugin.rollback(context, answer) == Status.ok()
+        undoing = await plugin.rollback(context, answer)
+        assert isinstance(undoing, Done)
+        assert "are not read" in undoing.message, "what another API server has reserved is not called undone"

@@ -15,7 +15,18 @@ from bowline.framework.interface.waiting import BindTimeoutConfig
 from bowline.framework.reason import Reason
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import RESOURCECLAIMS
-from bowline.plugin import BindContext, BindRequest, EventSource, Handle, Object, ObjectKey, Settings, Status, Waiting
+from bowline.plugin import (
+    BindContext,
+    BindRequest,
+    Done,
+    EventSource,
+    Handle,
+    Object,
+    ObjectKey,
+    Settings,
+    Status,
+    Waiting,
+)
 from bowline.plugins.dynamic_resources.admission import SERVED, DynamicResourcesAdmission
 from bowline.plugins.dynamic_resources.awaited_claims import AwaitedClaims
 from bowline.plugins.dynamic_resources.claim_client import ClaimsNotServedError
@@ -70,13 +81,17 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
         return status
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        """Release the claims, unless the pod is bound or does not exist."""
+        """Release the claims, unless the pod is bound or does not exist.
+
+        An API server that does not serve claims may be one of several, or have been started with other flags: what
+        was reserved before is not known.
+        """
         if ctx.request.spec is None:
             return Status.ok()
         try:
             return await self._reserver.unreserve(ctx.request, ctx.request.spec)
         except ClaimsNotServedError:
-            return Status.ok()
+            return Done((f"the claims of pod {ctx.request.pod_key} are not read: {_NOT_SERVED}",))
 
     async def forget(self, key: ObjectKey) -> None:
         self._reserver.forget(key)
@@ -108,8 +123,8 @@ class DynamicResources(DynamicResourcesAdmission, BuiltinBindingPlugin[BindTimeo
                 self._watch.discard(key)
 
 
+_NOT_SERVED = f"the cluster does not serve {RESOURCECLAIMS.api_version}, which Kubernetes 1.34 and newer do"
 NOT_SERVED = Status.fatal(
-    f"the cluster does not serve {RESOURCECLAIMS.api_version}, which Kubernetes 1.34 and newer do: claims cannot be "
-    "allocated; upgrade it, or keep pods with resource claims from it",
+    f"{_NOT_SERVED}: claims cannot be allocated; upgrade it, or keep pods with resource claims from it",
     Reason.NO_PLUGIN,
 )
