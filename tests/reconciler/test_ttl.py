@@ -65,7 +65,7 @@ async def test_the_leader_runs_the_ttl_controller(stage: Stage) -> None:
     ("answer", "left_count"),
     [
         pytest.param(FaultAnswer(403), 1, id="denied: the round goes on to its end"),
-        pytest.param(FaultAnswer(500), 2, id="not answered: the next round starts again"),
+        pytest.param(FaultAnswer(500), 2, id="without an answer: the next round repeats it"),
     ],
 )
 async def test_a_delete_that_fails_costs_no_other_request(

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from bowline.api.bindrequest import Phase, gpu_groups_of, owner_pod_uid
 from bowline.api.meta import Object, key_of, parse_time, status_of, uid_of, version_of
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ApiError, Conflict, InfrastructureError, NotFound
+from bowline.kube.errors import ApiError, Conflict, InfrastructureError, NoResponse, NotFound, ServerError
 from bowline.kube.reflector import rejects_fields
 from bowline.kube.resources import BINDREQUESTS, Selection
 from bowline.runtime.backoff import Backoff
@@ -95,8 +95,8 @@ class TTLController:
     async def round(self) -> int:
         """Process all finished requests once; return how many were deleted.
 
-        Raises the client's errors, except that of a delete which is denied: it is logged, stops no other one, and is
-        tried again in the next round.
+        Raises the client's errors, except that of a delete which is denied, or which fails for its namespace, as
+        while a webhook is down: it is logged, stops no other one, and is tried again in the next round.
         """
         try:
             return sum([await self._remove_selected(selector) for selector in self._selectors])
@@ -107,19 +107,26 @@ class TTLController:
             return await self.round()
 
     async def _remove_selected(self, selector: str) -> int:
-        removals, denials = 0, []
+        removals, failures = 0, []
+        failing_namespaces: set[str] = set()
         async for page in self._client.pages(Selection(BINDREQUESTS, field_selector=selector), self._page_size):
             for request in page["items"] or ():
-                if not is_due(request, self._ttl, self._clock.now()):
+                namespace = key_of(request).namespace
+                if namespace in failing_namespaces or not is_due(request, self._ttl, self._clock.now()):
                     continue
                 try:
                     removals += await self.remove(request)
                 except ApiError as error:
-                    denials.append(str(error))
+                    failures.append(str(error))
+                except (ServerError, NoResponse) as error:
+                    if error.retry_after is not None:
+                        raise
+                    failing_namespaces.add(namespace)
+                    failures.append(str(error))
                 await asyncio.sleep(1 / DELETES_PER_S)
-        if denials:
-            fields = {"count": len(denials), "error": denials[-1]}
-            log.warning("finished requests are not removed: denied", extra=fields)
+        if failures:
+            fields = {"count": len(failures), "error": failures[-1]}
+            log.warning("finished requests are not removed: denied, or without an answer", extra=fields)
         return removals
 
     async def remove(self, request: Object) -> bool:

@@ -1,13 +1,18 @@
 """Which completed requests the TTL controller deletes."""
 
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from bowline.api import names
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ServerError
+from bowline.kube.resources import Resource, Selection
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.term.ttl import is_due
+from bowline.testing.clock import SteppedClock
+from bowline_reconciler.term.ttl import TTLController, is_due
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -52,3 +57,28 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
 )  # fmt: skip
 def test_is_due(request_: dict[str, Any], due: bool) -> None:
     assert is_due(request_, HOUR, NOW) is due
+
+
+class Failing(KubeClient):
+    """The deletes of namespace ``a`` have no result, as while a webhook for it is down."""
+
+    def __init__(self, requests: list[dict[str, Any]]) -> None:
+        self.requests, self.deletes = requests, list[str]()
+
+    async def pages(self, selection: Selection, page_size: int = 1) -> AsyncGenerator[dict[str, Any], None]:
+        for raw in self.requests if "Succeeded" in selection.field_selector else ():
+            yield {"items": [raw]}
+
+    async def delete(self, resource: Resource, namespace: str, name: str, **guards: Any) -> dict[str, Any]:
+        self.deletes.append(f"{namespace}/{name}")
+        if namespace == "a":
+            raise ServerError("failed calling webhook")
+        return {}
+
+
+@pytest.mark.looptime
+async def test_deletes_of_one_namespace_that_fail_stop_no_other_one() -> None:
+    old = [completed(OLD, name=name, namespace=namespace) for namespace, name in (("a", "1"), ("a", "2"), ("b", "1"))]
+    client = Failing(old)
+    assert await TTLController(client, HOUR, SteppedClock(NOW)).round() == 1
+    assert client.deletes == ["a/1", "b/1"]
