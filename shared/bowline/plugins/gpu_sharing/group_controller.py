@@ -32,7 +32,7 @@ from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.interface.handle import Handle
 from bowline.framework.interface.status import UNLIMITED, Status, Transient
 from bowline.kube.accounting import turn_at
-from bowline.kube.errors import ApiError, KubeError, NotStoredError
+from bowline.kube.errors import KubeError
 from bowline.plugins.gpu_sharing.group import Group, Groups, Loss
 from bowline.plugins.gpu_sharing.recovery import (
     Abandon,
@@ -63,8 +63,8 @@ from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
 
 log = logging.getLogger(__name__)
 
-# How long a delete of an unused reservation may take: pods that need its device wait for the answer.
-DELETE_TIMEOUT_S = 2.0
+# How long a write of a check may take: pods that need a device wait for its result.
+CALL_TIMEOUT_S = 2.0
 # How often groups are looked for that stay idle or unreserved without an event; while shares are off.
 PERIOD, PERIOD_OFF = timedelta(seconds=30), timedelta(minutes=10)
 # The times of a wait are stored in whole seconds.
@@ -345,10 +345,10 @@ class GroupController:
                 continue
             about = {"group": group.name, "node": reservation.node, "reservation": str(reservation.key)}
             try:
-                async with asyncio.timeout(DELETE_TIMEOUT_S):
+                async with asyncio.timeout(CALL_TIMEOUT_S):
                     is_removed = await self._remove(group, reservation)
             except (KubeError, TimeoutError) as error:
-                why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
+                why = str(error) or f"the delete has not ended within {CALL_TIMEOUT_S:g} s"
                 failure = Unreleased(reservation, why, RELEASE_RETRY)
                 log.warning("a device cannot be released", extra={**about, "error": why})
                 continue
@@ -364,10 +364,12 @@ class GroupController:
         for user in users:
             try:
                 if user.missing_labels:
-                    await self._client.patch_metadata(user.key, {"uid": user.uid, "labels": user.missing_labels})
-            except (ApiError, NotStoredError) as error:
+                    async with asyncio.timeout(CALL_TIMEOUT_S):
+                        await self._client.patch_metadata(user.key, {"uid": user.uid, "labels": user.missing_labels})
+            except (KubeError, TimeoutError) as error:
                 # For example denied by a policy: the next check retries.
-                log.warning("a sharing pod cannot be labelled", extra={"pod": str(user.key), "error": str(error)})
+                why = str(error) or f"the patch has not ended within {CALL_TIMEOUT_S:g} s"
+                log.warning("a sharing pod cannot be labelled", extra={"pod": str(user.key), "error": why})
 
     # --- a device that pods use and nothing reserves ---
 

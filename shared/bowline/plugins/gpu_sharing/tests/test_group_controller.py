@@ -18,7 +18,7 @@ from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Forbidden, NoResponse
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.group import Groups
-from bowline.plugins.gpu_sharing.group_controller import GroupController
+from bowline.plugins.gpu_sharing.group_controller import CALL_TIMEOUT_S, GroupController
 from bowline.plugins.gpu_sharing.labels import least_portion, used_portion
 from bowline.plugins.gpu_sharing.plugin import GpuSharing, pending_status
 from bowline.plugins.gpu_sharing.reservation import (
@@ -588,6 +588,28 @@ async def test_a_pod_of_another_binder_is_labelled_when_its_device_looks_unused(
     await passes.results()
     assert site.count("remove") == 0
     assert kube.patches == [("kai", {"uid": "uid-kai", "labels": labels})]
+
+
+class Down(Patched):
+    """A webhook for the pods of one namespace is down, or hangs."""
+
+    def __init__(self, *, hangs: bool) -> None:
+        super().__init__()
+        self.hangs = hangs
+
+    async def patch(self, *args: Any, **options: Any) -> Any:
+        if self.hangs:
+            await asyncio.sleep(3600)
+        raise NoResponse("no reply")
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.looptime
+async def test_a_pod_that_cannot_be_labelled_delays_no_pod_that_needs_a_whole_device(hangs: bool) -> None:
+    site = Site(users=(replace(user("kai"), missing_labels={"runai-gpu-group": "g1"}),))
+    controller, began = owner(site, kube=Down(hangs=hangs)), asyncio.get_running_loop().time()
+    assert await controller.release_unused(["g1"], "n1", "another") == []
+    assert asyncio.get_running_loop().time() - began <= CALL_TIMEOUT_S
 
 
 async def test_an_event_during_a_pass_asks_for_another_one() -> None:
