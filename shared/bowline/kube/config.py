@@ -79,6 +79,8 @@ class ClusterAccess:
             raise _unusable(path, f"cannot be read ({error})") from error
         if not token:
             raise _unusable(path, "is empty")
+        if not token.isprintable():  # no header of a request can have it
+            raise _unusable(path, "is no token: it has a line break or another unprintable character")
         headers = {"Authorization": f"Bearer {token}"}
         if headers != self.headers:
             self.headers = headers

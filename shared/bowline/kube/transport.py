@@ -26,9 +26,8 @@ from bowline.kube.errors import (
 
 log = logging.getLogger(__name__)
 
-# A line of a request must not end early.
+# A line of a request must not end early; tokens are checked when they are read.
 _TARGET = re.compile(r"[!-~]+")
-_VALUE = re.compile(r"[ -~]*")
 _FAILURES = (ClientError, HttpProcessingError, OSError)  # TimeoutError is an OSError
 
 
@@ -159,9 +158,6 @@ class HTTPTransport:
             "Accept-Encoding": "identity",
             **({"Content-Type": content_type} if content_type else {}),
         }
-        invalid = [name for name, value in headers.items() if not _VALUE.fullmatch(value)]
-        if invalid:
-            raise ValueError(f"a line break or an unprintable character in {', '.join(invalid)}")
         block = self._headers[accept, content_type] = "".join(
             f"{name}: {value}\r\n" for name, value in headers.items()
         ).encode()

@@ -78,6 +78,7 @@ def test_outside_a_pod_the_flags_are_named() -> None:
     ("file", "content", "expectation"),
     [
         pytest.param("token", "", "token: is empty", id="an empty token"),
+        pytest.param("token", "one\ntwo", "token: is no token", id="two tokens, of which no request could be made"),
         pytest.param("ca.crt", "nonsense", "ca.crt: holds no usable certificate authority", id="no certificate"),
     ],
 )

@@ -135,15 +135,11 @@ async def test_what_is_sent(server: tuple[ScriptedServer, str], tmp_path: Path) 
     await transport.close()
 
 
-@pytest.mark.parametrize(
-    ("path", "token"), [("/a b", "t"), ("/a\r\nX: y", "t"), ("/ü", "t"), ("/a", "t\r\nX: y")], ids=repr
-)
-async def test_no_line_of_a_request_ends_early(
-    server: tuple[ScriptedServer, str], tmp_path: Path, path: str, token: str
-) -> None:
-    (tmp_path / "token").write_bytes(token.encode())
+@pytest.mark.parametrize("path", ["/a b", "/a\r\nX: y", "/ü"])
+async def test_no_line_of_a_request_ends_early(server: tuple[ScriptedServer, str], tmp_path: Path, path: str) -> None:
+    (tmp_path / "token").write_text("t")
     transport = opened(server[1], tmp_path / "token")
-    with pytest.raises(ValueError, match=r"path|line break"):
+    with pytest.raises(ValueError, match="path"):
         await transport.send(Request("GET", path, "application/json"))
     assert server[0].requests == []
     await transport.close()
