@@ -67,14 +67,14 @@ WEBHOOK = (
         "no-time-to-trust",
         "A new CA signs as soon as it is written, before API servers have read it.",
         f"{_WEBHOOK}tls/rotation.py",
-        "    if trusted_for < lifetimes.grace:\n",
+        "    if trusted_for < GRACE:\n",
         "    if trusted_for < timedelta():\n",
     ),
     Mutant(
         "former-ca-retired-early",
         "A former CA leaves the bundle while certificates that it has signed are served.",
         f"{_WEBHOOK}tls/rotation.py",
-        "if state.previous and state.switched_at is not None and state.switched_at + lifetimes.leaf <= now:",
+        "if state.previous and state.switched_at is not None and state.switched_at + LEAF_LIFE <= now:",
         "if state.previous and state.switched_at is not None:",
     ),
     Mutant(

@@ -33,7 +33,6 @@ from bowline.testing.clock import SteppedClock
 from bowline_webhook.tls.ca import from_pem, to_pem
 from bowline_webhook.tls.ca_controller import CAController, SelfSignedConfig
 from bowline_webhook.tls.metrics import CertificateMetrics
-from bowline_webhook.tls.rotation import CertLifetimes
 from bowline_webhook.tls.serving import ServingContext
 from tests.live import LiveCluster
 from tests.pairs import local_chart
@@ -214,8 +213,7 @@ async def ca_controller(
     live: LiveCluster, clock: SteppedClock, serving: ServingContext
 ) -> AsyncIterator[CAController]:
     """The controller of the CA's Secret, until the block ends."""
-    lifetimes = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
-    config = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lifetimes, ("127.0.0.1",), WEBHOOK)
+    config = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), ("127.0.0.1",), WEBHOOK)
     access = load_access(api_server(live.cluster.kubeconfig))
     async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(LIMIT_S):
         controller = CAController(client, serving, config, CertificateMetrics(CollectorRegistry()))

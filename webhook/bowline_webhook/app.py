@@ -138,7 +138,7 @@ def _certificate_manager(
     if not options.self_signed:
         return None
     names = (*service_names(options.service_name, options.ca_secret.namespace), *LOOPBACK)
-    config = SelfSignedConfig(options.ca_secret, options.lifetimes, names, options.webhook_configuration)
+    config = SelfSignedConfig(options.ca_secret, names, options.webhook_configuration)
     return CertificateManager(config, files.serving, metrics)
 
 

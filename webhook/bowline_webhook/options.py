@@ -18,7 +18,6 @@ from bowline.framework.options import (
 )
 from bowline.runtime.address import ListenAddress, parse_listen
 from bowline_webhook.tls.files import FilePaths
-from bowline_webhook.tls.rotation import LIFETIMES, CertLifetimes
 
 # The name that the chart gives to the webhook's objects when the release is named bowline.
 DEFAULT_NAME = "bowline-webhook"
@@ -36,7 +35,6 @@ class Options:
     ca_secret: ObjectKey
     client_names: tuple[str, ...]
     drain: timedelta
-    lifetimes: CertLifetimes = LIFETIMES  # shorter in tests
 
     @property
     def self_signed(self) -> bool:

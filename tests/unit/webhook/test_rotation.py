@@ -8,26 +8,27 @@ from cryptography import x509
 
 from bowline_webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, sign_leaf
 from bowline_webhook.tls.rotation import (
+    CA_LIFE,
+    GRACE,
+    LEAF_LIFE,
     MAX_BUNDLE,
     RENEW_AT,
     Action,
     CaObservation,
     CaState,
-    CertLifetimes,
     after,
     leaf_due,
     rotate,
 )
 from tests.unit.webhook.tls import DAY, NOW, YEAR, authority, leaf_of
 
-LIVES = CertLifetimes(leaf=7 * DAY, authority=YEAR, grace=timedelta(seconds=30))
 YOUNG, NEXT, FORMER, STRANGER = authority(NOW - DAY), authority(NOW - DAY), authority(NOW - YEAR / 2), authority(NOW)
 DUE = authority(NOW - YEAR * RENEW_AT)
 NEARLY = authority(NOW - YEAR * RENEW_AT + timedelta(minutes=1))
 ENDED = authority(NOW - YEAR)
 UNBORN = authority(NOW + 2 * BACKDATED)
 HOUR = timedelta(hours=1)
-ENOUGH, TOO_SHORT = LIVES.grace, LIVES.grace - timedelta(seconds=1)
+ENOUGH, TOO_SHORT = GRACE, GRACE - timedelta(seconds=1)
 
 
 def state(
@@ -45,11 +46,11 @@ ROWS = [
     pytest.param(CaObservation(state(DUE, NEXT), trusted_for=TOO_SHORT), None, id="all trust it, for a moment"),
     pytest.param(CaObservation(state(DUE, NEXT), trusted_for=ENOUGH), Action.SWITCH,
         id="all trust it for long enough"),
-    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf + HOUR)), None,
+    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW - LEAF_LIFE + HOUR)), None,
         id="leaves of the former may live"),
-    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf)), Action.RETIRE,
+    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=NOW - LEAF_LIFE)), Action.RETIRE,
         id="no leaf of the former may live"),
-    pytest.param(CaObservation(state(DUE, None, FORMER, at=NOW - LIVES.leaf)), Action.INTRODUCE,
+    pytest.param(CaObservation(state(DUE, None, FORMER, at=NOW - LEAF_LIFE)), Action.INTRODUCE,
         id="a renewal before a removal"),
     pytest.param(CaObservation(state(YOUNG), own=YOUNG, published_cas=(FORMER.certificate,)), None,
         id="a running process removes what is published and not in the bundle"),
@@ -86,7 +87,7 @@ AT_START = [
 
 @pytest.mark.parametrize(("observation", "action"), ROWS)
 def test_the_step_that_is_due(observation: CaObservation, action: Action | None) -> None:
-    step = rotate(observation, NOW, LIVES)
+    step = rotate(observation, NOW)
     assert (step.action, step.is_broken) == (action, False)
     assert step.why
 
@@ -105,28 +106,28 @@ def test_the_step_that_is_due(observation: CaObservation, action: Action | None)
 def test_a_secret_that_cannot_be_used(
     observation: CaObservation, own: Authority | None, action: Action | None
 ) -> None:
-    step = rotate(replace(observation, own=own, published_cas=(FORMER.certificate,)), NOW, LIVES)
+    step = rotate(replace(observation, own=own, published_cas=(FORMER.certificate,)), NOW)
     assert (step.action, step.is_broken) == (action, action is None)
     assert step.why
 
 
 @pytest.mark.parametrize("observation", AT_START)
 def test_what_costs_no_call_is_corrected_by_the_next_process_that_starts(observation: CaObservation) -> None:
-    assert rotate(observation, NOW, LIVES).action is Action.REPAIR
-    assert rotate(replace(observation, own=YOUNG), NOW, LIVES) == rotate(
-        replace(observation, own=YOUNG, published_cas=()), NOW, LIVES
+    assert rotate(observation, NOW).action is Action.REPAIR
+    assert rotate(replace(observation, own=YOUNG), NOW) == rotate(
+        replace(observation, own=YOUNG, published_cas=()), NOW
     )
 
 
 @pytest.mark.parametrize("observation", [row.values[0] for row in (*ROWS, *BROKEN, *AT_START)])
 def test_a_step_taken_is_not_due_again(observation: CaObservation) -> None:
     """Otherwise replicas would write indefinitely, and each would wait for the others."""
-    action = rotate(observation, NOW, LIVES).action
+    action = rotate(observation, NOW).action
     if action is None:
         return
     fresh = authority(NOW)
     new_state = after(action, observation, fresh, NOW)
-    again = rotate(replace(observation, secret=new_state, trusted_for=None), NOW, LIVES)
+    again = rotate(replace(observation, secret=new_state, trusted_for=None), NOW)
     assert (again.action, again.is_broken) == (None, False)
     assert new_state.active is not None
     assert is_valid_at(new_state.active.certificate, NOW)
@@ -141,7 +142,7 @@ class TestWhatIsWritten:
         assert after_introduction == CaState(DUE, NEXT, (DUE.certificate, NEXT.certificate), NOW)
         after_switch = after(Action.SWITCH, CaObservation(after_introduction), STRANGER, NOW + HOUR)
         assert after_switch == CaState(NEXT, None, (NEXT.certificate, DUE.certificate), NOW + HOUR)
-        after_retirement = after(Action.RETIRE, CaObservation(after_switch), STRANGER, NOW + LIVES.leaf)
+        after_retirement = after(Action.RETIRE, CaObservation(after_switch), STRANGER, NOW + LEAF_LIFE)
         assert after_retirement == CaState(NEXT, None, (NEXT.certificate,), NOW + HOUR)
 
     def test_a_repair_keeps_what_is_usable_and_what_is_published(self) -> None:
@@ -216,13 +217,13 @@ class World:
             self.bundle,
             None if since is None else self.now - since,
         )
-        step = rotate(observation, self.now, LIVES)
+        step = rotate(observation, self.now)
         if step.is_broken:
             assert replica.last_good is not None
             self.sign(replica, replica.last_good)
             return
         if step.action is not None:
-            self.secret = after(step.action, observation, authority(self.now, LIVES.authority), self.now)
+            self.secret = after(step.action, observation, authority(self.now, CA_LIFE), self.now)
             self.actions.append(step.action)
         replica.last_good = self.secret
         self.bundle = self.secret.bundle
@@ -230,9 +231,9 @@ class World:
 
     def sign(self, replica: Replica, cas: CaState) -> None:
         assert cas.active is not None
-        signers = [c for c, since in replica.trusted_since.items() if since + LIVES.grace <= self.now]
+        signers = [c for c, since in replica.trusted_since.items() if since + GRACE <= self.now]
         if leaf_due(replica.leaf, cas.active, signers, self.now):
-            replica.leaf = sign_leaf(cas.active, ["localhost"], self.now, LIVES.leaf)
+            replica.leaf = sign_leaf(cas.active, ["localhost"], self.now, LEAF_LIFE)
 
     def verifies(self, replica: Replica) -> bool:
         leaf = replica.leaf
@@ -291,5 +292,5 @@ def test_after_a_jump_of_the_clock_one_pass_restores_trust(jump: timedelta) -> N
     for _ in range(2):
         for replica in replicas:
             world.turn(replica)
-        world.now += LIVES.grace
+        world.now += GRACE
     live_through(world, replicas, 3 * DAY, HOUR)

@@ -27,10 +27,12 @@ from bowline_webhook.tls.ca import is_valid_at, make_authority, sign_leaf, to_pe
 from bowline_webhook.tls.ca_bundle import Configurations
 from bowline_webhook.tls.metrics import CertificateMetrics
 from bowline_webhook.tls.rotation import (
+    CA_LIFE,
+    GRACE,
+    LEAF_LIFE,
     Action,
     CaObservation,
     CaState,
-    CertLifetimes,
     RotationStep,
     after,
     leaf_due,
@@ -42,7 +44,7 @@ from bowline_webhook.tls.serving import CertificateError, ServingContext
 log = logging.getLogger(__name__)
 
 # Also without an event: lifetimes pass, and clocks are adjusted.
-_RECHECK = timedelta(seconds=10)
+_RECHECK = timedelta(seconds=7.5)
 # API server outages last minutes; passes resume within the maximum after one.
 _BACKOFF = (timedelta(seconds=0.2), timedelta(seconds=10))
 # More conflicts in a row than this are not caused by concurrent replicas.
@@ -51,12 +53,11 @@ _BAD_LUCK = 5
 
 @dataclass(frozen=True, slots=True)
 class SelfSignedConfig:
-    """Configuration of the self-signed webhook: the CA's Secret, lifetimes, the names in the certificate, and the
-    name of the webhook configurations that are to trust it.
+    """Configuration of the self-signed webhook: the CA's Secret, the names in the certificate, and the name of the
+    webhook configurations that are to trust it.
     """
 
     secret: ObjectKey
-    lifetimes: CertLifetimes
     names: tuple[str, ...]
     webhook_configuration: str
 
@@ -113,7 +114,7 @@ class CAController:
         try:
             await self._pass()
         except (KubeError, CertificateError) as error:
-            wait = min(self._backoff.next_delay(), _every(self._config.lifetimes))
+            wait = min(self._backoff.next_delay(), _RECHECK)
             # Another replica wrote first; the watch will deliver its write.
             if isinstance(error, Conflict | Invalid) and self._backoff.count <= _BAD_LUCK:
                 return wait
@@ -125,7 +126,7 @@ class CAController:
         self._backoff.reset()
         self._metrics.ca_unwritable.set(0)
         self.problem = None
-        return _every(self._config.lifetimes)
+        return _RECHECK
 
     async def _pass(self) -> None:
         if self._last_good is not None and (self._reflector.last_error or self.problem):
@@ -163,7 +164,7 @@ class CAController:
         if step.action is None:
             return observation.secret
         now = self._clock.now()
-        state_after = after(step.action, observation, make_authority(now, self._config.lifetimes.authority), now)
+        state_after = after(step.action, observation, make_authority(now, CA_LIFE), now)
         try:
             await self._client.update(SECRETS, *self._config.secret, with_state(secret, state_after))
         except KubeError:
@@ -193,7 +194,7 @@ class CAController:
         return None if step.is_broken or step.action is Action.REPAIR else to_pem(state.bundle)
 
     def _step(self, observation: CaObservation) -> RotationStep:
-        return rotate(observation, self._clock.now(), self._config.lifetimes)
+        return rotate(observation, self._clock.now())
 
     def _observation(self, state: CaState) -> CaObservation:
         since = self._trusted_cas().get(state.upcoming.certificate) if state.upcoming is not None else None
@@ -232,12 +233,11 @@ class CAController:
     def _sign(self, state: CaState) -> None:
         """Sign a leaf if one is due."""
         signer, leaf, now = state.active, self._serving.leaf, self._clock.now()
-        lifetimes, moment = self._config.lifetimes, self._clock.monotonic()
-        grace = lifetimes.grace.total_seconds()
-        trusted_cas = [certificate for certificate, since in self._trusted_cas().items() if since + grace <= moment]
+        latest = self._clock.monotonic() - GRACE.total_seconds()
+        trusted_cas = [certificate for certificate, since in self._trusted_cas().items() if since <= latest]
         if signer is None or not leaf_due(leaf, signer, trusted_cas, now):
             return
-        fresh = sign_leaf(signer, self._config.names, now, lifetimes.leaf)
+        fresh = sign_leaf(signer, self._config.names, now, LEAF_LIFE)
         self._serving.serve_leaf(fresh)
         if leaf is not None:
             self._metrics.leaf_renewals.inc()
@@ -272,8 +272,3 @@ class CertificateManager:
         controller = CAController(client, self._serving, self._config, self._metrics)
         self._missing = controller.not_ready_reason
         await controller.run()
-
-
-def _every(lifetimes: CertLifetimes) -> timedelta:
-    """Return the interval between passes: ``_RECHECK``, or less for the short lifetimes used in tests."""
-    return min(_RECHECK, lifetimes.leaf / 20, max(lifetimes.grace / 4, timedelta(milliseconds=100)))

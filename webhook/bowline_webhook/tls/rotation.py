@@ -27,6 +27,11 @@ from cryptography import x509
 
 from bowline_webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, part_of_life
 
+# A leaf must be signable before, and expire after, the last third of its CA's lifetime.
+LEAF_LIFE = timedelta(days=7)
+CA_LIFE = timedelta(days=365)
+# For API servers to observe a changed configuration.
+GRACE = timedelta(seconds=30)
 # Renew after two thirds of the lifetime: the last third is the reserve for failures.
 RENEW_AT = 2 / 3
 # More CAs than rotation can accumulate; each is about 700 bytes in every webhook entry. The newest are kept.
@@ -49,19 +54,6 @@ class RotationStep:
     action: Action | None
     why: str
     is_broken: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CertLifetimes:
-    """Lifetimes."""
-
-    leaf: timedelta
-    authority: timedelta
-    grace: timedelta  # for API servers to observe a changed configuration
-
-
-# A leaf must be signable before, and expire after, the last third of its CA's lifetime.
-LIFETIMES = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +90,7 @@ class CaObservation:
     trusted_for: timedelta | None = None
 
 
-def rotate(observation: CaObservation, now: datetime, lifetimes: CertLifetimes) -> RotationStep:
+def rotate(observation: CaObservation, now: datetime) -> RotationStep:
     """Return the step that is due."""
     state = observation.secret
     error = _error(observation, now)
@@ -108,10 +100,10 @@ def rotate(observation: CaObservation, now: datetime, lifetimes: CertLifetimes) 
         is_broken = own is not None and own.certificate in observation.published_cas
         return RotationStep(None if is_broken else Action.REPAIR, error, is_broken)
     if state.upcoming is not None:
-        return _introduction_step(observation.trusted_for, lifetimes)
+        return _introduction_step(observation.trusted_for)
     if state.active is not None and part_of_life(state.active.certificate, RENEW_AT) <= now:
         return RotationStep(Action.INTRODUCE, "the signer has lived two thirds of its life")
-    if state.previous and state.switched_at is not None and state.switched_at + lifetimes.leaf <= now:
+    if state.previous and state.switched_at is not None and state.switched_at + LEAF_LIFE <= now:
         return RotationStep(Action.RETIRE, "every certificate of the former CA has expired")
     return RotationStep(None, "former signers are still trusted" if state.previous else "all is well")
 
@@ -158,10 +150,10 @@ def leaf_due(
     return leaf.signer != signer.certificate or part_of_life(leaf.certificate, RENEW_AT) <= now
 
 
-def _introduction_step(trusted_for: timedelta | None, lifetimes: CertLifetimes) -> RotationStep:
+def _introduction_step(trusted_for: timedelta | None) -> RotationStep:
     if trusted_for is None:
         return RotationStep(None, "the new signer is not in every webhook entry yet")
-    if trusted_for < lifetimes.grace:
+    if trusted_for < GRACE:
         return RotationStep(None, "API servers are given time to read that the new signer is trusted")
     return RotationStep(Action.SWITCH, "every webhook entry trusts the new signer")
 
