@@ -1,6 +1,10 @@
 """The call path of a request with side effects: how often its first reconcile changes modules until its result."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType, FrameType
 
 import pytest
 
@@ -8,12 +12,57 @@ from bowline.framework.config import Binding
 from bowline.framework.interface.context import BindContext
 from bowline.framework.interface.status import Status
 from bowline_reconciler.drive.reconciler import Reconciler
-from tests.call_path import recorded_stops, returns_of
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
 from tests.waiting import until
 
 # Every module of these packages; nothing is left out.
 PATH = ("/bowline_reconciler/", "/bowline/framework/binding/")
+TASKS = ("worker 0", "pre_bind")
+
+
+@contextmanager
+def recorded_stops(start: CodeType) -> Iterator[list[str]]:
+    """Record ``folder/module.function`` at each change of module, from a call of ``start`` to the next one."""
+    stops: list[str] = []
+    frames: set[FrameType] = set()  # a coroutine that continues is reported as called again
+    starts = 0
+
+    def on_event(frame: FrameType, event: str, _: object) -> None:
+        nonlocal starts
+        file, code = frame.f_code.co_filename, frame.f_code
+        if event != "call" or frame in frames or code.co_name.startswith("<"):
+            return
+        if "/tests/" in file or not any(part in file for part in PATH) or _task_name() not in TASKS:
+            return
+        frames.add(frame)
+        starts += code is start
+        module = "/".join(file.removesuffix(".py").split("/")[-2:])
+        if starts == 1 and (not stops or module_of(stops[-1]) != module):
+            stops.append(f"{module}.{code.co_name}")
+
+    sys.setprofile(on_event)
+    try:
+        yield stops
+    finally:
+        sys.setprofile(None)
+
+
+def returns_of(stops: Sequence[str]) -> int:
+    """Return how many stops are in a module that the path had left before."""
+    return len(stops) - len(set(map(module_of, stops)))
+
+
+def module_of(stop: str) -> str:
+    """Return the module of a stop."""
+    return stop.rpartition(".")[0]
+
+
+def _task_name() -> str:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return ""
+    return task.get_name() if task is not None else ""
 
 
 async def succeeds(stage: Stage, _: Working) -> None:
@@ -53,7 +102,7 @@ async def test_a_request_with_side_effects_passes_few_modules(
     await stage.create_pod()
     await stage.request_bind()
     start = Reconciler.reconcile.__code__
-    with recorded_stops(start, PATH, ("/tests/",), tasks=("worker 0", "pre_bind")) as stops:
+    with recorded_stops(start) as stops:
         scripted = Scripted(effects=True, pre_bind=pre_bind)
         async with stage.working(scripted, binding=Binding(workers=1, in_flight_timeout=NO_FLIGHT)) as working:
             await ended(stage, working)

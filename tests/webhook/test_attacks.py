@@ -1,17 +1,14 @@
-"""The real process under the chart's memory limit, and callers without credentials that try to stop it.
+"""The real process, and callers without credentials that try to stop it.
 
 Each attack is sent from one address. Requests from another address must be answered meanwhile, and the process must
-survive every attack. The limit is a memory cgroup where one can be created, else a limit of the address space,
-which is stricter: it also counts pages that are never used.
+survive every attack, with a peak of memory below the chart's limit.
 """
 
 import asyncio
 import contextlib
-import os
 import re
-import resource
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,15 +16,16 @@ import yaml
 
 from bowline.api.quantity import parse_quantity
 from bowline_webhook.bodies import MAX_BODY, MAX_HELD
+from bowline_webhook.hooks import Hook
 from bowline_webhook.tls.ca import Leaf, to_pem
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, running
+from tests.webhook.served import head
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKER, CALLER = "127.0.0.66", "127.0.0.2"
 SHARE = encode(review(pod({"gpu-fraction": "0.5"})))
-_V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 def memory_limit() -> int:
@@ -37,44 +35,12 @@ def memory_limit() -> int:
 
 
 @pytest.fixture(scope="module")
-def limit_process_memory() -> Iterator[Callable[[int], None]]:
-    """Yield a function that limits a process as the chart does."""
-    limit = memory_limit()
-    for parent, file in ((_V1, "memory.limit_in_bytes"), (_V2, "memory.max")):
-        group = parent / f"webhook-test-{os.getpid()}"
-        try:
-            group.mkdir()
-            (group / file).write_text(str(limit))
-        except OSError:
-            with contextlib.suppress(OSError):
-                group.rmdir()
-            continue
-
-        def into_group(pid: int, procs: Path = group / "cgroup.procs") -> None:
-            procs.write_text(str(pid))
-
-        yield into_group
-        with contextlib.suppress(OSError):
-            group.rmdir()
-        return
-
-    # 300 MiB are mapped at the start and never used: libraries and thread stacks.
-    def bound_space(pid: int) -> None:
-        resource.prlimit(pid, resource.RLIMIT_AS, (limit + 300 * 2**20,) * 2)
-
-    yield bound_space
-
-
-@pytest.fixture(scope="module")
-def process(
-    leaf: Leaf, limit_process_memory: Callable[[int], None], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+def process(leaf: Leaf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("attacked")
     (folder / "tls.crt").write_bytes(to_pem([leaf.certificate]))
     (folder / "tls.key").write_bytes(leaf.private_key)
     flags = [f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"]
     with running(folder, *flags) as webhook:
-        limit_process_memory(webhook.popen.pid)
         webhook.wait_for_line("answering reviews")
         yield webhook
 
@@ -112,18 +78,12 @@ class Attack:
         """Send a review from the other address; returns the status."""
         async with asyncio.timeout(LIMIT_S):
             reader, writer = await self.connect(CALLER)
-            writer.write(head(len(body), "?timeout=10s") + body)
+            writer.write(head(f"{Hook.MUTATE_PODS}?timeout=10s", len(body)) + body)
             return int((await reader.readline()).split()[1])
 
 
-def head(length: int, query: str = "", path: str = "/mutate/pods") -> bytes:
-    """Return the head of a review's request."""
-    lines = (f"POST {path}{query} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}")
-    return "\r\n".join([*lines, "", ""]).encode()
-
-
-def with_headers(body: bytes) -> bytes:
-    return head(len(body)) + body
+def with_head(body: bytes) -> bytes:
+    return head(Hook.MUTATE_PODS, len(body)) + body
 
 
 def filled_review(filler: str, size: int) -> bytes:
@@ -164,17 +124,16 @@ async def attack(process: Running, leaf: Leaf) -> AsyncIterator[Attack]:
 @pytest.mark.parametrize(
     ("parts", "times"),
     [
-        pytest.param((head(10, "?timeout=30s"),), 600, id="heads without their bodies"),
+        pytest.param((head(f"{Hook.MUTATE_PODS}?timeout=30s", 10),), 600, id="heads without their bodies"),
         pytest.param((b"GET / HTTP/1.1\r\n\r\n" * 10_000,), 64, id="pipelined requests"),
-        pytest.param(
-            (head(MAX_BODY), b"x" * (MAX_BODY - 1)), MAX_HELD // MAX_BODY * 8, id="bodies without the last byte"
-        ),
-        pytest.param((with_headers(wrong_containers(70_000)) * 20,), 64, id="errors that are not read"),
-        pytest.param((with_headers(filled_review('{"a":1}', 450_000)),), 64, id="as many values as are decoded"),
-        pytest.param((with_headers(long_strings()),), 64, id="wide characters"),
-        pytest.param((with_headers(devices(30_000)),), 32, id="thousands of resources"),
+        pytest.param((head(Hook.MUTATE_PODS, MAX_BODY), b"x" * (MAX_BODY - 1)), MAX_HELD // MAX_BODY * 8,
+            id="bodies without the last byte"),
+        pytest.param((with_head(wrong_containers(70_000)) * 20,), 64, id="errors that are not read"),
+        pytest.param((with_head(filled_review('{"a":1}', 450_000)),), 64, id="as many values as are decoded"),
+        pytest.param((with_head(long_strings()),), 64, id="wide characters"),
+        pytest.param((with_head(devices(30_000)),), 32, id="thousands of resources"),
     ],
-)
+)  # fmt: skip
 async def test_another_caller_is_answered_during(attack: Attack, parts: tuple[bytes, ...], times: int) -> None:
     sending = asyncio.create_task(attack.send(*parts, times=times))
     assert await attack.review_status() == 200
@@ -189,7 +148,7 @@ async def test_denials_are_logged_with_the_callers_address_and_at_a_limited_rate
     denial = encode(review(pod({"gpu-fraction": "two"}), name="forged"))
     for _ in range(2):  # the second one reports what the first has omitted
         reader, writer = await attack.connect(CALLER)
-        writer.write(with_headers(denial) * 2000)
+        writer.write(with_head(denial) * 2000)
         for _ in range(2000):
             await reader.readuntil(b"HTTP/1.1 200")
         writer.close()

@@ -40,17 +40,18 @@ class Marker(AdmissionPlugin):
             raise RuntimeError("crash asked for")
 
 
-def _unheard(plugin: str, point: str, error: BaseException) -> None:
-    """Fails the test: for tests in which no plugin may raise."""
+def _unexpected(plugin: str, point: str, error: BaseException) -> None:
+    """Fail the test: for those in which no plugin may raise."""
+    raise AssertionError(f"plugin {plugin} failed in {point}") from error
 
 
-def marking(on_error: OnPluginError = _unheard, settings: Settings | None = None) -> AdmissionChain:
+def marking(on_error: OnPluginError = _unexpected, settings: Settings | None = None) -> AdmissionChain:
     """Return a chain with only ``Marker``."""
     settings = settings or Settings()
     return AdmissionChain([Marker(PluginConfig(), settings)], settings, "bowline-system", on_error)
 
 
-def built_in(on_error: OnPluginError = _unheard, settings: Settings | None = None) -> AdmissionChain:
+def built_in(on_error: OnPluginError = _unexpected, settings: Settings | None = None) -> AdmissionChain:
     """Return the chain that the webhook has by default, or with other settings."""
     settings = settings or Settings()
     return AdmissionChain(Registry(BUILTINS).build(settings), settings, "bowline-system", on_error)

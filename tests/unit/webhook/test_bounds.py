@@ -1,11 +1,13 @@
-"""Bounds of a verdict and its response: errors, warnings, length, and values of a body."""
+"""Bounds of a review: errors, warnings, length of the response, values of a body, and calls of functions."""
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import orjson
 import pytest
 
+from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
 from bowline.api.rule import Rule, Severity
@@ -142,3 +144,26 @@ def test_long_names_are_cut_and_keys_with_controls_are_escaped() -> None:
     assert len(text) < 4096
     assert text.isprintable()
     assert "\\\\u001b[31m\\\\u202e" in text
+
+
+@pytest.mark.parametrize(
+    ("hook", "annotations", "max_calls"),
+    [
+        pytest.param(Hook.MUTATE_PODS, {}, 81, id="a mutation of a plain pod"),
+        pytest.param(Hook.MUTATE_PODS, {names.GPU_FRACTION: "0.5"}, 162, id="a mutation of a share"),
+        pytest.param(Hook.VALIDATE_PODS, {}, 65, id="a validation of a plain pod"),
+    ],
+)
+def test_a_review_calls_few_functions(hook: Hook, annotations: dict[str, str], max_calls: int) -> None:
+    chain, body, calls = built_in(), encode(review(pod(annotations))), 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    for is_counted in (False, True):  # what the first review imports and caches is no cost of a review
+        sys.setprofile(count if is_counted else None)
+        decoded_review = decode_review(body)
+        encode_answer(decoded_review, review_object(hook, decoded_review, chain))
+        sys.setprofile(None)
+    assert calls <= max_calls, calls

@@ -2,6 +2,7 @@
 
 import base64
 import ssl
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from bowline.testing.clock import SteppedClock
 from bowline_webhook.tls.ca import (
     Authority,
+    Leaf,
     from_pem,
     is_valid_at,
     part_of_life,
@@ -186,31 +188,29 @@ class TestFiles:
     def paths(self, tmp_path: Path) -> FilePaths:
         return FilePaths(tmp_path / "tls.crt", tmp_path / "tls.key")
 
-    def put(self, paths: FilePaths, certificate: bytes, key: bytes) -> None:
+    def put(self, paths: FilePaths, leaf: Leaf, key: bytes = b"") -> None:
         assert paths.certificate
         assert paths.private_key
-        paths.certificate.write_bytes(certificate)
-        paths.private_key.write_bytes(key)
+        paths.certificate.write_bytes(to_pem([leaf.certificate]))
+        paths.private_key.write_bytes(key or leaf.private_key)
 
-    def files(self, paths: FilePaths, at: datetime = TODAY) -> CertificateFiles:
-        return CertificateFiles(paths, CertificateMetrics(CollectorRegistry()), SteppedClock(at))
+    def files(self, paths: FilePaths) -> CertificateFiles:
+        return CertificateFiles(paths, CertificateMetrics(CollectorRegistry()), SteppedClock(TODAY))
 
     def test_a_renewed_pair_is_served_and_half_of_one_is_not(self, paths: FilePaths) -> None:
+        with pytest.raises(CertificateError, match=r"tls\.crt: no such file"):
+            self.files(paths)
         signer = authority(TODAY)
         old, new = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
-        self.put(paths, to_pem([old.certificate]), old.private_key)
+        self.put(paths, old)
         files = self.files(paths)
-        self.put(paths, to_pem([new.certificate]), old.private_key)
+        self.put(paths, new, old.private_key)
         with pytest.raises(CertificateError, match="no usable pair"):
             files.reload()
         assert files.serving.certificate == old.certificate
-        self.put(paths, to_pem([new.certificate]), new.private_key)
+        self.put(paths, new)
         files.reload()
         assert files.serving.certificate == new.certificate
-
-    def test_at_start_a_missing_file_is_named(self, paths: FilePaths) -> None:
-        with pytest.raises(CertificateError, match=r"tls\.crt: no such file"):
-            self.files(paths)
 
     def test_an_invalid_certificate_replaces_only_an_invalid_one(self) -> None:
         signer = authority()
@@ -225,40 +225,24 @@ class TestFiles:
         assert not rejection_reason((coming,), former, NOW)
         assert not rejection_reason((former,), None, NOW)
 
-    def test_callers_authorities_are_reloaded(self, paths: FilePaths, tmp_path: Path) -> None:
-        leaf = leaf_of(authority(TODAY), at=TODAY)
-        self.put(paths, to_pem([leaf.certificate]), leaf.private_key)
-        callers = tmp_path / "callers.crt"
-        callers.write_bytes(to_pem([authority(TODAY).certificate]))
-        files = self.files(FilePaths(paths.certificate, paths.private_key, callers))
+    def test_callers_authorities_are_reloaded_and_unusable_ones_block_no_renewed_pair(self, paths: FilePaths) -> None:
+        signer = authority(TODAY)
+        assert paths.certificate
+        callers = paths.certificate.with_name("callers.crt")
+        paths = replace(paths, client_ca=callers)
+        self.put(paths, leaf_of(signer, at=TODAY))
+        callers.write_bytes(b"")
+        with pytest.raises(CertificateError, match=r"callers\.crt: is empty"):
+            self.files(paths)
+        callers.write_bytes(to_pem([signer.certificate]))
+        files = self.files(paths)
         assert files.serving.context.verify_mode is ssl.CERT_REQUIRED
-        callers.write_bytes(b"junk")
-        with pytest.raises(CertificateError, match="clients' CAs"):
-            files.reload()
+        for content, message in ((b"junk", "clients' CAs"), (b"", r"callers\.crt: is empty")):
+            renewed = leaf_of(signer, at=TODAY)
+            callers.write_bytes(content)
+            self.put(paths, renewed)
+            with pytest.raises(CertificateError, match=message):
+                files.reload()
+            assert files.serving.certificate == renewed.certificate
         callers.write_bytes(to_pem([authority(TODAY).certificate]))
         files.reload()
-
-    def test_an_empty_file_of_authorities_admits_no_new_caller(self, paths: FilePaths, tmp_path: Path) -> None:
-        leaf, callers = leaf_of(authority(TODAY), at=TODAY), tmp_path / "callers.crt"
-        self.put(paths, to_pem([leaf.certificate]), leaf.private_key)
-        callers.write_bytes(b"")
-        with_callers = FilePaths(paths.certificate, paths.private_key, callers)
-        with pytest.raises(CertificateError, match=r"callers\.crt: is empty"):
-            self.files(with_callers)
-        callers.write_bytes(to_pem([authority(TODAY).certificate]))
-        files = self.files(with_callers)
-        callers.write_bytes(b"")
-        with pytest.raises(CertificateError, match=r"callers\.crt: is empty"):
-            files.reload()
-
-    def test_an_invalid_client_ca_file_does_not_block_a_renewed_pair(self, paths: FilePaths, tmp_path: Path) -> None:
-        signer, callers = authority(TODAY), tmp_path / "callers.crt"
-        old, new = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
-        self.put(paths, to_pem([old.certificate]), old.private_key)
-        callers.write_bytes(to_pem([signer.certificate]))
-        files = self.files(FilePaths(paths.certificate, paths.private_key, callers))
-        callers.write_bytes(b"junk")
-        self.put(paths, to_pem([new.certificate]), new.private_key)
-        with pytest.raises(CertificateError, match="clients' CAs"):
-            files.reload()
-        assert files.serving.certificate == new.certificate

@@ -48,50 +48,22 @@ def owned_by(kind: str, api_version: str, *, controller: bool = True) -> list[di
 
 
 SPARK = ["spec.driver.template", "spec.executor.template", "spec.driver", "spec.executor"]
+# One kind for each form of a place.
 PATHS = {
     "Deployment": ["spec.template"],
-    "StatefulSet": ["spec.template"],
-    "DaemonSet": ["spec.template"],
-    "ReplicaSet": ["spec.template"],
-    "ReplicationController": ["spec.template"],
-    "Job": ["spec.template"],
     "CronJob": ["spec.jobTemplate.spec.template"],
     "JobSet": ["spec.replicatedJobs[0].template.spec.template"],
-    "LeaderWorkerSet": ["spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"],
-    "RayCluster": ["spec.headGroupSpec.template", "spec.workerGroupSpecs[0].template"],
     "RayJob": ["spec.rayClusterSpec.headGroupSpec.template", "spec.rayClusterSpec.workerGroupSpecs[0].template",
         "spec.submitterPodTemplate"],
-    "RayService": ["spec.rayClusterConfig.headGroupSpec.template",
-        "spec.rayClusterConfig.workerGroupSpecs[0].template"],
     "PyTorchJob": ["spec.pytorchReplicaSpecs[Worker].template"],
-    "TFJob": ["spec.tfReplicaSpecs[Worker].template"],
-    "MPIJob": ["spec.mpiReplicaSpecs[Worker].template"],
-    "XGBoostJob": ["spec.xgbReplicaSpecs[Worker].template"],
-    "PaddleJob": ["spec.paddleReplicaSpecs[Worker].template"],
-    "JAXJob": ["spec.jaxReplicaSpecs[Worker].template"],
     "TrainJob": ["spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template",
         "spec.podTemplateOverrides[0]"],
-    "TrainingRuntime": ["spec.template.spec.replicatedJobs[0].template.spec.template"],
-    "ClusterTrainingRuntime": ["spec.template.spec.replicatedJobs[0].template.spec.template"],
     "Job.batch.volcano.sh": ["spec.tasks[0].template"],
-    "PodCliqueSet": ["spec.template.cliques[0]"],
     "InferenceService": ["spec.predictor", "spec.transformer", "spec.explainer", "spec.canary[0].predictor"],
     "ServingRuntime": ["spec", "spec.workerSpec"],
-    "ClusterServingRuntime": ["spec", "spec.workerSpec"],
-    "LLMInferenceService": ["spec", "spec.prefill"],
-    "LLMInferenceServiceConfig": ["spec", "spec.prefill"],
     "Workflow": ["spec.templates[0].metadata"],
-    "WorkflowTemplate": ["spec.templates[0].metadata"],
-    "ClusterWorkflowTemplate": ["spec.templates[0].metadata"],
-    "CronWorkflow": ["spec.workflowSpec.templates[0].metadata"],
-    "Rollout": ["spec.template"],
-    "ScaledJob": ["spec.jobTargetRef.template"],
-    "Service": ["spec.template"],
-    "DisaggregatedSet": [f"spec.roles[0].spec.leaderWorkerTemplate.{part}Template" for part in ("leader", "worker")],
-    "StormService": ["spec.template.spec.roles[0].template"],
     "DynamoGraphDeployment": ["spec.components[0].podTemplate", "spec.services[Worker].extraPodMetadata"],
     "NIMService": ["spec"],
-    "NIMPipeline": ["spec.services[0].spec"],
     "SparkApplication": SPARK,
     "ScheduledSparkApplication": [path.replace("spec.", "spec.template.", 1) for path in SPARK],
     "Notebook": ["metadata"],
@@ -112,10 +84,6 @@ def test_an_invalid_template_is_denied_with_a_path_into_it(kind: str) -> None:
         f"{path}.{'metadata.' if has_templates and path not in METADATA else ''}annotations[bad]"
         for path in PATHS[kind]
     ]
-
-
-def test_every_kind_is_tested_above() -> None:
-    assert list(PATHS) == list(KINDS)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "JobSet"])
@@ -151,9 +119,8 @@ def test_objects_of_a_validated_controller_are_allowed(owners: Any, is_denied: b
     assert bool(error_paths(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is is_denied
 
 
-class TestUpdate:
-    def test_a_workload_that_is_being_deleted_passes(self) -> None:
-        assert error_paths(workload("Deployment", deletionTimestamp="t"), {"metadata": {}, "spec": {}}) == []
+def test_a_workload_that_is_being_deleted_passes() -> None:
+    assert error_paths(workload("Deployment", deletionTimestamp="t"), {"metadata": {}, "spec": {}}) == []
 
 
 def ray_cluster(*groups: Any, head: Any = None) -> dict[str, Any]:
