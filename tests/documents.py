@@ -120,33 +120,3 @@ def present_commit() -> str:
     """Return the commit, marked if files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=8"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
-
-# Reference: written by a command, or compared with the code row by row.
-GENERATED = ("bindrequest", "commands", "configuration", "reference", "rules", "charts/bowline/README", "metrics")
-# Pages for those who change Bowline.
-DEVELOPERS = ("AGENTS", "CONTRIBUTING", "CHANGELOG", "architecture", "testing", "figures")
-
-
-def words(root: Path) -> dict[str, dict[str, int]]:
-    """Return the number of words of each page of a checkout, by the kind of page."""
-    kinds: dict[str, dict[str, int]] = {"users": {}, "generated": {}, "developers": {}, "decisions": {}}
-    pages = [
-        *root.glob("*.md"),
-        *(page for folder in ("docs", "charts", "examples") for page in (root / folder).rglob("*.md")),
-    ]
-    for page in sorted(pages):
-        name = str(page.relative_to(root)).removesuffix(".md")
-        short = name.removeprefix("docs/")
-        kind = "generated" if short in GENERATED else "developers" if short in DEVELOPERS else "users"
-        kind = "decisions" if short.startswith("decisions/") else kind
-        kinds[kind][name] = len(page.read_text(encoding="utf-8").split())
-    return kinds
-
-
-if __name__ == "__main__":
-    # python -m tests.documents [CHECKOUT]
-    for kind, counts in words(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT).items():
-        for name, count in counts.items() if kind != "decisions" else ():
-            sys.stdout.write(f"{count:6} {kind} {name}\n")
-        sys.stdout.write(f"{sum(counts.values()):6} {kind} in {len(counts)} files\n")

@@ -224,8 +224,7 @@ def find_subject(reading: Reading, namespace: str, target: str) -> ExplainedObje
             workload = _find_workload(reading, namespace, name)
             if workload is not None:
                 return workload
-        subject = _pod_subject(reading, key, pod)
-        return subject if subject is not None or kind else _uncreated_pod(reading, key)
+        return _pod_subject(reading, key, pod)
     workload_kind = next((candidate for candidate in WORKLOADS if candidate.is_named(kind)), None)
     if workload_kind is None:
         custom_workload = _custom_workload(reading, namespace, name, kind)
@@ -257,18 +256,10 @@ def _custom_workload(reading: Reading, namespace: str, name: str, kind: str = ""
                 owner_kind = WorkloadKind(str(reference.get("kind")), str(reference.get("apiVersion")))
                 owners.setdefault(owner_kind, reference.get("uid"))
     for owner_kind, uid in owners.items():
-        if not kind or owner_kind.is_named(kind) or _with_short_names(reading, owner_kind).is_named(kind):
+        if not kind or owner_kind.is_named(kind):
             metadata = {"name": name, "namespace": namespace, "uid": uid}
             return _workload_subject(reading, namespace, owner_kind, {"metadata": metadata})
     return None
-
-
-def _with_short_names(reading: Reading, kind: WorkloadKind) -> WorkloadKind:
-    """Return the kind with its short names, which only the API server's discovery has, as kubectl uses it."""
-    discovery = reading.reader.get(f"/{'apis' if '/' in kind.api else 'api'}/{kind.api}")
-    resources = [] if discovery is None or isinstance(discovery, Unread) else discovery.get("resources") or ()
-    of_kind = [resource for resource in resources if resource.get("kind") == kind.name]
-    return replace(kind, short_names=tuple(chain(*(resource.get("shortNames") or () for resource in of_kind))))
 
 
 def _dependents(reading: Reading, namespace: str) -> tuple[dict[str, list[Object]], list[Object]]:
@@ -351,16 +342,6 @@ def _creation_failure(
     # Each try may be an event of its own: the name of the pod that was to be created differs.
     times = (parse_time(event.get("firstTimestamp")) or time_of(event) for event in failures)
     return str(failures[-1].get("message")), min(max(time, newest or time) for time in times)
-
-
-def _uncreated_pod(reading: Reading, key: ObjectKey) -> ExplainedObject | None:
-    """Explain a name that begins with a workload's: a pod that its controller fails to create has no name yet."""
-    parts = key.name.split("-")
-    for end in range(len(parts) - 1, 0, -1):
-        workload = _find_workload(reading, key.namespace, "-".join(parts[:end]))
-        if workload is not None:
-            return workload
-    return None
 
 
 def _pod_subject(reading: Reading, key: ObjectKey, pod: Object | None) -> ExplainedObject | None:

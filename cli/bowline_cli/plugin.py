@@ -17,7 +17,6 @@ from bowline.framework.plugin_class import ACCESS
 from bowline.framework.registry import Registry, installed_plugins
 from bowline.plugins.catalog import BUILTINS, plugin_access
 from bowline.runtime.version import DISTRIBUTION, bowline_version
-from bowline_cli.terminal import printable
 
 EXIT_USAGE: Final = 2
 # A distribution's name may neither end with a separator nor have two in a row.
@@ -125,8 +124,7 @@ def _access(options: argparse.Namespace) -> int:
         else:
             access = plugin_access(Registry(BUILTINS).build(load_settings(options.config)))
     except ConfigurationError as error:
-        for field_error in error.errors:
-            sys.stderr.write(f"{printable(str(field_error))}  ({field_error.rule})\n")
+        sys.stderr.write(f"the configuration cannot be used:\n{error}\n")
         return EXIT_USAGE
     sys.stdout.write(_HEADER + yaml.safe_dump({"pluginAccess": access}, sort_keys=False, width=110))
     return 0

@@ -6,11 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.manifest_files import read_manifests
+from bowline.framework.strict_yaml import YamlBudget
+from bowline_cli.manifests import Manifest, UnreadableError, read_file
 
 FOLDER = Path(__file__).parents[2] / "examples" / "manifests"
 # Kinds that an API server has only with another project's CRD.
 FOREIGN_GROUPS = frozenset({"jobset.x-k8s.io", "ray.io"})
+
+
+def read_manifests(file: str) -> list[Manifest]:
+    """Return the objects of a file. Raises UnreadableError if it cannot be read completely."""
+    content = read_file(file, YamlBudget(), is_named=True)
+    for error in content.errors:
+        raise UnreadableError(error)
+    return content.manifests
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""From a BindRequest to a bound pod, or to the true reason of its failure, as the API server stores it."""
+"""From a BindRequest to a bound pod that runs, and a reconciler with a pod's own credentials."""
 
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,6 @@ def test_a_request_becomes_a_bound_pod(pair: Live) -> None:
     pair.event("pod", "Bound")
     # kwok acts as the kubelet: the pod starts there.
     pair.until("the pod runs", lambda: pair.pod()["status"]["phase"] == "Running" or None)
-
-
-def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) -> None:
-    pair.create_pod()
-    pair.request_bind(node="no-such-node", backoffLimit=3)
-    status = pair.phase("pod", "Failed")["status"]
-    assert status["failure"]["reason"] == "NodeGone"
-    assert status["suggestion"] == "RescheduleElsewhere"
-    # Raised to the limit: schedulers in the field read fewer as unfinished.
-    assert status["failedAttempts"] == 3
-    pair.event("pod", "BindingFailed")
-    assert "nodeName" not in pair.pod()["spec"]
-    # Written after the status, in the background.
-    bound = pair.until("the pod's condition", lambda: conditions(pair.pod()).get(names.CONDITION_POD_BOUND))
-    assert bound == "False"
 
 
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace, which this machine does not allow")

@@ -5,7 +5,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.failed_decision import failed_decision_of
-from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import pod
 from bowline_cli.main import main
-from tests.live import FLAKY, Live
+from tests.live import Live
 from tests.pair.conftest import own
 from tests.plugins.storage import Storage
 
@@ -90,95 +87,6 @@ def test_a_pod_without_a_decision(pair: Live, explain: Explain) -> None:
     pair.request_bind()
     pair.phase("pod", "Succeeded")
     assert "the pod is bound to node gpu-node-0" in explain("pod")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A pod and its request as stored; None if absent."""
-
-    pod: Any
-    request: Any
-
-    @property
-    def node(self) -> str:
-        return str(((self.pod or {}).get("spec") or {}).get("nodeName") or "")
-
-    @property
-    def status(self) -> Any:
-        return (self.request or {}).get("status") or {}
-
-    @property
-    def has_failed_decision(self) -> bool:
-        """Whether the pod has the condition of a decision that has failed."""
-        failure = failed_decision_of(self.pod) if self.pod is not None else None
-        return failure is not None and failure.has_ended
-
-
-# What explain states, and whether it is so, from the pod and the request before and after.
-FALSE: dict[str, Callable[[Stored, Stored], bool]] = {
-    "no scheduler has decided": lambda before, after: before.request is not None or before.has_failed_decision,
-    "has not reported on the BindRequest": lambda before, after: bool(before.status.get("phase")),
-    "the pod does not exist": lambda before, after: before.pod is not None,
-    "the pod is bound to node": lambda before, after: not after.node,
-    "the bind has failed": lambda before, after: after.status.get("phase") != "Failed",
-    "of an earlier pod": lambda before, after: True,
-    "no reconciler leads": lambda before, after: True,
-    "is not one that Bowline serves": lambda before, after: True,
-    "is it running?": lambda before, after: True,
-}
-
-
-def stored(pair: Live, name: str) -> Stored:
-    def absent_or(read: Callable[[str], Any]) -> Any:
-        try:
-            return read(name)
-        except LocalApiError as error:
-            if error.status != 404:
-                raise
-            return None
-
-    return Stored(absent_or(pair.pod), absent_or(pair.request))
-
-
-def false_statements(
-    pair: Live, owner: Path, name: str, end: str, capsys: pytest.CaptureFixture[str]
-) -> tuple[list[str], str]:
-    """Run the command without a pause until an answer has the text; returns what was false, and that answer."""
-    wrong: list[str] = []
-
-    def last_answer() -> str | None:
-        before = stored(pair, name)
-        status = main(["explain", f"pod/{name}", f"--namespace={pair.namespace}", f"--kubeconfig={owner}"])
-        out, err = capsys.readouterr()
-        after = stored(pair, name)
-        assert status == 0, err
-        wrong.extend(f"{text}: {out}" for text, is_false in FALSE.items() if text in out and is_false(before, after))
-        return out if end in out else None
-
-    return wrong, pair.until(f"explain of {name} ends with: {end}", last_answer)
-
-
-@pytest.mark.parametrize(
-    ("annotations", "node", "end"),
-    [
-        pytest.param({FLAKY: "2"}, "gpu-node-0", "the pod is bound to node gpu-node-0", id="a bind after retries"),
-        pytest.param({}, "gone", "the bind has failed", id="a failure"),
-    ],
-)
-def test_no_answer_is_false_from_the_first_moment(
-    pair: Live,
-    owner: Path,
-    explain: Explain,
-    capsys: pytest.CaptureFixture[str],
-    annotations: dict[str, str],
-    node: str,
-    end: str,
-) -> None:
-    uid = pair.create_pod("pod", annotations)
-    wrong, _ = false_statements(pair, owner, "pod", "no scheduler has decided", capsys)
-    pair.request_bind("pod", node, uid)
-    late, _ = false_statements(pair, owner, "pod", end, capsys)
-    assert wrong + late == []
 
 
 def test_a_pod_that_waits_for_a_claim(pair: Live, explain: Explain) -> None:
@@ -264,17 +172,6 @@ def test_a_quota_is_the_cause_in_the_words_of_each_controller(pair: Live, explai
     )
     for target in ("deploy/web", "sts/db", "job/batch"):
         until_explained(pair, explain, target, "are not created: exceeded quota: none")
-
-
-def test_a_workload_by_its_name_is_explained_by_its_pod(pair: Live, explain: Explain) -> None:
-    pair.create(deployment(pair, "web"))
-    for target in ("web", "deploy/web", "deployments.apps/web"):
-        out = until_explained(pair, explain, target, "no scheduler has decided")
-        assert f"Deployment {pair.namespace}/web: 1 of 1 pods wait" in out
-    pair.kubectl("scale", "deployment", "web", "--replicas=0")
-    out = until_explained(pair, explain, "web", "has replicas 0, so it has no pods")
-    assert explain("absent", status=1) == f"there is no absent in namespace {pair.namespace}\n"
-    assert "widget x owns no pod here, and is of none of the kinds pod, deployment, " in explain("widget/x", status=2)
 
 
 def test_all_pods_that_wait(pair: Live, owner: Path, explain: Explain, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,6 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.workload import LocalProcess
 from tests.live import LiveCluster
 from tests.pair.conftest import BareReconcilers
-from tests.unit.reconciler.test_metrics import LABELS, documented
 
 PREPARE = "slow.example/pre-bind"
 CONFIG = """
@@ -97,15 +96,12 @@ def test_a_bind_is_visible_in_the_metrics(live: Watched) -> None:
     live.until("nothing is queued", lambda: live.value("bowline_queue_depth") == 0)
 
 
-def test_metrics_are_documented_and_name_no_object(live: Watched) -> None:
+def test_metrics_name_no_object(live: Watched) -> None:
     live.bind("nameless")
     live.phase("nameless", "Succeeded")
-    names_in_docs = {row["name"].removesuffix("_total") for row in documented()}
     ours = [metric for metric in live.metrics() if metric.name.startswith("bowline_")]
-    assert {metric.name.removesuffix("_created").removesuffix("_total") for metric in ours} <= names_in_docs
-    samples = [sample for metric in ours for sample in metric.samples]
-    assert {label for sample in samples for label in sample.labels} <= LABELS | {"le"}
-    values = {value for sample in samples for value in sample.labels.values()}
+    values = {value for metric in ours for sample in metric.samples for value in sample.labels.values()}
+    assert values
     assert not values & {"nameless", "default", "default/nameless", "gpu-node-0"}
 
 

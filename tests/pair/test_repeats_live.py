@@ -55,12 +55,3 @@ def test_a_repeated_failure_is_denied_with_its_reason_and_accepted_later(pair: L
         "the second failure is stored", lambda: failure if (failure := ended(pair)) and failure.failures > 1 else None
     )
     assert second.first == first.first
-
-
-def test_another_node_and_another_pod_of_the_name_are_no_repetition(pair: Live, node: str) -> None:
-    fail(pair, node)
-    assert repeat(pair, f"{node}-2") == ""
-    pair.phase("pod", "Failed")
-    pair.kubectl("delete", "bindrequest/pod", "pod/pod", "--grace-period=0", "--force")
-    pair.create_pod()
-    assert repeat(pair, node) == ""

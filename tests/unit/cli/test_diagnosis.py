@@ -15,11 +15,11 @@ from bowline.api.request_facts import FailureFact, WaitFact
 from bowline_cli.cluster import Api, ApiAnswer
 from bowline_cli.diagnosis import explain
 from bowline_cli.explain import ExplainedObject, as_json, as_table, as_text, for_reader
-from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, current_request, named_objects
+from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, named_objects
 from bowline_cli.kubeconfig import ClusterError, ServerAccess
 from bowline_cli.reader import Unread, acquired_at
 from bowline_cli.reading import Reading, info_of
-from bowline_cli.rights import Right, Rights, rights_of
+from bowline_cli.rights import Rights, rights_of
 from bowline_cli.undecided import explain_uncreated
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -463,18 +463,23 @@ def test_only_commands_that_the_reader_may_run_are_the_next_ones(
 @pytest.mark.parametrize(
     ("command", "rights"),
     [
-        ("kubectl get nodes", [Right("list", "nodes", "")]),
-        ("kubectl get node n -o jsonpath='{.spec}'", [Right("get", "nodes", "")]),
-        ("kubectl -n a describe resourcequota", [Right("list", "resourcequotas", "a")]),
-        ("kubectl describe storageclass x", [Right("get", "storageclasses", "")]),
-        ("kubectl -n a delete bindrequest x", [Right("delete", "bindrequests", "a")]),
-        ("kubectl -n a get leases,pods", [Right("list", "leases", "a"), Right("list", "pods", "a")]),
-        ("kubectl -n a get podgroup.x.y", [Right("list", "podgroups.x.y", "a")]),
-        ("kubectl -n a logs --tail 20", [Right("get", "pods/log", "a"), Right("list", "pods", "a")]),
+        ("kubectl get nodes", ["list  nodes "]),
+        ("kubectl get node n -o jsonpath='{.spec}'", ["get  nodes "]),
+        ("kubectl -n a describe resourcequota", ["list  resourcequotas a"]),
+        ("kubectl describe storageclass x", ["get storage.k8s.io storageclasses "]),
+        ("kubectl -n a delete bindrequest x", ["delete scheduling.run.ai bindrequests a"]),
+        ("kubectl -n a get leases,pods", ["list coordination.k8s.io leases a", "list  pods a"]),
+        ("kubectl -n a get podgroup.x.y", ["list x.y podgroups a"]),
+        ("kubectl -n a logs --tail 20", ["get  pods/log a", "list  pods a"]),
     ],
 )
-def test_the_rights_that_a_command_needs(command: str, rights: list[Right]) -> None:
-    assert list(rights_of(command)) == rights
+def test_the_rights_that_a_command_needs(command: str, rights: list[str]) -> None:
+    asked = [right.as_attributes() for right in rights_of(command)]
+    assert [
+        f"{each['verb']} {each['group']} {each['resource']}"
+        f"{'/' if 'subresource' in each else ''}{each.get('subresource', '')} {each.get('namespace', '')}"
+        for each in asked
+    ] == rights
 
 
 class Unanswered(Api):
@@ -490,20 +495,6 @@ class Unanswered(Api):
 @pytest.mark.parametrize("command", ["kubectl get nodes", "kubectl get node it's"])
 def test_a_right_that_is_not_answered_hides_no_command(command: str) -> None:
     assert Rights(Unanswered()).allow(command)
-
-
-@pytest.mark.parametrize(
-    ("resource", "group"), [("podgroups.x.y", "x.y"), ("podgroups", "scheduling.run.ai"), ("pods/log", "")]
-)
-def test_the_group_of_a_right(resource: str, group: str) -> None:
-    assert Right("get", resource, "").as_attributes()["group"] == group
-
-
-@pytest.mark.parametrize(("uid", "is_current"), [("u", True), ("", True), ("former", False)])
-def test_the_request_that_is_explained_is_not_that_of_an_earlier_pod(uid: str, is_current: bool) -> None:
-    request = {"metadata": {"name": "train"}, "spec": {"podUID": uid}}
-    current = current_request(Facts(KEY, NOW, pod(metadata={"uid": "u"}), request))
-    assert current == (request if is_current else None)
 
 
 def test_the_objects_that_a_status_names() -> None:

@@ -10,8 +10,7 @@ from bowline.framework.config import Settings
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline_cli.verdicts import review_manifest, with_ready_kinds
-from tests.examples.manifests import Example, examples
-from tests.manifest_files import read_manifests
+from tests.examples.manifests import Example, examples, read_manifests
 
 
 @pytest.mark.parametrize("example", [*examples("good"), *examples("bad")])

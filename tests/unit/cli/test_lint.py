@@ -256,29 +256,15 @@ def test_the_case_of_a_kind_is_named_as_its_error(lint: Any) -> None:
     assert (status, out.splitlines()[1]) == (1, '  kind: "pod": must be Pod  (API server: kubernetes/type)')
 
 
-CONFIGURED = f"{HEAD}plugins:\n  - name: example_network\n"
-
-
 @pytest.mark.parametrize(
-    ("options", "status"), [((), 0), (("--config", "1.yaml"), 1)], ids=["plugin off", "plugin on"]
+    ("options", "status"), [((), 0), (("--config", "config.yaml"), 1)], ids=["plugin off", "plugin on"]
 )
 def test_an_annotation_that_a_plugin_sets_by_the_binding_is_denied_as_by_the_policy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: Any, status: int
+    lint: Any, options: tuple[str, ...], status: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("0.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": "p", "annotations": {"example.com/address": "10.0.0.1"}},
-                "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "main", "image": "x"}]},
-            }
-        )
-    )
-    Path("1.yaml").write_text(CONFIGURED)
-    assert main(["lint", "0.yaml", *options]) == status
-    assert ("gpu_sharing/guarded-fact" in capsys.readouterr().out) is bool(status)
+    Path("config.yaml").write_text(f"{HEAD}plugins: [{{name: example_network}}]\n")
+    completion = lint(FOREIGN.replace('gpu-fraction: "0.5"', 'example.com/address: "10.0.0.1"'), options=options)
+    assert (completion[0], "gpu_sharing/guarded-fact" in completion[1]) == (status, bool(status))
 
 
 PATCH = """
@@ -495,18 +481,24 @@ NODES = "template: {spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}}
 @pytest.mark.parametrize(
     ("spec", "place"),
     [
-        pytest.param("gpuType: A100", "spec.gpuType", id="a type"),
+        pytest.param("gpuType: nvidia.com/gpu", "spec.gpuType", id="a type"),
+        pytest.param("requestGPU: 1", "spec.requestGPU", id="a number"),
+        pytest.param("device: nvidia.com/mig-1g.10gb", "spec.device", id="a resource"),
+        pytest.param("worker: {image: nvcr.io/nvidia/pytorch:24.01}", "spec.worker.image", id="an image"),
         pytest.param(f"{NODES}, limits: {{nvidia.com/gpu: 8}}", "spec.limits[nvidia.com/gpu]", id="nodes"),
         pytest.param('a: {template: {metadata: {annotations: {gpu-fraction: "2"}}}}',
             "spec.a.template.metadata.annotations[gpu-fraction]", id="a template"),
         pytest.param(f"groups: [{{my-role: {{template: {{spec: {{{GPU_SPEC}}}}}}}}}]",
             "spec.groups[0][my-role].template.spec.containers[0].resources.limits[nvidia.com/gpu]",
             id="in lists and maps"),
+        pytest.param("requestGPU: 0, image: nginx, gpustat: x", "", id="none"),
+        pytest.param(NODES, "", id="a taint for nodes"),
     ],
 )  # fmt: skip
 def test_an_object_of_an_unknown_kind_that_names_a_gpu_is_not_checked(lint: Any, spec: str, place: str) -> None:
-    text = f"apiVersion: example.com/v1\nkind: Own\nmetadata: {{name: own}}\nspec: {{{spec}}}"
-    assert f"not checked ({place} names a GPU; " in lint(text)[1]
+    text = f"apiVersion: nvidia.com/v1\nkind: Own\nmetadata: {{name: own}}\nspec: {{{spec}}}"
+    status, out, _ = lint(text, options=("--fail-on", "unchecked"))
+    assert (status, f"not checked ({place} names a GPU; " in out) == (int(bool(place)), bool(place))
 
 
 MANIFEST = "apiVersion: v1, kind: Pod, metadata: {name: p, annotations: {gpu-fraction: '2'}}, spec: {" + (
@@ -538,27 +530,21 @@ def test_an_embedded_manifest_that_is_not_read_is_named(lint: Any) -> None:
     assert (status, "not checked (spec.templates[*].resource.manifest)" in out) == (1, True)
 
 
-def test_a_taint_for_gpu_nodes_is_no_sign_of_pods(lint: Any) -> None:
-    text = f"apiVersion: nvidia.com/v1\nkind: Own\nmetadata: {{name: own}}\nspec: {{{NODES}}}"
-    assert lint(text, options=("--fail-on", "unchecked"))[0] == 0
-
-
-class TestBadUsage:
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            pytest.param("kind: [", "0.yaml: line 2", id="broken YAML, with its line"),
-            pytest.param("kind: Pod", "0.yaml: line 1: apiVersion", id="not an object"),
-            pytest.param("{{- if .Values.x }}\nkind: Pod", "review the output of helm template", id="a template"),
-        ],
-    )
-    def test_an_unreadable_file_hides_no_verdict(self, lint: Any, text: str, message: str) -> None:
-        status, out, err = lint(text, GOOD)
-        assert (status, out) == (2, "1.yaml:2: Pod team/good: allowed\n1 object: 1 allowed\n")
-        assert message in err
-        document = json.loads(lint(text, GOOD, options=("-o", "json"))[1])
-        assert [entry["file"] for entry in document["objects"]] == ["1.yaml"]
-        assert message in document["unreadable"][0]
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("kind: [", "0.yaml: line 2", id="broken YAML, with its line"),
+        pytest.param("kind: Pod", "0.yaml: line 1: apiVersion", id="not an object"),
+        pytest.param("{{- if .Values.x }}\nkind: Pod", "review the output of helm template", id="a template"),
+    ],
+)
+def test_an_unreadable_file_hides_no_verdict(lint: Any, text: str, message: str) -> None:
+    status, out, err = lint(text, GOOD)
+    assert (status, out) == (2, "1.yaml:2: Pod team/good: allowed\n1 object: 1 allowed\n")
+    assert message in err
+    document = json.loads(lint(text, GOOD, options=("-o", "json"))[1])
+    assert [entry["file"] for entry in document["objects"]] == ["1.yaml"]
+    assert message in document["unreadable"][0]
 
 
 def test_a_configuration_alone_is_checked(lint: Any) -> None:

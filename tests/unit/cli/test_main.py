@@ -70,11 +70,9 @@ def test_both_names_are_one_program() -> None:
     assert [programs[name].load() for name in ("bowline", "kubectl-bowline")] == [main, main]
 
 
-def test_a_wait_that_is_no_duration_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["check", "--wait=2"])
-    assert exit_.value.code == 2
-    assert "must be a duration such as" in capsys.readouterr().err
+def test_a_name_in_all_namespaces_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "train", "-A"]) == 2
+    assert "leave out -A, or the name" in capsys.readouterr().err
 
 
 HELPS = [

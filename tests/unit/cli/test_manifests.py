@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bowline_cli.manifests import UnreadableError, parse_manifests
-from tests.manifest_files import read_manifests
+from tests.examples.manifests import read_manifests
 
 POD = "apiVersion: v1\nkind: Pod\n"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_time
 from bowline.framework.config import Binding
@@ -119,18 +118,6 @@ def test_nothing_changes_while_nothing_in_the_cluster_does(status: Status) -> No
     assert first.since <= START + 5 * SECOND
 
 
-def test_a_call_that_fails_has_the_cause_of_the_failure_that_follows() -> None:
-    cluster = Cluster(Status.fatal("the reconciler lacks a right", Reason.RBAC_MISSING))
-    decision = cluster.decide("node-0")
-    next(decision)
-    assert cluster.request is not None
-    unfinished = Unfinished("Retrying", "the reconciler lacks a right [example]")
-    cluster.request["status"] = unfinished_status(decode_bind_request(cluster.request), unfinished, cluster.now)
-    before, cluster.now = cluster.explanation(), cluster.now + 60 * SECOND
-    for explanation in decision:
-        assert (explanation.cause, explanation.since) == (before.cause, START)
-
-
 def test_calls_that_fail_while_a_wait_is_counted_are_the_cause_and_the_wait_goes_on() -> None:
     cluster = Cluster(Status.wait("claim dataset does not exist", CLAIM, timeout=30 * SECOND))
     decision = cluster.decide("node-0")
@@ -141,12 +128,3 @@ def test_calls_that_fail_while_a_wait_is_counted_are_the_cause_and_the_wait_goes
     unfinished = decode_bind_request(cluster.request)
     assert (cluster.explanation().cause, cluster.explanation().since) == ("503", START)
     assert stored_wait(unfinished, cluster.now, is_limited=False) == 5 * SECOND
-
-
-def test_another_cause_has_its_own_time() -> None:
-    cluster = Cluster(Status.fatal("first", Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE))
-    list(cluster.decide("node-0"))
-    cluster.status, began = Status.fatal("second", Reason.REJECTED).from_plugin("example"), cluster.now
-    for explanation in list(cluster.decide("node-1"))[1:]:
-        assert (explanation.cause, explanation.since) == ("second [example]", began)
-    assert names.CONDITION_POD_BOUND in [entry["type"] for entry in cluster.pod["status"]["conditions"]]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.framework.config import Admission, GpuSharingSettings, Settings
+from bowline.framework.config import Admission, GpuSharingSettings, PluginEntry, Settings
 from bowline_cli.reader import Unread
-from bowline_cli.release import STATUS_FIELDS, InstalledRelease, Reply, findings
+from bowline_cli.release import CHECKS_CRD, STATUS_FIELDS, InstalledRelease, Reply, findings
 from bowline_webhook.tls.ca import make_authority, to_pem
 from tools.generate.crd import custom_resource_definition
 from tools.generate.status import BindRequestStatus
@@ -173,6 +173,9 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
         pytest.param({"crd": KAI_CRD}, "conditions, suggestion in the status of bindrequests.scheduling.run.ai",
             f"{UPGRADE} --force-conflicts", id="the CRD of another project"),
         pytest.param({"crd": OLD_CRD}, "nextAttemptTime", "--force-conflicts", id="a CRD without the version"),
+        pytest.param({"settings": Settings(plugins=(PluginEntry(name="checks"),)), "checks_crd": None},
+            f"CustomResourceDefinition {CHECKS_CRD} of plugin checks", f"{UPGRADE} --set crds.enabled=true",
+            id="no CRD of plugin checks"),
         pytest.param({"agent": None}, "ServiceAccount kai-resource-reservation/bowline-gpu-agent of the GPU agents",
             UPGRADE, id="no ServiceAccount of agents"),
         pytest.param({"requests": [request(("binder", "status", 30))]},

@@ -207,29 +207,6 @@ def test_a_workload_that_no_kustomization_names_is_whole(lint: Lint) -> None:
     assert (status, "spec.selector: " in lines[1]) == (1, True)
 
 
-RUNTIME = "apiVersion: serving.example.com/v1\nkind: Runtime\nmetadata: {name: r}\nspec: "
-
-
-@pytest.mark.parametrize(
-    ("spec", "path"),
-    [
-        ("{gpuType: nvidia.com/gpu}", "spec.gpuType"),
-        ("{requestGPU: 1}", "spec.requestGPU"),
-        ("{device: nvidia.com/mig-1g.10gb}", "spec.device"),
-        ("{worker: {image: nvcr.io/nvidia/pytorch:24.01}}", "spec.worker.image"),
-        ("{requestGPU: 0, image: nginx, gpustat: x}", ""),
-    ],
-)
-def test_a_kind_that_is_not_known_and_names_a_gpu_is_not_checked(lint: Lint, spec: str, path: str) -> None:
-    status, lines, _ = lint("r.yaml", "--fail-on", "unchecked", files={"r.yaml": RUNTIME + spec + "\n"})
-    assert (status, lines[0].startswith(f"r.yaml:1: Runtime r: not checked ({path} names")) == (
-        int(bool(path)),
-        bool(path),
-    )
-    status, lines, _ = lint("r.yaml", "-o", "github")
-    assert lines[-1].startswith("1 object: ")
-
-
 OTHERS = "---\n".join(POD.replace("half", name).replace("schedulerName: example-scheduler, ", "") for name in "ab")
 EXCLUDED = POD.replace("name: half", "name: half, namespace: kube-system")
 
