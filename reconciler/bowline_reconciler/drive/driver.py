@@ -110,7 +110,7 @@ class Driver:
                         decision = effect
                     case step.Last.CLOSE:
                         if not isinstance(decision, step.Abandon):
-                            await self.runner.drop_request(snapshot.request.key, state.uid)
+                            await self.runner.forget(snapshot.request.key, state.of_plugins)
                             self.states.drop(snapshot.request.key)
                         return DONE
                     case step.Last.RECONSIDER if (failure := await self._reconsidered(work)) is not None:
@@ -132,7 +132,7 @@ class Driver:
         state.gang.leave()
         if (nominated := state.wait.nominated) is not None:
             self.reporter.withdraw_nomination(await self.reads.with_pod(self.reads.from_cache(nominated, None)))
-        await self.runner.drop_request(key, state.uid)
+        await self.runner.forget(key, state.of_plugins)
         return None
 
     # --- what ends a reconcile ---
@@ -208,7 +208,7 @@ class Driver:
                     if ctx is not None and isinstance(snapshot.pod, PodView):
                         ctx = replace(ctx, request=request, pod=snapshot.pod.raw, views={})
                     news = {"has_run_post_bind": True, "is_held": bool(self.runner.holders(request))}
-                    await self.runner.run_post_bind(ctx or self.reads.context(snapshot))
+                    await self.runner.run_post_bind(ctx or self.reads.context(snapshot, state))
                 case step.Undo():
                     news = await self._undo(work, effect.decision)
                 case actions.DropFinalizer():
@@ -275,7 +275,7 @@ class Driver:
         attempt, rollback, snapshot = work.state.attempt, work.state.rollback, work.snapshot
         fail, is_orphan = decision if isinstance(decision, actions.Fail) else None, isinstance(decision, step.Abandon)
         why = decision.status if isinstance(decision, actions.Fail) else decision.why
-        ctx = self.reads.context(snapshot)
+        ctx = self.reads.context(snapshot, work.state)
         rollback.has_begun = True
         with noting(attempt.writes):
             result = await self.runner.run_rollback(ctx, why)
@@ -314,7 +314,7 @@ class Driver:
                     if request.has_finalizer:  # it records that side effects may exist from here on
                         state.rollback.side_effects, state.rollback.has_begun = request, False
                         state.rollback.is_complete = False
-                    ctx = work.context = self.reads.context(work.snapshot, attempt.running)
+                    ctx = work.context = self.reads.context(work.snapshot, state)
                     with noting(attempt.writes):
                         status = await self.runner.run_pre_bind(ctx)
                     if not isinstance(status, Done) and state.gang.prepared_pods is not None:
@@ -406,7 +406,7 @@ class Driver:
         state.attempt.running, state.attempt.is_open = None, False  # its result is known
         if isinstance(decision, step.Conclude):
             work.snapshot = await self.reads.with_pod(work.snapshot)
-        context = work.context = work.context or self.reads.context(work.snapshot)
+        context = work.context = work.context or self.reads.context(work.snapshot, state)
         if effect.is_new:
             if status.may_be_transient:
                 self.requeue.extend_streak(state, status.retry_after if isinstance(status, Transient) else None)

@@ -135,13 +135,13 @@ class Reads:
             ending=state.rollback.ending if state is not None else None,
         )
 
-    def context(self, snapshot: Snapshot, running: Running | None = None) -> BindContext:
+    def context(self, snapshot: Snapshot, state: RequestState | None) -> BindContext:
         """Return the context of which each plugin receives a view of its own. It has the cached objects themselves.
 
-        ``running``: the attempt that it is for, if there is one.
+        ``state``: the request's, with the attempt that the context is for, if there is one.
         """
         request = snapshot.request
-        running = running or Running(request)
+        running = (state.attempt.running if state is not None else None) or Running(request)
         return BindContext(
             request=request,
             pod=snapshot.own_pod,
@@ -152,6 +152,7 @@ class Reads:
             cancelled=running.cancelled,
             posts=running.posts,
             answers=snapshot.answers,
+            states=state.of_plugins if state is not None else {},
         )
 
     def failure(self, snapshot: Snapshot) -> Fail | None:

@@ -9,9 +9,10 @@ results), the attempt, the side effects and their rollback (used by ``driver``),
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from bowline.api.bindrequest import BindRequest, is_same_decision
 from bowline.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
@@ -211,6 +212,7 @@ class RequestState:
     wait: WaitState = field(default_factory=WaitState)
     failures: Streak = NO_FAILURES  # consecutive transient failures of calls for the request
     gang: GangState = field(default_factory=GangState)
+    of_plugins: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each plugin remembers
 
     def is_of(self, request: BindRequest) -> bool:
         """Return whether it is the state of that request; not if what has begun was for another decision.
@@ -252,6 +254,7 @@ class RequestStates:
             "waitIndex": stages[Awaiting],
             "deferredCompletions": stages[Deferred],
             "failing": sum(state.failures.count > 0 for state in self._by_key.values()),
+            "pluginStates": sum(bool(state.of_plugins) for state in self._by_key.values()),
         }
 
     def waits(self, own: str) -> Counter[str]:
@@ -319,9 +322,7 @@ class RequestStates:
             if isinstance(state.stage, Progress):
                 state.stage.report_at, state.stage.answer = self._monotonic() + REPORT_AFTER_S, None
 
-    def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
-        """Drop all states; returns their keys and UIDs."""
-        entries = [(key, state.uid) for key, state in self._by_key.items()]
-        self._by_key.clear()
-        self.deferred_count = 0
-        return entries
+    def clear(self) -> Mapping[ObjectKey, RequestState]:
+        """Drop all states, and return them."""
+        states, self._by_key, self.deferred_count = self._by_key, {}, 0
+        return states

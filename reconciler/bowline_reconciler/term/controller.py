@@ -85,7 +85,6 @@ class Memory:
         """The sizes of the in-memory state, by kind; entries are dropped with their requests."""
         return {
             **self.states.sizes,
-            "pluginStates": self.runner.remembered,
             "reportTurns": len(self.requeue.report_turns),
             "podConditions": len(self.conditions),
             **self.requests.sizes,
@@ -104,8 +103,8 @@ class Memory:
     async def end_term(self) -> None:
         """Drop all state: this process's next term starts from the API objects, as any other process would."""
         self.requests.end_term()
-        for key, uid in self.states.clear():
-            await self.runner.drop_request(key, uid)
+        for key, state in self.states.clear().items():
+            await self.runner.forget(key, state.of_plugins)
         self.requeue.index.clear()
         self.requeue.report_turns.clear()
 

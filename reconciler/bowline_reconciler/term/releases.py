@@ -148,7 +148,7 @@ class Releases:
 
     async def _release(self, snapshot: Snapshot) -> None:
         """Call the plugins, then drop the finalizer."""
-        ctx, request = self._reads.context(snapshot), snapshot.request
+        ctx, request = self._reads.context(snapshot, None), snapshot.request
         status = await self._runner.run_release(ctx)
         now = self._client.clock.now()
         if not isinstance(status, Done):

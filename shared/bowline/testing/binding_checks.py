@@ -190,7 +190,7 @@ async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         await made.end_pod()
         await within(subject, process.release())
         process.calls.errors.clear()
-        await process.runner.drop_request(request.key, request.uid)
+        await process.runner.forget(request.key, process.states)
         for error in process.calls.errors:
             yield f"raises in {error}"
         marks = (request.uid, request.pod_uid, repr(request.key), str(request.key))

@@ -183,6 +183,7 @@ class LabProcess:
     attempts: int = 0
     is_calling: bool = False  # after the reads that precede the first call of a plugin
     wait: Waiting | None = None  # the last one
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)  # what the plugins remember of the request
 
     async def attempt(self, is_last: Callable[[], bool] = lambda: False) -> Status:
         """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind.
@@ -346,7 +347,8 @@ class Trial:
             pod = None
         node = await self.admin.get(NODES.as_metadata(), "", self.node)
         process.attempts += 1
-        return BindContext(decode_bind_request(raw), pod, node, process.attempts, process.client)
+        request = decode_bind_request(raw)
+        return BindContext(request, pod, node, process.attempts, process.client, states=process.states)
 
     async def hold(self, ctx: BindContext, effects: frozenset[str]) -> BindContext:
         """Record the plugins that may have side effects, as the reconciler does before an attempt."""

@@ -88,7 +88,7 @@ async def test_a_mistake_in_post_bind_or_forget_is_counted_and_stops_no_plugin(m
     run, observer = runner(Author("author", calls), RecordingPlugin("other", calls))
     c = context()
     await run.run_post_bind(c)
-    await run.drop_request(c.request.key, c.request.uid)
+    await run.forget(c.request.key, c.states)
     assert calls == ["other.post_bind", "other.forget"]
     assert observer.errors == [("author", "post_bind"), ("author", "forget")]
 

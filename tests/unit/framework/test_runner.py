@@ -306,23 +306,6 @@ async def test_what_nobody_can_undo_is_named(spec: str | None, expected: tuple[s
         assert await undo == Done(expected)
 
 
-class Hangs(RecordingPlugin):
-    """Its release never ends."""
-
-    async def release(self, ctx: BindContext) -> Status:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-
-async def test_a_release_that_is_cancelled_leaves_no_state() -> None:
-    run, _ = runner(Hangs("hangs", []))
-    release = asyncio.ensure_future(run.run_release(context()))
-    await asyncio.sleep(0.01)
-    release.cancel()
-    await asyncio.gather(release, return_exceptions=True)
-    assert run.remembered == 0
-
-
 class WaitsForACancelledTask(BindingPlugin):
     """Shares an operation with other attempts; one of them was withdrawn and has cancelled it."""
 
@@ -348,7 +331,7 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure() -> None:
     assert isinstance(status, Waiting)
     assert status.plugin == "shares"
     assert isinstance(await run.run_rollback(c, status), Retriable)
-    await run.drop_request(c.request.key, c.request.uid)
+    await run.forget(c.request.key, c.states)
     assert observer.errors == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
     assert run.answers(c.request, c.pod).effects == {"shares"}, "it has a rollback"
 
@@ -374,11 +357,12 @@ async def test_a_rollback_ends_the_plugins_state() -> None:
             return Status.retry("busy") if len(states) == 3 else Status.ok()
 
     run, _ = runner(Remembering(PluginConfig(), Settings()))
+    remembered: dict[str, dict[str, Any]] = {}
     for step in (run.run_pre_bind, run.run_pre_bind):
-        await step(context())
+        await step(replace(context(), states=remembered))
     for _ in range(2):
-        await run.run_rollback(context(), Status.fatal("taken"))
-    await run.run_pre_bind(context())
+        await run.run_rollback(replace(context(), states=remembered), Status.fatal("taken"))
+    await run.run_pre_bind(replace(context(), states=remembered))
     assert states == [
         ("pre_bind", {}),
         ("pre_bind", {"prepared": True}),
@@ -406,7 +390,7 @@ async def test_state_is_private_and_survives_until_forget() -> None:
     c = context()
     await run.run_pre_bind(c)
     await run.run_pre_bind(c)
-    await run.drop_request(c.request.key, c.request.uid)
+    await run.forget(c.request.key, c.states)
     await run.run_pre_bind(c)
     assert states == [{}, {}, {"seen": True}, {"seen": True}, {}, {}]
 
@@ -418,12 +402,11 @@ async def test_a_request_is_forgotten_by_the_plugins_that_were_called_for_it() -
     ctx = context()
     await run.run_pre_bind(ctx)
     for _ in range(2):
-        await run.drop_request(ctx.request.key, ctx.request.uid)
+        await run.forget(ctx.request.key, ctx.states)
     assert calls == ["first.pre_bind", "second.pre_bind", "first.forget", "second.forget"]
     await run.run_rollback(ctx, Status.fatal("withdrawn"))  # whether it applies or not
-    await run.drop_request(ctx.request.key, ctx.request.uid)
+    await run.forget(ctx.request.key, ctx.states)
     assert calls[-3:] == ["first.forget", "second.forget", "idle.forget"]
-    assert run.remembered == 0
 
 
 # --- waits ------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 An extension point is the list of the plugins that override its method, in configured order. The Runner owns what a
 plugin must not decide: which plugins run concurrently, how long a call may take, what a result means for the others.
-It keeps each plugin's in-memory state by request UID, so that an attempt after a wait or a retry finds the previous
-one's. It writes nothing and decides nothing about the request. What happens in one call is in ``calls``.
+It writes nothing, decides nothing about the request, and keeps nothing of it: what plugins remember is in its context
+(``states``). What happens in one call is in ``calls``.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import orjson
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError
-from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.calls import (
     InvalidResult,
     PluginCaller,
@@ -122,8 +122,6 @@ class Runner:
             point: [plugin for plugin in self._plugins[point] if isinstance(plugin, BuiltinBindingPlugin)]
             for point in BUILTIN_POINTS
         }
-        # The in-memory state of each request, by plugin.
-        self._states: dict[ObjectUID, dict[str, dict[str, Any]]] = {}
 
     # --- pure queries ---
 
@@ -177,11 +175,6 @@ class Runner:
         """Return the plugins that may hold something for the request's pod once it is bound."""
         effects = (request.effects or ()) if request.has_finalizer else ()
         return tuple(plugin.name for plugin in self._plugins[BindingPlugin.release] if plugin.name in effects)
-
-    @property
-    def remembered(self) -> int:
-        """Number of requests with in-memory state."""
-        return len(self._states)
 
     # --- extension points ---
 
@@ -262,33 +255,27 @@ class Runner:
         Transient if every failure is the API server's or the network's. The plugins' in-memory state ends before: it
         describes what is prepared, and an attempt that followed would rely on it.
         """
-        self._end_states(ctx.request.uid)
+        _empty(ctx.states)
         try:
-            return await self._undo(BindingPlugin.rollback, ctx, self._of_plugin, lambda plugin: plugin.rollback, why)
+            return await self._undo(BindingPlugin.rollback, ctx, lambda plugin: plugin.rollback, why)
         finally:
-            self._end_states(ctx.request.uid)
+            _empty(ctx.states)
 
     async def run_release(self, ctx: BindContext) -> Done | Retriable | Transient:
         """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
-        # No state of the reconciler outlives a release, so nobody else would drop that of the plugins.
-        return await self._undo(BindingPlugin.release, ctx, self._view, lambda plugin: plugin.release)
-
-    def _end_states(self, uid: ObjectUID) -> None:
-        """Replace the plugins' states of the request by empty ones: each that was called is to forget the request."""
-        self._states[uid] = {name: {} for name in self._states.get(uid, ())}
+        return await self._undo(BindingPlugin.release, ctx, lambda plugin: plugin.release)
 
     async def _undo(
         self,
         point: Callable[..., Any],
         ctx: BindContext,
-        view: Callable[[Plugin, BindContext], BindContext],
         method_of: Callable[[BindingPlugin], Callable[..., Awaitable[Status]]],
         *arguments: Status,
     ) -> Done | Retriable | Transient:
         results: list[Status] = []
         for plugin in self._recorded(point, ctx):
             name, budget_s, call = point.__name__, plugin.budgets.rollback_s, method_of(plugin)
-            plugin_ctx = view(plugin, ctx)
+            plugin_ctx = self._of_plugin(plugin, ctx)
             status = await self._caller.run(plugin, name, as_status, budget_s, ctx, call, plugin_ctx, *arguments)
             results.append(status)
         return undone([*results, *self._left_by(ctx.request)])
@@ -307,9 +294,10 @@ class Runner:
         effects = ctx.request.effects
         return [plugin for plugin in reversed(self._plugins[point]) if effects is None or plugin.name in effects]
 
-    async def drop_request(self, key: ObjectKey, uid: ObjectUID) -> None:
-        """Drop all in-memory state of a request that no longer exists, and notify the plugins called for it."""
-        called = self._states.pop(uid, {})
+    async def forget(self, key: ObjectKey, states: dict[str, dict[str, Any]]) -> None:
+        """Notify the plugins that were called for a request which no longer exists. ``states``: theirs; they end."""
+        called = tuple(states)
+        states.clear()
         for plugin in self._plugins[BindingPlugin.forget]:
             if plugin.name in called:
                 budget_s = plugin.budgets.rollback_s
@@ -349,7 +337,7 @@ class Runner:
 
     def _of_plugin(self, plugin: Plugin, ctx: BindContext) -> BindContext:
         """Return this plugin's own view, made when it is called first, with its own state."""
-        state = self._states.setdefault(ctx.request.uid, {}).setdefault(plugin.name, {})
+        state = ctx.states.setdefault(plugin.name, {})
         view = ctx.views.get(plugin.name)
         if view is None or view.state is not state:
             view = ctx.views[plugin.name] = self._view(plugin, ctx, state)
@@ -358,7 +346,7 @@ class Runner:
             entries_of_view.update(entries)
         return view
 
-    def _view(self, plugin: Plugin, ctx: BindContext, state: dict[str, Any] | None = None) -> BindContext:
+    def _view(self, plugin: Plugin, ctx: BindContext, state: dict[str, Any]) -> BindContext:
         """Return a plugin's view of the context: with copies of the objects, except for Bowline's own plugins."""
         (request, pod), node = _own(plugin, ctx.request, ctx.pod), ctx.node
         if node is not None and not isinstance(plugin, BuiltinBindingPlugin):
@@ -368,11 +356,17 @@ class Runner:
             request=request,
             pod=pod,
             node=node,
-            state={} if state is None else state,
+            state=state,
             annotations={},
             labels={},
             views={},
+            states={},
         )
+
+
+def _empty(states: dict[str, dict[str, Any]]) -> None:
+    """Replace the plugins' states of a request by empty ones: each that was called is to forget the request."""
+    states.update({name: {} for name in states})
 
 
 def _copied(raw: Object) -> Object:

@@ -56,6 +56,7 @@ class BindContext:
     answers: Answers | None = None  # of the framework; None: the plugins have not been asked
     prepared: dict[str, Done] = field(default_factory=dict)  # of the framework: what pre_bind adds, by plugin
     views: dict[str, "BindContext"] = field(default_factory=dict)  # of the framework: that of each plugin
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the framework: the request's, by plugin
 
     @property
     def spec(self) -> BindRequestSpec:
