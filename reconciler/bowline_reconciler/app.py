@@ -71,7 +71,9 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 leadership = Leadership(lease, new_identity)
                 watchdog = new_watchdog(parts, access, leadership)
-                uninstall = _uninstall(options, settings, parts)
+                reservations = settings.gpu_sharing.reservation_namespace
+                release = ObjectKey(options.lease_namespace, options.uninstall)
+                uninstall = Uninstall(client, release, reservations) if options.uninstall else None
                 debug = DebugServer(options.debug_listen, lambda: debug_content(parts, leadership.leader))
                 await debug.start()
                 try:
@@ -106,15 +108,6 @@ async def _work(
         log.info("stopping", extra={"reason": stop.reason})
         _set_not_ready(checks, "stopping")
         await running.shut_down()
-
-
-def _uninstall(options: Options, settings: Settings, parts: Components) -> Uninstall | None:
-    """Return what ends the release, if that is what this process is for."""
-    deployment = ObjectKey(options.lease_namespace, options.uninstall)
-    namespace = settings.gpu_sharing.reservation_namespace
-    if not options.uninstall:
-        return None
-    return Uninstall(parts.client, deployment, namespace)
 
 
 def _set_not_ready(checks: dict[str, Check], why: str) -> None:

@@ -74,8 +74,8 @@ FRAMEWORK = (
         "api-time-charged",
         "Time that a plugin waits for the API server is charged to its budget as a failure of its own.",
         f"{_FRAMEWORK}binding/calls.py",
-        "            if budget.is_api_time:\n",
-        "            if budget.is_api_time and not budget.is_out:\n",
+        "            if is_late and budget.is_api_time:\n",
+        "            if is_late and budget.is_api_time and not budget.is_out:\n",
     ),
     Mutant(
         "renew-deadline-unchecked",

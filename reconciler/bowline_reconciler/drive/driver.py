@@ -201,8 +201,7 @@ class Driver:
                         work.snapshot = replace(snapshot, pod=pod_view(pod))
                     is_bound = is_bound_as_asked(request, work.snapshot.pod)
                     news = {"is_bound": is_bound, "is_pod_live": pod is None, "has_read_bound_pod": is_awaited}
-                    if facts.has_late_writes:
-                        news["quiet_in"] = self._quiet_in(work, work.read_at)
+                    news |= self.in_flight.facts(work.snapshot, state.attempt.writes, work.read_at)
                 case step.AtEnd.RUN_POST_BIND:
                     ctx = work.context
                     if ctx is not None and isinstance(snapshot.pod, PodView):
@@ -242,28 +241,20 @@ class Driver:
             state.rollback.ending = decision
         if not isinstance(decision, actions.Complete):
             work.context, work.started_at = None, None
-        has_late_writes = is_undoing and (
-            bool(state.attempt.writes) or self.in_flight.may_predate_term(snapshot.request)
-        )
+        late = self.in_flight.facts(snapshot, state.attempt.writes, work.read_at) if is_undoing else {}
         return step.Facts(
             snapshot.request,
             is_bound=is_pod_live and is_bound_as_asked(snapshot.request, snapshot.pod),
             is_pod_live=is_pod_live,
             has_side_effects=state.rollback.side_effects is not None,
-            has_late_writes=has_late_writes,
-            quiet_in=self._quiet_in(work, work.read_at) if has_late_writes else timedelta(),
             may_defer=may_defer,
+            **late,
         )
 
     async def _read_pod(self, work: Work) -> None:
         """Read the pod live. What may still take effect is counted from before: the pod has what took effect."""
         work.read_at = self.clock.monotonic()
         work.snapshot = await self.reads.read_live(work.snapshot, Target.POD)
-
-    def _quiet_in(self, work: Work, now: float) -> timedelta:
-        """Return for how long after ``now`` a write for the request may still take effect."""
-        snapshot, writes = work.snapshot, work.state.attempt.writes
-        return self.in_flight.time_left(snapshot.request, snapshot.pod, writes, now)
 
     async def _undo(self, work: Work, decision: actions.Fail | actions.Rollback | step.Abandon) -> dict[str, Any]:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
@@ -280,16 +271,11 @@ class Driver:
         with noting(attempt.writes):
             result = await self.runner.run_rollback(ctx, why)
         if isinstance(result, Done):
-            quiet_in = self._quiet_in(work, self.clock.monotonic()) if attempt.writes else timedelta()
-            is_quiet = quiet_in <= timedelta()
+            late = self.in_flight.facts(snapshot, attempt.writes, self.clock.monotonic())
+            is_quiet = late["quiet_in"] <= timedelta()
             if is_quiet:
                 rollback.side_effects, rollback.is_complete, rollback.remains = None, True, result.message
-            return {
-                "has_undone": is_quiet,
-                "has_side_effects": rollback.side_effects is not None,
-                "has_late_writes": not is_quiet,
-                "quiet_in": quiet_in,
-            }
+            return {"has_undone": is_quiet, "has_side_effects": rollback.side_effects is not None, **late}
         if isinstance(result, Transient):
             self.requeue.extend_streak(work.state, result.retry_after)
         if is_orphan:

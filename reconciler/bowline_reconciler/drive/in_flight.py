@@ -11,10 +11,11 @@ lead follows from creation timestamps alone, which the API server sets. Decision
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from bowline.api.bindrequest import ROLLED_BACK, BindRequest
 from bowline.kube.writes import LateWrites, Ledger
-from bowline_reconciler.decide.snapshot import Absent, PodView
+from bowline_reconciler.decide.snapshot import Absent, PodView, Snapshot
 from bowline_reconciler.watch.informers import Listed
 
 _ZERO = timedelta()
@@ -36,19 +37,21 @@ class InFlightWrites:
         """Return whether a previous leader may have started on the request: it was created before this term."""
         return existed_before(request, self._newest_before)
 
-    def time_left(self, request: BindRequest, pod: PodView | Absent, writes: LateWrites, now: float) -> timedelta:
-        """Return for how long after ``now`` a write for the request may still take effect; zero if none can.
+    def facts(self, snapshot: Snapshot, writes: LateWrites, now: float) -> dict[str, Any]:
+        """Return what is to be known of a request before something is undone, as facts of ``decide.step``.
 
-        ``pod``: read live **after** ``now``: what has landed until then is in it. ``writes``: of this process.
+        ``snapshot``: with the pod read live **after** ``now``: what has landed until then is in it. ``writes``: of
+        this process.
         """
-        lost_at = writes.last(now)
-        return in_flight_for(
+        request, lost_at, is_inherited = snapshot.request, writes.last(now), self.may_predate_term(snapshot.request)
+        quiet_in = in_flight_for(
             request,
-            pod,
+            snapshot.pod,
             timedelta(seconds=now - lost_at) if lost_at is not None else None,
-            timedelta(seconds=now - self._leading_since) if self.may_predate_term(request) else None,
+            timedelta(seconds=now - self._leading_since) if is_inherited else None,
             self._ledger.limit,
         )
+        return {"has_late_writes": bool(writes) or is_inherited, "quiet_in": quiet_in}
 
 
 def in_flight_for(

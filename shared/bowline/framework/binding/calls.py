@@ -165,44 +165,24 @@ class PluginCaller:
 
         Returns its checked result, OK for None, or the failure. Its duration is recorded, also on cancellation.
         """
-        since, status = self._monotonic(), _CANCELLED
+        since, status, budget = self._monotonic(), _CANCELLED, Budget(budget_s)
+        in_task = self._in_task(plugin, point, ctx, method, *arguments)
+        abandoned = partial(self._observer.plugin_raised, plugin.name, point, ctx, RuntimeError(_ABANDONED))
         try:
-            status = await self._run(plugin, point, check, budget_s, ctx, method, *arguments)
+            running = budget.run(in_task, f"{plugin.name}.{point}", abandoned)
+            result = check(await raise_foreign_cancellation(running))
+            status = result.from_plugin(plugin.name) if result is not None else Status.ok()
+        except Exception as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
+            is_late = isinstance(error, TimeoutError) and budget.is_out
+            if is_late and budget.is_api_time:
+                status = Transient((f"{point} waited {budget_s:g} s for the API server",), plugin.name)
+            else:
+                late = f"took longer than {budget_s:g} s; a call that needs longer returns Status.wait"
+                status = self._failure_status(plugin, point, ctx, InvalidResult(late) if is_late else error)
         finally:
             if self._durations is not None:
                 self._durations.observe(self._monotonic() - since, plugin.name, point, status.code)
         return status
-
-    async def _run(
-        self,
-        plugin: Plugin,
-        point: str,
-        check: Callable[[Any], Status | None],
-        budget_s: float,
-        ctx: BindContext | None,
-        method: Callable[[Unpack[Ts]], Awaitable[Any]],
-        *arguments: *Ts,
-    ) -> Status:
-        budget = Budget(budget_s)
-
-        def report_abandonment() -> None:
-            self._observer.plugin_raised(plugin.name, point, ctx, RuntimeError(_ABANDONED))
-
-        try:
-            in_task = self._in_task(plugin, point, ctx, method, *arguments)
-            running = budget.run(in_task, f"{plugin.name}.{point}", report_abandonment)
-            status = check(await raise_foreign_cancellation(running))
-        except TimeoutError as error:
-            if not budget.is_out:
-                return self._failure_status(plugin, point, ctx, error)
-            if budget.is_api_time:
-                why = f"{point} waited {budget_s:g} s for the API server"
-                return Transient((why,), plugin.name)
-            late = InvalidResult(f"took longer than {budget_s:g} s; a call that needs longer returns Status.wait")
-            return self._failure_status(plugin, point, ctx, late)
-        except Exception as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
-            return self._failure_status(plugin, point, ctx, error)
-        return status.from_plugin(plugin.name) if status is not None else Status.ok()
 
     async def _in_task(
         self,
