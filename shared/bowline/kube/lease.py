@@ -7,7 +7,8 @@ resourceVersion of the record it was decided on, so that of two concurrent write
 
 Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires.
 A Lease that is deleted may still have a holder that leads, whom this process need not have read. So a process that
-has read the Lease, in whatever term, creates it again only after it was missing for the lease duration.
+has read the Lease, in whatever term, creates it again only after it was missing for the lease duration. One that has
+read none leads at once, as after an install, and waits for the writes of a former holder.
 
 A process that is restarted in its pod does not wait for the Lease of the process before it: kubelet starts a
 container again only after its previous process has ended. The pod's UID in both identities proves it.
@@ -348,7 +349,6 @@ class LeaderElector:
             "metadata": {**key, **self._metadata, "ownerReferences": self._owners},
             "spec": spec_of_holder({}, self.identity, now, self._timings.lease_duration),
         }
-        has_read = bool(self._versions)  # before the reply, which is a Lease that was read
         started_at = self._client.clock.monotonic()
         try:
             essential = {"spec": body["spec"]}
@@ -356,7 +356,7 @@ class LeaderElector:
         except AlreadyExists:
             return False
         self._renewed_at = started_at
-        self._client.ledger.inherits = has_read
+        self._client.ledger.inherits = True  # it may have been deleted, by hand or with the release's namespace
         return True
 
     async def _put(self, lease: Object) -> None:
