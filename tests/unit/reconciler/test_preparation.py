@@ -35,7 +35,6 @@ def bound(annotations: Mapping[str, str] | None = None, labels: Mapping[str, str
         pytest.param(request(), True, CONTENT, bound(ANNOTATED, LABELLED), "True", "", id="all that it contains"),
         pytest.param(request(), True, CONTENT, bound(), "Unknown", names.PREPARED_FOR, id="bound by somebody else"),
         pytest.param(request(), True, CONTENT, bound(CARRIED, LABELLED), "Unknown", "annotation example.com/device"),
-        pytest.param(request(), True, CONTENT, bound(ANNOTATED), "Unknown", "label example.com/shared"),
         pytest.param(request(), True, CONTENT, bound(ANNOTATED, {"example.com/shared": "no"}), "Unknown", "label"),
         pytest.param(request(), True, {}, bound(CARRIED), "True", "", id="by a process before this one"),
         pytest.param(request(), True, {}, bound(), "Unknown", "no attempt", id="no attempt is known"),

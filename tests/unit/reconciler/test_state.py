@@ -17,14 +17,6 @@ def version(number: int, uid: str = "request-uid") -> BindRequest:
 MINUTE = timedelta(minutes=1)
 
 
-def test_a_wait_without_a_limit_is_not_counted_for_the_one_that_follows() -> None:
-    wait = WaitState()
-    wait.start("plugin policy", {}, 100.0, None)
-    assert wait.began == 100.0
-    wait.start("plugin a", {"plugin a": MINUTE}, 5000.0, None)
-    assert (wait.began, wait.first_waits) == (5000.0, {"plugin a": 5000.0})
-
-
 def test_the_limit_of_a_wait_stands_still_in_a_wait_without_one() -> None:
     """An outage in the middle of a wait ends no request, however long it lasts."""
     wait = WaitState()

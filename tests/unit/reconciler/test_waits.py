@@ -113,12 +113,3 @@ async def test_many_waits_are_all_reported_at_a_limited_rate() -> None:
     for number, after in enumerate(seconds, 1):
         await crowd.reconcile(number, DUE + timedelta(seconds=after, microseconds=1))  # durations are rounded
     assert crowd.writer.written == [f"r{number}" for number in range(count)]
-
-
-async def test_the_deadline_precedes_the_turn() -> None:
-    crowd = Crowd(2)
-    for number in range(2):
-        await crowd.reconcile(number, BEGAN)
-    late = UNTIL - timedelta(milliseconds=10)
-    delays = [await crowd.reconcile(number, late) for number in range(2)]
-    assert delays[-1] == timedelta(milliseconds=10)
