@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-gpu storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-quick bench-bind bench-binders bench-costs bench-admission bench-scheduler bench-beside recording lock wheel image release clean
+.PHONY: help setup demo up down test test-all test-unit test-faults test-long test-kai test-kubernetes test-scheduler-conformance test-wheel test-node test-gpu storm test-upgrade test-alerts simulate simulate-stories mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-admission bench-scheduler bench-beside recording lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -123,10 +123,6 @@ generate: setup ## Write the generated files: CRD, pod policy, workload kinds, d
 	$(BIN)/python -m tools.generate
 
 bench: bench-bind bench-binders bench-costs bench-admission bench-scheduler bench-beside ## Measure; not tests
-
-bench-quick: setup ## What this commit costs beside BASE (the last tag, else the commit before), in three minutes
-	$(BIN)/python -m bowline.localcluster assets
-	$(BIN)/python -m tests.benchmarks compare --base "$(or $(BASE),$$(git describe --tags --abbrev=0 2>/dev/null || git rev-parse HEAD~1))"
 
 bench-bind: setup ## Throughput, latency and memory of binding, beside the API server's ceiling
 	$(BIN)/python -m bowline.localcluster assets

@@ -13,14 +13,14 @@ import uvloop
 
 from bowline.runtime.tasks import freeze_startup_objects
 from tests.benchmarks.beside import BesideSizes, bench_beside
-from tests.benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_node_fit
+from tests.benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind
 from tests.benchmarks.binders import BinderSizes, bench_binders
 from tests.benchmarks.costs import CostSizes, bench_costs
 from tests.benchmarks.figures_page import record, result_of
 from tests.benchmarks.hand_over import HandOverSizes, bench_hand_over
 from tests.benchmarks.latency import LatencySizes, bench_latency
-from tests.benchmarks.quick import QuickSizes, bench_quick, checkout_of
 from tests.benchmarks.report import Report, as_text
+from tests.benchmarks.rig import checkout_of
 from tests.benchmarks.scheduler import SchedulerSizes, bench_scheduler
 from tests.benchmarks.soak import SoakSizes, bench_soak
 from tests.benchmarks.webhooks import WebhookSizes, bench_webhooks
@@ -43,10 +43,6 @@ SCENARIOS = {
         "binding: throughput, latency and memory beside the API server's ceiling",
         bench_bind,
         {"quick": QUICK, "medium": MEDIUM, "full": FULL},
-    ),
-    "memory": Scenario("memory of the reconciler, a part of bind", bench_memory, {"quick": QUICK, "full": FULL}),
-    "node-fit": Scenario(
-        "what plugin node_fit takes", bench_node_fit, {"quick": QUICK, "medium": MEDIUM, "full": FULL}
     ),
     "binders": Scenario(
         "the reconciler beside KAI-Scheduler's binder",
@@ -79,12 +75,6 @@ SCENARIOS = {
         {"quick": WebhookSizes(seconds=0.3, rounds=2), "full": WebhookSizes()},
         is_compared=True,
     ),
-    "compare": Scenario(
-        "what a commit costs beside another one, in three minutes",
-        bench_quick,
-        {"quick": QuickSizes(1, 0.2, rate_s=1.0, pods=100), "full": QuickSizes()},
-        is_compared=True,
-    ),
     "costs": Scenario(
         "the CPU time of a drain by process",
         bench_costs,
@@ -111,7 +101,7 @@ def main() -> int:
         command.add_argument("--record", action="store_true", help="write the figures to docs/figures.md too")
         command.add_argument("--notes", default="", help="what a reader of these figures must know of the run")
         if scenario.is_compared:
-            other = command.add_mutually_exclusive_group(required=scenario.bench is bench_quick)
+            other = command.add_mutually_exclusive_group()
             other.add_argument("--checkout", type=Path, metavar="FOLDER", help="another version beside this")
             other.add_argument("--base", metavar="COMMIT", help="the version of a commit beside this")
         command.set_defaults(size="full")

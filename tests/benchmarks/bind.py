@@ -49,32 +49,6 @@ async def bench_bind(sizes: Sizes) -> Report:
     return report
 
 
-async def bench_memory(sizes: Sizes) -> Report:
-    """Measure only memory, which other work on the machine does not change."""
-    report = Report("Memory of the reconciler")
-    with rig(NODES) as stage:
-        async with await stage.client() as client:
-            await _memory(stage, client, sizes, report)
-    return report
-
-
-async def bench_node_fit(sizes: Sizes) -> Report:
-    """Measure what node_fit takes, which lists the pods of the node for each bind: at the end about 100."""
-    report = Report(f"Drains of {sizes.drain} onto {NODES} nodes, without node_fit and with it")
-    with rig(NODES) as stage:
-        async with await stage.client() as client:
-            for plugin in ("", "node_fit"):
-                await make(client, "drain", sizes.drain, NODES)
-                with stage.reconciler(in_pod=has_pods_place(), plugin=plugin) as process:
-                    rate = (await drain(process, sizes.drain, began=lambda: None)).rate
-                    peak_mb = resident_mb(process.pid, "VmHWM")
-                for unit, value in (("binds/s", rate), ("MB", peak_mb)):
-                    name = "drain" if unit == "binds/s" else "memory at most"
-                    report.add(Figure(f"{name} {plugin}".strip(), unit, (value,), name if plugin else ""))
-                await clear(client)
-    return report
-
-
 async def _throughput(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Sizes, report: Report) -> None:
     ceiling = "ceiling: the same writes, bare client"
     for _ in range(sizes.repetitions):

@@ -87,7 +87,7 @@ def _add(report: Report, name: str, figure: str, unit: str, value: float, limit:
 
 @contextmanager
 def _kai(stage: Rig) -> Iterator[None]:
-    program = peer_program(os.environ, Tool.KAI_BINDER)
+    program = peer_program(Tool.KAI_BINDER)
     metrics, probes = free_ports(2)
     argv = [str(program), "--qps=100000", "--burst=100000", f"--max-concurrent-reconciles={WORKERS}"]
     argv += [f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{probes}"]

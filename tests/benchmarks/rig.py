@@ -6,13 +6,19 @@ other writes. The chart's webhook configurations are removed, because admission 
 
 import asyncio
 import os
+import subprocess
+import sys
+import tarfile
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import Helm, find_helm
 from bowline.localcluster.kubeconfig import api_server
@@ -55,17 +61,17 @@ class Rig:
 
     @contextmanager
     def reconciler(
-        self, *, name: str = "", in_pod: bool = False, checkout: Path | None = None, plugin: str = ""
+        self, *, name: str = "", in_pod: bool = False, checkout: Path | None = None
     ) -> Iterator[LocalProcess]:
         """Run the chart's reconciler until the block ends.
 
         ``name``: of one beside another; ``in_pod``: as in a pod; ``checkout``: another checkout's code, from the
-        objects of its own chart; ``plugin``: enabled beside those that are by default.
+        objects of its own chart.
         """
         pair, options = self._pair, WorkloadOptions(name, in_pod=in_pod)
         if checkout is not None:
             pair, options = self._of_checkout(checkout, options)
-        pair.upgrade({"config.plugins": [{"name": plugin}] if plugin else []})
+        pair.upgrade({})
         _without_admission(self.cluster)
         process = pair.launch_reconciler(options)
         try:
@@ -91,6 +97,18 @@ def source_roots(checkout: Path) -> Sequence[Path]:
     if not (roots[0] / "bowline").is_dir():
         raise FileNotFoundError(f"{checkout} has no shared/bowline: its packages have other names")
     return roots
+
+
+@contextmanager
+def checkout_of(commit: str) -> Iterator[Path]:
+    """Make a folder with the files of a commit until the block ends. Raises CalledProcessError for an unknown one."""
+    archive = subprocess.run(["git", "archive", commit], cwd=CHECKOUT, stdout=subprocess.PIPE, check=True).stdout
+    with tempfile.TemporaryDirectory(prefix="bowline-base-") as folder:
+        with tarfile.open(fileobj=BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+        # As this checkout's code is: otherwise its first start would compile it.
+        subprocess.run([sys.executable, "-m", "compileall", "-q", *source_roots(Path(folder))], check=True)
+        yield Path(folder)
 
 
 @contextmanager

@@ -80,30 +80,19 @@ async def bench_webhooks(sizes: WebhookSizes, checkout: Path | None = None) -> R
         cluster.make_runtime_class()  # for shares
         async with KubeClient(load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bench")) as client:
             bodies = await review_bodies(client, await filled(client, share_pod()))
-        compare(cluster, bodies, sizes, report, checkout)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            ca = _write_certificate(folder)
+            contestants = [
+                stack.enter_context(_kai(cluster, folder, ca)),
+                stack.enter_context(_bowline(CHECKOUT, folder, ca, BOWLINE)),
+            ]
+            if checkout is not None:
+                contestants.append(stack.enter_context(_bowline(checkout, folder, ca, OTHER)))
+            reviews = {"mutate": bodies["mutate"], "validate": _mutated(bodies["validate"])}
+            _rounds(contestants, ca, reviews, sizes, report)
+            _worst(contestants[1], ca, sizes, report)
     return report
-
-
-def compare(
-    cluster: Cluster,
-    bodies: Mapping[str, bytes],
-    sizes: WebhookSizes,
-    report: Report,
-    checkout: Path | None = None,
-) -> None:
-    """Add the figures of each webhook, and those of the worst load that Bowline's permits."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ca = write_certificate(folder)
-        contestants = [
-            stack.enter_context(_kai(cluster, folder, ca)),
-            stack.enter_context(bowline(CHECKOUT, folder, ca)),
-        ]
-        if checkout is not None:
-            contestants.append(stack.enter_context(bowline(checkout, folder, ca, OTHER)))
-        reviews = {"mutate": bodies["mutate"], "validate": mutated(bodies["validate"])}
-        _rounds(contestants, ca, reviews, sizes, report)
-        _worst(contestants[1], ca, sizes, report)
 
 
 # --- rounds ---
@@ -116,20 +105,15 @@ def _rounds(
         rounds: dict[str, list[Measured]] = {contestant.name: [] for contestant in contestants}
         for number in range(sizes.rounds):
             for contestant in contestants if number % 2 else reversed(contestants):
-                measurement = measure(contestant, ca, hook, body, sizes)
+                path, pid = contestant.paths[hook], contestant.pid
+                target = Target(
+                    contestant.port, ca, path, body.decode(), sizes.connections, sizes.seconds, _last(), server=pid
+                )
+                measurement = _run_load(target)
                 check_answer(measurement.body, is_patched=hook == "mutate")
                 rounds[contestant.name].append(measurement)
         for name, figures in rounds.items():
             _add(report, f"{name}: {hook}", figures, f"{KAI}: {hook}" if name != KAI else "", BUDGETS[hook])
-
-
-def measure(contestant: Contestant, ca: str, hook: str, body: bytes, sizes: WebhookSizes) -> Measured:
-    """Call one hook of a webhook with a review. Raises RuntimeError if the loader fails."""
-    path = contestant.paths[hook]
-    connections, seconds = sizes.connections, sizes.seconds
-    return run_load(
-        Target(contestant.port, ca, path, body.decode(), connections, seconds, _last(), server=contestant.pid)
-    )
 
 
 def _add(report: Report, name: str, figures: Sequence[Measured], against: str, budget: str) -> None:
@@ -149,20 +133,20 @@ def _add(report: Report, name: str, figures: Sequence[Measured], against: str, b
 # --- the worst permitted load ---
 
 
-def _worst(bowline: Contestant, ca: str, sizes: WebhookSizes, report: Report) -> None:
+def _worst(ours: Contestant, ca: str, sizes: WebhookSizes, report: Report) -> None:
     """Send as many of the largest reviews as are held together; then time each of them by itself, in this process."""
     settings = Settings()
     chain = AdmissionChain(Registry(BUILTINS).build(settings), settings)
     slowest: tuple[float, ...] = (0.0,)
     for body in _largest():
         target = Target(
-            bowline.port, ca, bowline.paths["mutate"], body.decode(), MAX_HELD // MAX_BODY, sizes.seconds, _last()
+            ours.port, ca, ours.paths["mutate"], body.decode(), MAX_HELD // MAX_BODY, sizes.seconds, _last()
         )
-        run_load(target)
+        _run_load(target)
         took = tuple(_review_ms(body, chain) for _ in range(sizes.rounds))
         slowest = max(slowest, took, key=min)
     report.add(Figure("largest permitted review, CPU", "ms", slowest, "", LARGEST_BUDGET))
-    report.add(Figure("memory at the worst permitted load", "MB", (resident_mb(bowline.pid, "VmHWM"),)))
+    report.add(Figure("memory at the worst permitted load", "MB", (resident_mb(ours.pid, "VmHWM"),)))
 
 
 def _largest() -> Iterator[bytes]:
@@ -209,7 +193,7 @@ def _review_ms(body: bytes, chain: AdmissionChain) -> float:
     return 1000 * (time.process_time() - began)
 
 
-def mutated(body: bytes) -> bytes:
+def _mutated(body: bytes) -> bytes:
     """Return the review as it is after mutation: no webhook of this cluster has mutated the pod."""
     settings = Settings()
     chain = AdmissionChain(Registry(BUILTINS).build(settings), settings)
@@ -222,7 +206,7 @@ def mutated(body: bytes) -> bytes:
 # --- processes ---
 
 
-def write_certificate(folder: Path) -> str:
+def _write_certificate(folder: Path) -> str:
     """Write the certificate and the key of all webhooks; return the CA to verify it with, as PEM."""
     now, life = datetime.now(UTC), timedelta(days=1)
     leaf = sign_leaf(make_authority(now, life), [_HOST], now, life)
@@ -233,8 +217,8 @@ def write_certificate(folder: Path) -> str:
 
 
 @contextmanager
-def bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iterator[Contestant]:
-    """Run a checkout's webhook until the block ends, with the certificate of ``write_certificate`` in the folder."""
+def _bowline(checkout: Path, folder: Path, ca: str, name: str) -> Iterator[Contestant]:
+    """Run a checkout's webhook until the block ends, with the certificate of ``_write_certificate`` in the folder."""
     port, metrics = free_ports(2)
     argv = [
         sys.executable,
@@ -255,7 +239,7 @@ def bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Itera
 @contextmanager
 def _kai(cluster: Cluster, folder: Path, ca: str) -> Iterator[Contestant]:
     """Run KAI-Scheduler's admission as its operator does, but with a log of errors only."""
-    program = peer_program(os.environ, Tool.KAI_ADMISSION)
+    program = peer_program(Tool.KAI_ADMISSION)
     # Where controller-runtime reads a certificate.
     serving = folder / "kai" / "k8s-webhook-server" / "serving-certs"
     serving.mkdir(parents=True)
@@ -311,7 +295,7 @@ def _await(port: int, ca: str, is_alive: Callable[[], bool], log: Path) -> None:
     raise RuntimeError(f"a webhook does not start:\n{log.read_text()[-2000:]}")
 
 
-def run_load(target: Target) -> Measured:
+def _run_load(target: Target) -> Measured:
     """Run the loader on its core. Raises RuntimeError with the end of its log."""
     result = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.https_load"],

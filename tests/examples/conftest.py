@@ -12,7 +12,7 @@ from bowline.localcluster.spec import ClusterSpec
 @pytest.fixture(scope="package")
 def example_cluster() -> Iterator[Cluster]:
     """The cluster; of the modules that use it, each installs the release with its own values."""
-    with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:
+    with Cluster.start(ClusterSpec()) as cluster:
         cluster.make_nodes(4, labels=EXAMPLE_LABELS, resources=EXAMPLE_RESOURCES)
         cluster.make_runtime_class()
         yield cluster

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import run
-from tests.examples.recording import COMMAND, PICTURE, comparable, lines_of, svg, wrapped
+from tests.examples.recording import COMMAND, PICTURE, comparable, lines_of, wrapped
 
 
 @pytest.mark.long
@@ -13,8 +13,3 @@ def test_the_demo_prints_the_recording() -> None:
     """After a change of the demo or of what it prints: ``python -m tests.examples.recording``."""
     output = run(COMMAND, kubeconfig=Path("unused"))
     assert comparable(lines_of(PICTURE.read_text(encoding="utf-8"))) == comparable(wrapped(output)), output
-
-
-def test_a_picture_has_the_lines_that_it_was_drawn_from() -> None:
-    lines = ["$ kubectl get pods", 'a < b & "c"', "", "== the end"]
-    assert lines_of(svg(lines)) == lines

@@ -17,7 +17,6 @@ from bowline.localcluster.errors import CommandError, LocalApiError
 from bowline.localcluster.pair import Pair
 from bowline.testing.builders import pod
 from bowline_cli.main import main
-from tests.audit import PLAIN_BIND, writes_about
 from tests.live import Live
 from tests.pairs import installed_pair, own_namespace
 
@@ -26,7 +25,6 @@ CENTRE, RACK, LICENCE = "example.com/cost-centre", "example.com/rack", "example.
 NETWORK, ADDRESS = "example.com/network", "example.com/address"
 # A killed leader is followed soon.
 LEASE = {"config.leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s"}}
-RECONCILER = "system:serviceaccount:bowline-system:bowline-reconciler"
 
 
 @dataclass(slots=True)
@@ -126,12 +124,6 @@ def test_the_network_waits_until_the_address_is_there_and_passes_it_on(live: Liv
     assert live.pod()["metadata"]["annotations"][ADDRESS] == "10.0.0.7"
 
 
-def test_other_configmaps_stay_denied(live: Live) -> None:
-    reconciler = live.cluster.api_as(RECONCILER)
-    with pytest.raises(LocalApiError, match="only ConfigMaps of shares"):
-        reconciler.post(f"/api/v1/namespaces/{live.namespace}/configmaps", {"metadata": {"name": "network-x"}})
-
-
 def test_the_policy_denies_new_pods_and_changes_of_pods(live: Live) -> None:
     with pytest.raises(LocalApiError, match="name the cost centre"):
         live.create(pod("none"))
@@ -196,22 +188,6 @@ def test_a_missing_licence_is_reported_with_the_plugins_own_reason(
     (condition,) = (condition for condition in status["conditions"] if condition["type"] == "Bound")
     assert condition["reason"] == "example_licence:NoLicence"
     assert "NoLicence" in live.event("pod", "BindingFailed")
-
-
-@pytest.mark.parametrize(
-    ("annotations", "more"),
-    [
-        pytest.param({}, [], id="no-plugin-concerned"),
-        pytest.param({LICENCE: "solver"}, [("patch", "bindrequests")], id="the-finalizer"),
-    ],
-)
-def test_the_writes_of_a_bind(live: Live, annotations: dict[str, str], more: list[tuple[str, str]]) -> None:
-    create(live, **annotations)
-    live.request_bind()
-    live.phase("pod", "Succeeded")
-    live.event("pod", "Bound")
-    expectation = [*PLAIN_BIND, *more]
-    assert sorted(writes_about(live, "bowline-reconciler", expectation)) == sorted(expectation)
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(EXAMPLES.glob("[a-z]*.py"))])

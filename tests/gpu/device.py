@@ -2,7 +2,7 @@
 
 import ctypes
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def device_files() -> list[str]:
     return sorted(map(str, Path("/dev").glob("nvidia[0-9]*")))
 
 
-def missing_part(files: Sequence[str], load: Callable[[str], object] = ctypes.CDLL) -> str:
+def missing_part(files: Sequence[str]) -> str:
     """Return why no device can be tested; empty if one can be."""
     if not files:
         return "no GPU: there is no /dev/nvidia0"
@@ -34,7 +34,7 @@ def missing_part(files: Sequence[str], load: Callable[[str], object] = ctypes.CD
         return f"the test is for a machine with one GPU, this one has {', '.join(files)}"
     for library in ("libcuda.so.1", NVML):
         try:
-            load(library)
+            ctypes.CDLL(library)
         except OSError as error:
             return f"no driver: {library} cannot be loaded ({error})"
     return ""

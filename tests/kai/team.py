@@ -1,8 +1,7 @@
 """KAI-Scheduler with the pair in place of its own binder and admission; and a team that submits pods to it.
 
-Its binaries, CRDs and PriorityClasses are those of its Go module; `BOWLINE_KAI_BIN` names a folder with the binaries
-of another version (`scheduler` and `podgrouper`; for benchmarks `binder` and `admission`), and its `crds` where the
-folder has them. It runs with the rights of an administrator, because its own chart defines its rights.
+Its binaries, CRDs and PriorityClasses are those of its Go module. It runs with the rights of an administrator,
+because its own chart defines its rights.
 """
 
 import json
@@ -21,7 +20,6 @@ from bowline.localcluster.assets.recipes import KAI_MODULE, KAI_TOOLS, Tool
 from bowline.localcluster.assets.supply import at_hand, ensure_assets
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import AssetsError
 from bowline.localcluster.flags import LOOPBACK
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.process import Launch
@@ -35,60 +33,32 @@ _CRDS = ("podgroups", "queues", "topologies")
 _UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
-BIN_SETTING = "BOWLINE_KAI_BIN"
+def peer_program(tool: Tool) -> Path:
+    """Return the program that Bowline replaces. Raises AssetsError if it is missing and cannot be built."""
+    return ensure_assets([tool]).path(tool)
 
 
-def chosen_programs(environ: Mapping[str, str], tools: Sequence[Tool] = KAI_TOOLS) -> dict[Tool, Path] | None:
-    """Return the programs in the folder that the user named, None if none is named.
-
-    Raises AssetsError if one of them is missing or cannot be executed.
-    """
-    named = environ.get(BIN_SETTING)
-    if not named:
-        return None
-    programs = {tool: Path(named) / tool for tool in tools}
-    missing = [str(path) for path in programs.values() if not (path.is_file() and os.access(path, os.X_OK))]
-    if missing:
-        raise AssetsError(f"${BIN_SETTING} is {named!r}: no program {', '.join(missing)}; build it there or unset it")
-    return programs
-
-
-def peer_program(environ: Mapping[str, str], tool: Tool) -> Path:
-    """Return the program that Bowline replaces: that of the folder that the user named, else of the default version.
-
-    Raises AssetsError if it is missing and cannot be built.
-    """
-    programs = chosen_programs(environ, (tool,))
-    return programs[tool] if programs is not None else ensure_assets([tool], environ=environ).path(tool)
-
-
-def chosen_crds(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder with the CRDs of the programs that the user named; None if it has none."""
-    crds = Path(environ.get(BIN_SETTING) or ".") / "crds"
-    return crds if environ.get(BIN_SETTING) and crds.is_dir() else None
-
-
-def missing_part(environ: Mapping[str, str]) -> str | None:
+def missing_part() -> str | None:
     """Return why KAI-Scheduler cannot run here; None if it can. Go reports where its module with the CRDs is."""
     if shutil.which("go") is None:
         return "go is not installed; KAI-Scheduler's CRDs are in its Go module"
-    if chosen_programs(environ) is None and not at_hand(KAI_TOOLS):
+    if not at_hand(KAI_TOOLS):
         return "KAI-Scheduler is not at hand; `python -m bowline.localcluster assets --kai` builds it with Go"
     return None
 
 
-_MISSING = missing_part(os.environ)
+_MISSING = missing_part()
 needs_kai = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 
 @contextmanager
 def running_kai(cluster: Cluster) -> Iterator[Sequence[Launch]]:
     """Install what it needs in the cluster and run it until the block ends; yields how its processes were started."""
-    programs = chosen_programs(os.environ) or _build()
+    assets = ensure_assets(KAI_TOOLS)
     chart = _module_folder(release_for(None, os.environ).kai) / "deployments" / "kai-scheduler"
     for plural in _CRDS:
         # The BindRequest's CRD is Bowline's.
-        (crd,) = (chosen_crds(os.environ) or chart / "crds").glob(f"*_{plural}.yaml")
+        (crd,) = (chart / "crds").glob(f"*_{plural}.yaml")
         cluster.kubectl("apply", "--server-side", "-f", str(crd))
         cluster.wait_established(
             json.loads(cluster.kubectl("get", "-f", str(crd), "-o=json").stdout)["metadata"]["name"]
@@ -105,7 +75,7 @@ def running_kai(cluster: Cluster) -> Iterator[Sequence[Launch]]:
     env = {"PATH": os.environ["PATH"], "HOME": str(cluster.data_dir), "KUBECONFIG": str(cluster.kubeconfig)}
     launches = []
     for tool, port in zip(KAI_TOOLS, ports, strict=False):
-        argv = (str(programs[tool]), *(flag.format(f"{LOOPBACK}:{port}") for flag in flags[tool]))
+        argv = (str(assets.path(tool)), *(flag.format(f"{LOOPBACK}:{port}") for flag in flags[tool]))
         log = cluster.layout.logs / f"kai-{tool}.log"
         launches.append(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env))
         cluster.run_process(launches[-1])
@@ -114,11 +84,6 @@ def running_kai(cluster: Cluster) -> Iterator[Sequence[Launch]]:
     finally:
         for launch in launches:
             cluster.process(launch.name).stop()
-
-
-def _build() -> dict[Tool, Path]:
-    assets = ensure_assets(KAI_TOOLS, environ=os.environ)
-    return {tool: assets.path(tool) for tool in KAI_TOOLS}
 
 
 def _module_folder(version: str) -> Path:

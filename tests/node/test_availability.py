@@ -1,82 +1,33 @@
 """Admission while webhook pods are deleted: pods are created at a steady rate, with dry run, and failures counted."""
 
+import asyncio
 import sys
-import threading
-import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from bowline.localcluster.api import ApiClient
-from bowline.localcluster.errors import LocalApiError
-from bowline.testing.builders import pod
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.localcluster.kubeconfig import api_server
 from tests.localnode.cluster import NAMESPACE, NodeCluster
 from tests.node.steps import NodeLive
+from tests.upgrade.load import Load
 
 _RATE = 30.0
-_THREADS = 6
 # A webhook's termination grace period is 75 s, of which it uses 30 s.
 _REPLACED_S = 180.0
 _WEBHOOKS = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/component=webhook"
 
 
-@dataclass
-class Load:
-    """The results of the requests. ``failures``: the error of each that failed."""
-
-    admissions: int = 0
-    failures: list[str] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def count(self, failure: str | None) -> None:
-        """Count one request that has ended."""
-        with self.lock:
-            if failure is None:
-                self.admissions += 1
-            else:
-                self.failures.append(failure)
-
-    @property
-    def total(self) -> int:
-        """All requests that have ended."""
-        return self.admissions + len(self.failures)
-
-
-@contextmanager
-def run_load(node: NodeCluster, namespace: str) -> Iterator[Load]:
-    """Create pods until the block ends, each at its time, independently of earlier replies."""
-    load = Load()
-    stop = threading.Event()
-    began = time.monotonic()
-    body = {"metadata": {**pod("load", namespace)["metadata"], "annotations": {"gpu-fraction": "0.5"}}}
-    body["spec"] = pod("load", namespace)["spec"]
-    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-    port, pki = int(node.cluster.server.rpartition(":")[2]), node.cluster.layout.pki
-
-    def work(number: int) -> None:
-        client = ApiClient(port, pki / "ca.crt", pki / "admin.crt", pki / "admin.key")
-        for turn in range(number, 1_000_000, _THREADS):
-            if stop.wait(max(0.0, began + turn / _RATE - time.monotonic())):
-                break
-            try:
-                client.post(path, body)
-            except (LocalApiError, OSError) as error:
-                load.count(str(error))
-            else:
-                load.count(None)
-        client.close()
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(_THREADS)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield load
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+@asynccontextmanager
+async def running_load(node: NodeCluster) -> AsyncIterator[Load]:
+    """Create pods until the block ends; prints the failures."""
+    access = load_access(api_server(node.cluster.kubeconfig))
+    async with KubeClient(access, ClientOptions(name="availability")) as client:
+        load = Load(client, _RATE)
+        async with load.running():
+            yield load
+    sys.stdout.write(f"{load.failures.total()} of {load.begun_count} failed {dict(load.failures)}\n")
 
 
 def webhooks(live: NodeLive) -> list[dict[str, Any]]:
@@ -107,30 +58,31 @@ def conditions(webhook_pod: dict[str, Any]) -> list[dict[str, Any]]:
     return list(webhook_pod["status"].get("conditions") or ())
 
 
-def report(description: str, load: Load) -> None:
-    """Print the numbers."""
-    sys.stdout.write(f"{description}: {len(load.failures)} of {load.total} failed {dict(Counter(load.failures))}\n")
+async def until_more(live: NodeLive, load: Load, count: float) -> None:
+    """Wait until so many more requests have ended."""
+    end = load.ended_count + count
+    await asyncio.to_thread(live.until, "the load continues", lambda: load.ended_count > end)
 
 
-def test_both_webhooks_deleted_together_fail_at_most_one_request_in_200(node: NodeCluster, live: NodeLive) -> None:
-    with run_load(node, live.namespace) as load:
-        live.until("the load has begun", lambda: load.total > 3 * _RATE)
+async def test_both_webhooks_deleted_together_fail_at_most_one_request_in_200(
+    node: NodeCluster, live: NodeLive
+) -> None:
+    async with running_load(node) as load:
+        await until_more(live, load, 3 * _RATE)
         names = {webhook_pod["metadata"]["name"] for webhook_pod in webhooks(live)}
         assert len(names) == 2
         node.cluster.kubectl("delete", "pods", *names, f"--namespace={NAMESPACE}", "--wait=false")
-        await_replacement(live, names, 2)
-        more = load.total + 3 * _RATE
-        live.until("the load continues", lambda: load.total > more)
-    report("2 webhooks deleted together", load)
-    assert len(load.failures) <= load.total * 0.005, Counter(load.failures)
+        await asyncio.to_thread(await_replacement, live, names, 2)
+        await until_more(live, load, 3 * _RATE)
+    assert load.failures.total() <= load.begun_count * 0.005, load.failures
 
 
-def test_webhooks_evicted_one_after_another_fail_no_request(node: NodeCluster, live: NodeLive) -> None:
-    with run_load(node, live.namespace) as load:
-        live.until("the load has begun", lambda: load.total > _RATE)
+async def test_webhooks_evicted_one_after_another_fail_no_request(node: NodeCluster, live: NodeLive) -> None:
+    async with running_load(node) as load:
+        await until_more(live, load, _RATE)
         for name in [webhook_pod["metadata"]["name"] for webhook_pod in webhooks(live)]:
             body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE}}
-            node.cluster.api.post(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction", body)
-            await_replacement(live, {name}, 2)
-    report("2 webhooks evicted one after another", load)
-    assert load.failures == []
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
+            await asyncio.to_thread(node.cluster.api.post, path, body)
+            await asyncio.to_thread(await_replacement, live, {name}, 2)
+    assert load.failures.total() == 0, load.failures

@@ -15,7 +15,7 @@ from tests.scheduler_conformance.programs import Program, chosen_program
 from tests.waiting import LIMIT_S
 
 PROGRAM = chosen_program(os.environ)
-_MISSING = None if PROGRAM.argv else missing_part(os.environ)
+_MISSING = None if PROGRAM.argv else missing_part()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 
