@@ -57,7 +57,7 @@ test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real schedul
 
 test-kubernetes: setup ## The suites that depend on Kubernetes' version: VERSION=1.37 (1.32 to 1.37)
 	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m bowline.localcluster assets --scheduler
-	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/kube tests/api tests/plugins tests/pair
+	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/kube tests/api tests/plugins tests/pair tests/chart/test_objects_live.py
 
 test-scheduler-conformance: setup ## The example scheduler, and those with a mistake, in the cases of schedulers; SCHEDULER="python my.py" NAME=mine, or SCHEDULER=kai
 	$(BIN)/python -m bowline.localcluster assets $(if $(filter kai,$(SCHEDULER)),--kai)

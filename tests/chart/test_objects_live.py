@@ -1,4 +1,6 @@
-"""Every object of every preset, accepted by the real API server as Helm sends it."""
+"""Every object of every preset, accepted by the real API server as Helm sends it: the newest one, and by
+`make test-kubernetes VERSION=1.32` the oldest that is supported.
+"""
 
 import json
 from typing import Any
@@ -10,7 +12,8 @@ from bowline.localcluster.cluster import Cluster
 from tests.chart.presets import PRESETS, UNRESTRICTED
 from tests.chart.rendering import CHART, Chart
 
-FILES = [*sorted((CHART / "presets").glob("*.yaml")), CHART.parents[1] / "examples" / "scheduler" / "values.yaml"]
+SCHEDULER = CHART.parents[1] / "examples" / "scheduler" / "values.yaml"
+FILES = [*sorted((CHART / "presets").glob("*.yaml")), SCHEDULER]
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,8 @@ def test_the_policy_is_in_force_where_the_gate_is(chart: Chart, values: dict[str
     own = {c["name"]: c["expression"] for c in policy["spec"]["matchConditions"]}
     for name in ("not-a-mirror-pod", "ours"):
         assert own[name] == shared[name]
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"]), "changes are left to the webhook"
 
 
 SHARING_OFF = {"config": {"plugins": [{"name": "gpu_sharing", "enabled": False}]}}

@@ -1,6 +1,7 @@
 """The rendered objects by values: names, presets, and the invariants under all of them."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -168,3 +169,19 @@ def test_a_name_that_is_the_releases_own_changes_no_selector(chart: Chart) -> No
     """A release with dots in its name has objects with dashes; to give that name must not prevent an upgrade."""
     without, override = (chart.render(values, release="my.rel") for values in ({}, {"fullnameOverride": "my-rel"}))
     assert selectors(override) == selectors(without)
+
+
+def test_no_object_depends_on_the_version() -> None:
+    """So `test_objects_live` needs only the oldest and the newest version of Kubernetes."""
+    templates = (CHART / "templates").rglob("*.*")
+    assert [path for path in templates if "KubeVersion" in path.read_text(encoding="utf-8")] == []
+
+
+def test_the_values_of_the_example_scheduler_grant_what_the_example_grants() -> None:
+    def rules(objects: Iterator[Any]) -> Any:
+        return next(obj["rules"] for obj in objects if isinstance(obj, dict) and obj["kind"] == "ClusterRole")
+
+    example = CHART.parents[1] / "examples" / "scheduler"
+    preset = yaml.safe_load((example / "values.yaml").read_text(encoding="utf-8"))
+    granted = rules(yaml.safe_load_all((example / "rbac.yaml").read_text(encoding="utf-8")))
+    assert rules(iter(preset["extraObjects"])) == granted

@@ -139,6 +139,18 @@ WARN: Expectation = WARNED | {"config": {"admission.mode": "Warn"},
 OFF: Expectation = {DENYING: {"": None}, "config": {"admission.mode": "Off"}, "Deployment": {"kind": "Deployment"}}
 
 
+def process(name: str) -> Mapping[str, Any]:
+    """What the pods of a process have: identity, probes, configuration, and a spread over nodes of their own."""
+    container, labels = "spec.containers[0]", {"app.kubernetes.io/name": "bowline", COMPONENT: name}
+    return {
+        f"{container}.env[POD_UID].valueFrom.fieldRef.fieldPath": "metadata.uid",
+        f"{container}.readinessProbe.httpGet": {"path": "/readyz", "port": "metrics"},
+        f"{container}.startupProbe.failureThreshold": 120,  # of a second each
+        f"{container}.volumeMounts[config].readOnly": True,
+        "spec.topologySpreadConstraints[0].labelSelector.matchLabels": Has(labels),
+    }
+
+
 def tls(secret: str) -> Expectation:
     """A given certificate in the webhook."""
     files = [f"--tls-cert-file={TLS_FOLDER}/tls.crt", f"--tls-private-key-file={TLS_FOLDER}/tls.key"]
@@ -165,7 +177,12 @@ ROWS: dict[str, tuple[dict[str, Any], Expectation]] = {
         "PodDisruptionBudget/bowline-webhook": {"spec.maxUnavailable": 1,
             "spec.unhealthyPodEvictionPolicy": "AlwaysAllow", f"spec.selector.matchLabels[{COMPONENT}]": "webhook"},
         "PodDisruptionBudget/bowline-reconciler": {f"spec.selector.matchLabels[{COMPONENT}]": "reconciler"},
-        "webhook": {"spec.hostNetwork": None, "spec.dnsPolicy": None},
+        "pods": {"spec.enableServiceLinks": False},
+        "webhook": {"spec.hostNetwork": None, "spec.dnsPolicy": None, **process("webhook"),
+            "spec.containers[0].args": Has(["--ca-secret=bowline-ca"])},
+        "reconciler": {**process("reconciler"), "spec.containers[0].args": Has(["--debug-listen=127.0.0.1:6060"])},
+        # No pod of a user takes the device of a reservation by its priority.
+        "PriorityClass": {"value": 10**9, "preemptionPolicy": "Never"},
         "config": {"admission": None},  # Enforce
     }),
     "no CRD": ({"crds": {"enabled": False}}, {"CustomResourceDefinition": {"": None}}),

@@ -230,6 +230,20 @@ CHART = (
         "",
     ),
     Mutant(
+        "debug-page-open",
+        "The debug page of the reconciler is served to the whole network.",
+        f"{_TEMPLATES}reconciler-deployment.yaml",
+        "--debug-listen=127.0.0.1:6060",
+        "--debug-listen=:6060",
+    ),
+    Mutant(
+        "spread-among-all-pods",
+        "The replicas of a process are spread among all pods of the namespace, not among each other.",
+        f"{_TEMPLATES}_helpers.tpl",
+        '$selector = dict "matchLabels" $.labels',
+        '$selector = dict "matchLabels" dict',
+    ),
+    Mutant(
         "drain-blocked",
         "Pods that are not ready keep their node from being drained.",
         f"{_TEMPLATES}pdb.yaml",
